@@ -1,0 +1,68 @@
+# Needs python3 (3.10 to 3.13), java (17 or newer) and make. Everything else goes into .venv and .local.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo dev test lint bench up down clean format lock
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/installed ## Install everything into .venv, as locked (the other targets do so by themselves)
+
+.venv/installed: .venv/dependencies pyproject.toml
+	$(INSTALL) --no-deps --editable .
+	$(BIN)/python -m pip check
+	@touch $@
+
+# Build tools first: a package that comes as source only (PySpark) must not fetch others, unlocked, to be built.
+.venv/dependencies: requirements-build.lock requirements.lock
+	$(PYTHON) -c 'import sys; (3, 10) <= sys.version_info < (3, 14) or sys.exit("Python 3.10 to 3.13 is needed")'
+	$(PYTHON) -m venv --clear .venv
+	@echo "installing the locked dependencies into .venv: some minutes the first time"
+	$(INSTALL) --require-hashes --requirement requirements-build.lock
+	$(INSTALL) --require-hashes --requirement requirements.lock
+	@touch $@
+
+demo: setup ## Archive January 2013 of real flights, compact it, restore a day, verify it
+	$(BIN)/kafka-s3 demo
+
+# The same server as `dg dev`, which would be one more tool to install, only to start it.
+dev: export PYTHONWARNINGS := ignore:Function `dev_command` is superseded
+dev: export DAGSTER_HOME := $(CURDIR)
+dev: up ## Start the stack and Dagster's UI with sensors and schedules
+	$(BIN)/dagster dev
+
+test: setup ## Run all tests, with real Kafka and S3
+	$(BIN)/python -m pytest
+
+lint: setup ## Check format, style, types and the rooms' imports
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Format the code and mend what can be mended
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: setup ## Measure archive and restore against their floors
+	$(BIN)/python -m bench
+
+up: setup ## Start Kafka and S3 on this machine
+	$(BIN)/kafka-s3 up
+
+down: setup ## Stop Kafka and S3; their data is kept
+	$(BIN)/kafka-s3 down
+
+clean: ## Stop Kafka and S3 and remove their data and Dagster's; .venv and downloads stay
+	if [ -x $(BIN)/kafka-s3 ]; then $(BIN)/kafka-s3 down; fi
+	rm -rf .local/kafka .local/s3 .local/lock .dagster spark-warehouse
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+lock: setup ## Resolve the dependencies of pyproject.toml anew
+	$(COMPILE) pyproject.toml --extra demo --extra dev --output-file requirements.lock
+	$(COMPILE) --group build --output-file requirements-build.lock

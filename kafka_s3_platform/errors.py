@@ -1,0 +1,92 @@
+"""The exception tree.
+
+PlatformError
+|- TransientError            the same call may succeed later: retried with backoff
+|  |- BrokerUnavailableError
+|  |- StoreUnavailableError
+|  |- IndexConflictError     another commit came first: read the index and plan again
+|  |- OpenTransactionError   the last stable offset waits for a producer
+|- PermanentError            the same call fails again until somebody acts: never retried
+   |- ConfigError            a connector or worker file
+   |- AuthorizationError     credentials or rights, Kafka's or S3's
+   |- MissingTopicError, TopicRecreatedError, LogTruncatedError
+   |- MissingBucketError, ForeignObjectError
+   |- OffsetGapError         offsets were deleted before they were read
+   |- SupersededError        a later reservation holds this run's ranges
+   |- IntegrityError         an object or a row contradicts another
+   |- PreflightError         a restore that the target would not keep as it is
+
+Every message says what was tried, on which topic, kafka partition, range or key, and what to do.
+"""
+
+
+class PlatformError(Exception):
+    """Base of every error this platform raises on purpose."""
+
+
+class TransientError(PlatformError):
+    """The same call may succeed later."""
+
+
+class BrokerUnavailableError(TransientError):
+    """No broker answered in time."""
+
+
+class StoreUnavailableError(TransientError):
+    """The object store did not answer, or answered that it is overloaded or full."""
+
+
+class IndexConflictError(TransientError):
+    """The index moved on between reading and committing."""
+
+
+class OpenTransactionError(TransientError):
+    """The last stable offset is held back by an open transaction."""
+
+
+class PermanentError(PlatformError):
+    """The same call fails again until somebody changes something."""
+
+
+class ConfigError(PermanentError):
+    """A connector file or the worker file cannot be used as it is."""
+
+
+class AuthorizationError(PermanentError):
+    """Credentials were refused or lack a right."""
+
+
+class MissingTopicError(PermanentError):
+    """The topic does not exist on the cluster."""
+
+
+class TopicRecreatedError(PermanentError):
+    """The topic's id differs from the archived one: it was deleted and created again."""
+
+
+class LogTruncatedError(PermanentError):
+    """The log ends before, or diverges from, what is already archived."""
+
+
+class MissingBucketError(PermanentError):
+    """The bucket does not exist."""
+
+
+class ForeignObjectError(PermanentError):
+    """An object that this platform did not write is in the way."""
+
+
+class OffsetGapError(PermanentError):
+    """Offsets that were to be archived no longer exist on the broker."""
+
+
+class SupersededError(PermanentError):
+    """A later reservation holds ranges of this run, which may no longer commit."""
+
+
+class IntegrityError(PermanentError):
+    """Stored data contradicts what the index says of it."""
+
+
+class PreflightError(PermanentError):
+    """The target would delete, reject or alter what a restore sends."""
