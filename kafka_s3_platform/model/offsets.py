@@ -1,0 +1,115 @@
+"""Half-open offset ranges and their algebra."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    """One kafka partition of one topic."""
+
+    topic: str
+    kafka_partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.kafka_partition}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class OffsetRange:
+    """Offsets `[start_offset, end_offset)`. Never empty. Increasing, not dense: never a record count."""
+
+    start_offset: int
+    end_offset: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_offset < self.end_offset:
+            raise ValueError(f"not an offset range: [{self.start_offset}, {self.end_offset})")
+
+    def __str__(self) -> str:
+        return f"[{self.start_offset}, {self.end_offset})"
+
+    def __len__(self) -> int:
+        return self.end_offset - self.start_offset
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start_offset <= offset < self.end_offset
+
+    def overlaps(self, other: "OffsetRange") -> bool:
+        return self.start_offset < other.end_offset and other.start_offset < self.end_offset
+
+    def cut(self, offsets: Iterable[int]) -> list["OffsetRange"]:
+        """Split at each of `offsets` that lies strictly inside."""
+        inside = sorted({o for o in offsets if self.start_offset < o < self.end_offset})
+        bounds = [self.start_offset, *inside, self.end_offset]
+        return [OffsetRange(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+class RangeSet:
+    """An immutable set of offsets, kept as sorted, disjoint, non-adjacent ranges."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self, ranges: Iterable[OffsetRange] = ()) -> None:
+        merged: list[OffsetRange] = []
+        for item in sorted(ranges):
+            if merged and item.start_offset <= merged[-1].end_offset:
+                end = max(merged[-1].end_offset, item.end_offset)
+                merged[-1] = OffsetRange(merged[-1].start_offset, end)
+            else:
+                merged.append(item)
+        self.ranges: tuple[OffsetRange, ...] = tuple(merged)
+
+    def __iter__(self) -> Iterator[OffsetRange]:
+        return iter(self.ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RangeSet) and self.ranges == other.ranges
+
+    def __hash__(self) -> int:
+        return hash(self.ranges)
+
+    def __repr__(self) -> str:
+        return f"RangeSet({', '.join(map(str, self.ranges))})"
+
+    def __or__(self, other: "RangeSet") -> "RangeSet":
+        return RangeSet([*self.ranges, *other.ranges])
+
+    def __sub__(self, other: "RangeSet") -> "RangeSet":
+        left = list(self.ranges)
+        for hole in other.ranges:
+            left = [piece for item in left for piece in _minus(item, hole)]
+        return RangeSet(left)
+
+    def __and__(self, other: "RangeSet") -> "RangeSet":
+        return self - (self - other)
+
+    def covers(self, start_offset: int, end_offset: int) -> bool:
+        """Whether every offset of `[start_offset, end_offset)` is in the set; an empty span always is."""
+        if start_offset >= end_offset:
+            return True
+        return any(r.start_offset <= start_offset and end_offset <= r.end_offset for r in self.ranges)
+
+    @property
+    def end_offset(self) -> int | None:
+        """The offset after the last one held, None when empty."""
+        return self.ranges[-1].end_offset if self.ranges else None
+
+
+def span(start_offset: int, end_offset: int) -> RangeSet:
+    """The set of `[start_offset, end_offset)`, empty when the bounds meet or cross."""
+    return RangeSet([OffsetRange(start_offset, end_offset)] if start_offset < end_offset else [])
+
+
+def _minus(item: OffsetRange, hole: OffsetRange) -> list[OffsetRange]:
+    if not item.overlaps(hole):
+        return [item]
+    pieces = []
+    if item.start_offset < hole.start_offset:
+        pieces.append(OffsetRange(item.start_offset, hole.start_offset))
+    if hole.end_offset < item.end_offset:
+        pieces.append(OffsetRange(hole.end_offset, item.end_offset))
+    return pieces

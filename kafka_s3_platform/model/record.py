@@ -1,0 +1,27 @@
+"""The record: an Arrow schema named as Spark's Kafka source names its columns.
+
+Null, empty and absent are three different things and stay so.
+Source of the names: Spark's Structured Streaming + Kafka integration guide.
+"""
+
+import pyarrow as pa
+
+HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.field("element", HEADER, nullable=False))),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field("timestampType", pa.int32(), nullable=False),
+    ]
+)
+"""`headers` is null when a record has none. `timestamp` is the broker's, -1 ms when it has none.
+`timestampType` is Spark's: 0 CreateTime, 1 LogAppendTime, -1 none."""
+
+NO_TIMESTAMP = -1
+"""Kafka's RecordBatch.NO_TIMESTAMP."""

@@ -1,0 +1,139 @@
+"""What the index holds of a topic's archive: segments, scans, reservations, hours and the topic itself."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from kafka_s3_platform.model.offsets import OffsetRange
+
+Chunk = Literal["hourly", "daily"]
+
+OUT_OF_RANGE = "__out_of_range__"
+"""Encoded partition of records whose timestamp is outside [start hour, planning time + 1 day]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
+
+    `start_offset` is the first record's, `end_offset` the last record's + 1. `chunk_start` is the start of the hour
+    or day, None for out-of-range records. `late_count` counts records that arrived after their hour's end and the
+    allowed lateness. `record_bytes` are bytes of keys, values and headers, `size` is the object's. Timestamps are epoch
+    milliseconds. `settings` is the JSON of the layout that wrote it.
+    """
+
+    key: str
+    chunk: Chunk
+    chunk_start: datetime | None
+    encoded_partition: str
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+    record_count: int
+    late_count: int
+    record_bytes: int
+    size: int
+    etag: str
+    sha256: str
+    digest: str
+    min_timestamp: int
+    max_timestamp: int
+    settings: str
+    epoch: int
+
+    @property
+    def offsets(self) -> OffsetRange:
+        return OffsetRange(self.start_offset, self.end_offset)
+
+
+def overlap_clusters(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    """Segments of one kafka partition, by first offset, in groups no two of which overlap in offset range."""
+    cluster: list[Segment] = []
+    end_offset = 0
+    for segment in sorted(segments, key=lambda s: (s.start_offset, s.end_offset)):
+        if cluster and segment.start_offset >= end_offset:
+            yield cluster
+            cluster = []
+        cluster.append(segment)
+        end_offset = max(end_offset, segment.end_offset)
+    if cluster:
+        yield cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """An offset range of a kafka partition that was read once, whole."""
+
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+    record_count: int
+    leader_epoch: int | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A range that one run means to scan. Its row is present while the run may still commit."""
+
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+    run_id: str
+    epoch: int
+    reserved_at: datetime
+
+    @property
+    def offsets(self) -> OffsetRange:
+        return OffsetRange(self.start_offset, self.end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class HourRange:
+    """Where an hour that was asked for lies in a kafka partition, as ListOffsets said when it was planned.
+
+    `[start_offset, end_offset)` may be empty. The hour is scanned when coverage holds it.
+    """
+
+    hour: datetime
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGeneration:
+    """The topic as it was archived: what a faithful restore needs of it."""
+
+    topic: str
+    topic_id: str
+    kafka_partitions: tuple[int, ...]
+    configs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The day that a run means to merge, by its start. Its row is present while the run may still commit."""
+
+    chunk_start: datetime
+    run_id: str
+    epoch: int
+    reserved_at: datetime
+
+
+MAINTENANCE_LEASE = timedelta(hours=1)
+"""How long a `Maintenance` row holds off others. Its run deletes nothing after half of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """An exclusive upkeep (vacuum) of the topic's objects: nothing may be reserved while its row holds."""
+
+    run_id: str
+    epoch: int
+    reserved_at: datetime
+
+    def holds(self, now: datetime) -> bool:
+        """Whether the run may still be at work; a row left behind by a killed one holds nobody off after the lease."""
+        return now < self.reserved_at + MAINTENANCE_LEASE

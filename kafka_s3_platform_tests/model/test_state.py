@@ -1,0 +1,116 @@
+"""When an hour is scanned, and when it is complete: never too early."""
+
+from datetime import datetime, timedelta, timezone
+
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, TopicGeneration
+from kafka_s3_platform.model.state import HOUR, IndexState
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+LATE = timedelta(minutes=5)
+CLOSED = NOON + HOUR + LATE
+
+
+def scan(kafka_partition: int, start: int, end: int, leader_epoch: int | None = None) -> Scan:
+    return Scan(kafka_partition, start, end, end - start, leader_epoch, 1)
+
+
+def seen(kafka_partition: int, high_watermark: int, at: datetime, lso: int | None = None) -> Frontier:
+    return Frontier(kafka_partition, 0, high_watermark if lso is None else lso, high_watermark, 0, at)
+
+
+def test_an_hour_never_asked_for_is_not_scanned() -> None:
+    assert not IndexState(scans=(scan(0, 0, 100),)).is_scanned(NOON)
+
+
+def test_an_hour_is_scanned_when_every_kafka_partition_is_covered_as_planned() -> None:
+    hours = (HourRange(NOON, 0, 10, 20), HourRange(NOON, 1, 5, 9))
+    assert not IndexState(scans=(scan(0, 10, 20),), hours=hours).is_scanned(NOON)
+    assert IndexState(scans=(scan(0, 10, 20), scan(1, 0, 9)), hours=hours).is_scanned(NOON)
+
+
+def test_an_hour_without_records_is_scanned_once_asked_for() -> None:
+    assert IndexState(hours=(HourRange(NOON, 0, 10, 10),)).is_scanned(NOON)
+
+
+def test_a_high_watermark_seen_before_the_allowed_lateness_is_over_proves_nothing() -> None:
+    early = seen(0, 20, CLOSED - timedelta(seconds=1))
+    state = IndexState(scans=(scan(0, 0, 20),), hours=(HourRange(NOON, 0, 0, 20),), frontiers=(early,))
+    assert not state.is_complete(NOON, LATE)
+
+
+def test_an_hour_is_complete_when_covered_up_to_a_high_watermark_seen_late_enough() -> None:
+    state = IndexState(
+        scans=(scan(0, 10, 25),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),)
+    )
+    assert state.is_complete(NOON, LATE)
+
+
+def test_records_behind_the_planned_end_keep_the_hour_incomplete() -> None:
+    """One record far ahead in time, or a control marker, holds ListOffsets: records of the hour may follow it."""
+    state = IndexState(
+        scans=(scan(0, 10, 20),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),)
+    )
+    assert state.is_scanned(NOON)
+    assert not state.is_complete(NOON, LATE)
+
+
+def test_an_open_transaction_keeps_the_hour_incomplete() -> None:
+    state = IndexState(
+        scans=(scan(0, 0, 20),), hours=(HourRange(NOON, 0, 0, 20),), frontiers=(seen(0, 25, CLOSED, lso=20),)
+    )
+    assert not state.is_complete(NOON, LATE)
+
+
+def test_a_hole_in_coverage_keeps_the_hour_incomplete_until_it_is_a_recorded_gap() -> None:
+    given = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED),)}
+    scans = (scan(0, 0, 8), scan(0, 12, 20))
+    assert not IndexState(scans=scans, **given).is_complete(NOON, LATE)
+    assert IndexState(scans=scans, gaps=(Gap(0, 8, 12, "retention"),), **given).is_complete(NOON, LATE)
+
+
+def test_a_complete_hour_stays_complete_when_the_log_grows_and_kafka_partitions_are_added() -> None:
+    later = CLOSED + timedelta(days=1)
+    state = IndexState(
+        scans=(scan(0, 0, 20),),
+        hours=(HourRange(NOON, 0, 0, 20),),
+        frontiers=(seen(0, 20, CLOSED), seen(0, 99, later), seen(1, 7, later)),
+    )
+    assert state.is_complete(NOON, LATE)
+
+
+def test_a_kafka_partition_that_the_hour_was_not_asked_of_counts_from_its_first_offset() -> None:
+    given = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED), seen(1, 7, CLOSED))}
+    assert not IndexState(scans=(scan(0, 0, 20), scan(1, 3, 7)), **given).is_complete(NOON, LATE)
+    assert IndexState(scans=(scan(0, 0, 20), scan(1, 0, 7)), **given).is_complete(NOON, LATE)
+
+
+def test_planned_starts_only_move_down() -> None:
+    """A later compaction moves ListOffsets up; what was planned first still counts."""
+    hours = (HourRange(NOON, 0, 10, 20), HourRange(NOON, 0, 15, 20))
+    state = IndexState(scans=(scan(0, 15, 20),), hours=hours, frontiers=(seen(0, 20, CLOSED),))
+    assert not state.is_scanned(NOON)
+    assert not state.is_complete(NOON, LATE)
+
+
+def test_reservations_conflict_only_where_offsets_meet() -> None:
+    mine = Reservation(0, 10, 20, "run", 3, NOON)
+    state = IndexState(reservations=(mine,))
+    assert state.conflicting({0: RangeSet([OffsetRange(19, 30)])}) == (mine,)
+    assert state.conflicting({0: RangeSet([OffsetRange(20, 30)]), 1: RangeSet([OffsetRange(10, 20)])}) == ()
+
+
+def test_a_kafka_partition_was_added_when_the_first_archived_generation_lacks_it() -> None:
+    first, second = TopicGeneration("t", "id", (0,), ()), TopicGeneration("t", "id", (0, 1), ())
+    state = IndexState(generations=(first, second))
+    assert state.was_added(1)
+    assert not state.was_added(0)
+    assert not IndexState().was_added(1)
+
+
+def test_the_leader_epoch_at_a_frontier_is_that_of_the_scan_which_ended_there() -> None:
+    state = IndexState(scans=(scan(0, 0, 10, leader_epoch=4), scan(0, 10, 20)))
+    assert state.leader_epoch(0, 10) == 4
+    assert state.leader_epoch(0, 20) is None
