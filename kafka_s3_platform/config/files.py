@@ -1,0 +1,103 @@
+"""Connector files: one or a folder of them, loaded as `ConnectorConfig`s."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_s3_platform.config.mapping import resolve
+from kafka_s3_platform.config.parse import read_connector_file
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.sheet import Finding, KeyClass
+from kafka_s3_platform.config.worker import Worker, load_worker
+from kafka_s3_platform.errors import ConfigError
+
+FOLDER_VARIABLE = "KAFKA_S3_CONNECTORS"
+WORKER_FILE = "worker.properties"
+
+
+@dataclass(frozen=True)
+class LoadedConnector:
+    """A connector file that loads, and what became of each of its keys."""
+
+    config: ConnectorConfig
+    findings: tuple[Finding, ...]
+
+
+def connectors_folder(env: Mapping[str, str]) -> Path:
+    """The folder of connector files: `./connectors`, or what `KAFKA_S3_CONNECTORS` names."""
+    return Path(env.get(FOLDER_VARIABLE) or "connectors")
+
+
+def load_connectors(folder: Path, env: Mapping[str, str]) -> tuple[ConnectorConfig, ...]:
+    """Loads every connector file of a folder, in the order of their file names.
+
+    Raises:
+        ConfigError: the folder is not there, a file does not load, or two files declare the same name. One error
+            tells all that is wrong in all files.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; put connector files there, or name another in {FOLDER_VARIABLE}")
+    worker = folder / WORKER_FILE
+    loaded: dict[Path, ConnectorConfig] = {}
+    problems: list[str] = []
+    for path in connector_files(folder):
+        try:
+            loaded[path] = load_connector(path, worker, env).config
+        except ConfigError as err:
+            problems.append(str(err))
+    problems += _shared_names(loaded)
+    if problems:
+        # The worker file's errors are the same for each connector file.
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
+    return tuple(loaded.values())
+
+
+def connector_files(folder: Path) -> tuple[Path, ...]:
+    """The connector files of a folder: `*.json` and `*.properties` but worker.properties and hidden files."""
+    return tuple(
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix in {".json", ".properties"} and path.name != WORKER_FILE and not path.name.startswith(".")
+    )
+
+
+def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> LoadedConnector:
+    """Loads one connector file over a worker.properties, `${env:NAME}` replaced from `env`.
+
+    Raises:
+        ConfigError: a file cannot be parsed, or refused keys; one error names them all.
+    """
+    cluster = read_worker(worker, env)
+    resolution = resolve(read_connector_file(path), cluster, env)
+    if resolution.config is None:
+        raise ConfigError(_refusal(path, resolution.findings))
+    return LoadedConnector(resolution.config, resolution.findings)
+
+
+def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
+    """Reads worker.properties.
+
+    Raises:
+        ConfigError: the file cannot be parsed, or refused keys; one error names them all.
+    """
+    worker = load_worker(path, env)
+    if any(finding.key_class is KeyClass.REFUSED for finding in worker.findings):
+        raise ConfigError(_refusal(path, worker.findings))
+    return worker
+
+
+def _refusal(path: Path, findings: tuple[Finding, ...]) -> str:
+    refused = [finding for finding in findings if finding.key_class is KeyClass.REFUSED]
+    lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
+    return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
+
+
+def _shared_names(loaded: Mapping[Path, ConnectorConfig]) -> list[str]:
+    by_name: dict[str, list[str]] = {}
+    for path, config in loaded.items():
+        by_name.setdefault(config.name, []).append(str(path))
+    return [
+        f"{' and '.join(paths)} declare the same connector, {name}; rename one"
+        for name, paths in by_name.items()
+        if len(paths) > 1
+    ]

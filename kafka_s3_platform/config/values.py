@@ -1,0 +1,226 @@
+"""Parsers of single values. Each raises ValueError with a reason that reads on after the key's name."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timezone
+from typing import TypeVar
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.config.keys import NOT_YET, nearest
+
+T = TypeVar("T")
+Parser = Callable[[str], T]
+
+JAVA_ZONES = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "EST": "Etc/GMT+5",
+    "HST": "Etc/GMT+10",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "MST": "Etc/GMT+7",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
+"""Java's short ids (`java.time.ZoneId.SHORT_IDS`); WET, CET, MET and EET are in the timezone database itself."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_CONNECTOR = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+_BUCKET = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]")
+_LOCALE = re.compile(r"[a-zA-Z]{2,8}([_-][a-zA-Z0-9]{1,8})*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def integer(low: int, high: int = 2**63 - 1) -> Parser[int]:
+    """A whole number between `low` and `high`, both allowed."""
+
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"{text!r} is no whole number")
+        if not low <= int(text) <= high:
+            raise ValueError(f"{text} is not between {low} and {high}")
+        return int(text)
+
+    return parse
+
+
+def rate(text: str) -> float:
+    """A number above 0, per second."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{text} is not above 0; leave the key out for no limit")
+    return number
+
+
+def boolean(text: str) -> bool:
+    """`true` or `false`, in any case, as Kafka has it."""
+    try:
+        return {"true": True, "false": False}[text.casefold()]
+    except KeyError:
+        raise ValueError(f"{text!r} is neither true nor false") from None
+
+
+def choice(known: Collection[str]) -> Parser[str]:
+    """One of `known`, in any case; comes back as written there."""
+    by_fold = {name.casefold(): name for name in known}
+
+    def parse(text: str) -> str:
+        try:
+            return by_fold[text.casefold()]
+        except KeyError:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}") from None
+
+    return parse
+
+
+def java_class(honoured: Mapping[str, T], not_yet: Mapping[str, str]) -> Parser[T]:
+    """A class by its full or short name. `not_yet` gives, for known ones, what to do instead."""
+    names = _with_short_names(not_yet) | _with_short_names(honoured)
+
+    def parse(text: str) -> T:
+        full = names.get(text)
+        if full is None:
+            near = nearest(text, names)
+            raise ValueError(f"{text!r} is unknown here" + (f"; did you mean {near}?" if near else ""))
+        if full in honoured:
+            return honoured[full]
+        raise ValueError(f"{text} is {NOT_YET}: {not_yet[full]}")
+
+    return parse
+
+
+def _with_short_names(classes: Mapping[str, object]) -> dict[str, str]:
+    return {re.split(r"[.$]", full)[-1]: full for full in classes} | {full: full for full in classes}
+
+
+def topic_list(text: str) -> tuple[str, ...]:
+    """Topic names separated by commas: trimmed, each once, in the order given."""
+    topics = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    if not topics:
+        raise ValueError("names no topic")
+    for topic in topics:
+        if topic in {".", ".."} or not _TOPIC.fullmatch(topic):
+            raise ValueError(
+                f"{topic!r} is no legal topic name: 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
+            )
+    return tuple(topics)
+
+
+def connector_name(text: str) -> str:
+    """A name that can stand in object keys and asset keys as it is."""
+    if text in {".", ".."} or not _CONNECTOR.fullmatch(text):
+        raise ValueError(f"{text!r} is no usable name: 1 to 200 letters, digits, '.', '_' and '-', and not '.' or '..'")
+    return text
+
+
+def bucket_name(text: str) -> str:
+    """Three or more characters that a bucket name may hold; the store judges the rest."""
+    if not _BUCKET.fullmatch(text):
+        raise ValueError(f"{text!r} is no bucket name: 3 to 255 letters, digits, '.', '_' and '-'")
+    return text
+
+
+def directory(text: str) -> str:
+    """A folder of the bucket, without slashes at its ends."""
+    folder = text.strip("/")
+    if not folder:
+        raise ValueError("the bucket's root is not usable; name a folder")
+    if _CONTROL.search(folder) or any(part in {"", ".", ".."} for part in folder.split("/")):
+        raise ValueError(f"{text!r} is no folder: empty, '.' and '..' parts and control characters are not allowed")
+    return folder
+
+
+def url(text: str) -> str:
+    """An endpoint: scheme and host, without a trailing slash."""
+    parts = urlsplit(text)
+    if parts.username or parts.password:
+        raise ValueError("holds credentials; set aws.access.key.id and aws.secret.access.key instead")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+        raise ValueError(f"{text!r} is no endpoint such as https://s3.example.com")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"{text!r} names more than a host; an endpoint has no path")
+    return text.rstrip("/")
+
+
+def bootstrap_servers(text: str) -> str:
+    """`host:port` pairs separated by commas; a listener's protocol in front of them is dropped."""
+    servers = [server.strip().rpartition("://")[2] for server in text.split(",") if server.strip()]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{server!r} is no host:port")
+    if not servers:
+        raise ValueError("names no broker")
+    return ",".join(servers)
+
+
+def timezone_id(text: str) -> str:
+    """A timezone that the machine knows, Java's short ids translated."""
+    zone = JAVA_ZONES.get(text, text)
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f"{text!r} is no timezone; use an id such as UTC or Europe/Paris") from None
+    return zone
+
+
+def locale_id(text: str) -> str:
+    """A well-formed locale id."""
+    if not _LOCALE.fullmatch(text):
+        raise ValueError(f"{text!r} is no locale id such as en or fr-FR")
+    return text
+
+
+def path_format(text: str) -> str:
+    """A pattern that is not empty, without slashes at its end. The partitioner parses it."""
+    pattern = text.rstrip("/")
+    if not pattern:
+        raise ValueError("is empty; write a pattern such as 'year'=YYYY/'month'=MM/'day'=dd")
+    return pattern
+
+
+def hour(zone: ZoneInfo) -> Parser[datetime]:
+    """An ISO 8601 hour, in `zone` unless it has an offset. Comes back in `zone`."""
+
+    def parse(text: str) -> datetime:
+        try:
+            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        except ValueError:
+            raise ValueError(f"{text!r} is no hour such as 2020-01-01T00:00") from None
+        return _hour_in(zone, moment, text)
+
+    return parse
+
+
+def _hour_in(zone: ZoneInfo, moment: datetime, text: str) -> datetime:
+    moment = moment.astimezone(zone) if moment.tzinfo else moment.replace(tzinfo=zone)
+    if moment.minute or moment.second or moment.microsecond:
+        raise ValueError(f"{text!r} is not on the hour")
+    # A wall time that a clock change skips comes back from UTC as another one.
+    if moment.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None) != moment.replace(tzinfo=None):
+        raise ValueError(f"{text!r} does not exist in {zone.key}: the clocks go forward then")
+    return moment

@@ -1,0 +1,80 @@
+"""worker.properties: the cluster, and how its clients connect, read and write."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.clients import CLIENT_KEYS, Scope, client_properties
+from kafka_s3_platform.config.keys import (
+    WORKER_HONOURED_KEYS,
+    WORKER_WITHOUT_MEANING_KEYS,
+    Key,
+    KeyTable,
+    Support,
+)
+from kafka_s3_platform.config.parse import read_properties
+from kafka_s3_platform.config.sheet import Finding, Sheet
+from kafka_s3_platform.config.values import bootstrap_servers
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What worker.properties says. `properties` holds librdkafka's, by scope; `common` are those of every client."""
+
+    path: Path
+    exists: bool
+    bootstrap_servers: str
+    properties: Mapping[Scope, Mapping[str, SecretStr]]
+    findings: tuple[Finding, ...]
+
+
+class _WorkerKeys(KeyTable):
+    """The worker's own keys; every other key is a property of all clients."""
+
+    def find(self, name: str) -> Key | None:
+        found = super().find(name)
+        if found is None and CLIENT_KEYS.find(name) is not None:
+            return Key(name, Support.HONOURED, "A property of every client.")
+        return found
+
+    def nearest(self, name: str) -> str | None:
+        return super().nearest(name) or CLIENT_KEYS.nearest(name)
+
+
+WORKER_KEYS = _WorkerKeys((*WORKER_HONOURED_KEYS, *WORKER_WITHOUT_MEANING_KEYS))
+
+_PREFIXES: Mapping[Scope, str] = {"consumer": "consumer.", "producer": "producer.", "admin": "admin."}
+
+
+def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
+    """Reads worker.properties. A file that is not there declares no cluster; refused keys are findings, not errors.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed.
+    """
+    exists = path.exists()
+    entries = read_properties(path) if exists else {}
+    sheet = Sheet(WORKER_KEYS, entries, env)
+    servers = sheet.read("bootstrap.servers", bootstrap_servers, "")
+    properties = {scope: _scope(sheet, scope, prefix) for scope, prefix in _PREFIXES.items()}
+    return Worker(path, exists, servers, {**properties, "common": _common(sheet)}, tuple(sheet.findings()))
+
+
+def _scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
+    outcome = client_properties(sheet.under(prefix), scope)
+    sheet.take(prefix, outcome)
+    return {name: SecretStr(value) for name, value in outcome.properties.items()}
+
+
+def _common(sheet: Sheet) -> dict[str, SecretStr]:
+    prefixes = tuple(_PREFIXES.values())
+    entries = {
+        name: value
+        for name, value in sheet.under("").items()
+        if name != "bootstrap.servers" and not name.startswith(prefixes)
+    }
+    outcome = client_properties(entries, "common")
+    sheet.take("", outcome)
+    return {name: SecretStr(value) for name, value in outcome.properties.items()}

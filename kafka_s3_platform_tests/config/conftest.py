@@ -1,0 +1,58 @@
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform.config.check import CheckReport, check_report
+from kafka_s3_platform.config.files import LoadedConnector, load_connector
+from kafka_s3_platform.config.sheet import Finding
+
+Load = Callable[..., LoadedConnector]
+Check = Callable[..., CheckReport]
+
+MINIMAL = {"name": "events", "topics": "events", "s3.bucket.name": "archive"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A connector folder whose worker.properties names a cluster."""
+    (tmp_path / "worker.properties").write_text("bootstrap.servers=broker:9092\n")
+    return tmp_path
+
+
+@pytest.fixture
+def load(folder: Path) -> Load:
+    """Loads a connector of the minimal keys and the given ones."""
+
+    def load(
+        keys: Mapping[str, object] = {}, env: Mapping[str, str] = {}, worker: str | None = None
+    ) -> LoadedConnector:
+        path = write(folder, keys, worker)
+        return load_connector(path, folder / "worker.properties", env)
+
+    return load
+
+
+@pytest.fixture
+def check(folder: Path) -> Check:
+    """Checks a connector of the minimal keys and the given ones."""
+
+    def check(keys: Mapping[str, object] = {}, env: Mapping[str, str] = {}, worker: str | None = None) -> CheckReport:
+        path = write(folder, keys, worker)
+        return check_report(path, folder / "worker.properties", env)
+
+    return check
+
+
+def write(folder: Path, keys: Mapping[str, object], worker: str | None = None) -> Path:
+    if worker is not None:
+        (folder / "worker.properties").write_text("bootstrap.servers=broker:9092\n" + worker)
+    path = folder / "events.json"
+    path.write_text(json.dumps({**MINIMAL, **keys}))
+    return path
+
+
+def finding(findings: tuple[Finding, ...], key: str) -> Finding:
+    (found,) = [finding for finding in findings if finding.key == key]
+    return found

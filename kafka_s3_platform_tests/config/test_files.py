@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform.config.files import connectors_folder, load_connectors
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform_tests.config.conftest import MINIMAL
+
+
+def declare(folder: Path, file: str, name: str) -> None:
+    keys = {**MINIMAL, "name": name}
+    text = json.dumps(keys) if file.endswith(".json") else "".join(f"{key}={value}\n" for key, value in keys.items())
+    (folder / file).write_text(text)
+
+
+def test_the_folder_is_connectors_unless_the_environment_names_another() -> None:
+    assert connectors_folder({}) == Path("connectors")
+    assert connectors_folder({"KAFKA_S3_CONNECTORS": ""}) == Path("connectors")
+    assert connectors_folder({"KAFKA_S3_CONNECTORS": "/etc/kafka-s3"}) == Path("/etc/kafka-s3")
+
+
+def test_a_folder_loads_in_the_order_of_its_file_names(folder: Path) -> None:
+    declare(folder, "b.json", "first")
+    declare(folder, "c.properties", "second")
+    declare(folder, ".hidden.json", "hidden")
+    (folder / "README.md").write_text("no connector")
+    assert [config.name for config in load_connectors(folder, {})] == ["first", "second"]
+
+
+def test_a_folder_without_connectors_declares_none(tmp_path: Path) -> None:
+    assert load_connectors(tmp_path, {}) == ()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere is no folder; .* KAFKA_S3_CONNECTORS"):
+        load_connectors(tmp_path / "nowhere", {})
+
+
+def test_two_files_of_one_name_are_both_named(folder: Path) -> None:
+    declare(folder, "a.json", "same")
+    declare(folder, "b.properties", "same")
+    with pytest.raises(ConfigError, match=r"a\.json and \S+b\.properties declare the same connector, same; rename one"):
+        load_connectors(folder, {})
+
+
+def test_one_error_tells_what_is_wrong_in_every_file(folder: Path) -> None:
+    declare(folder, "a.json", "no/good")
+    (folder / "b.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"(?s)a\.json: 1 key refused.*b\.json, line 1, column 2: invalid JSON"):
+        load_connectors(folder, {})
+
+
+def test_an_error_of_the_worker_is_told_once(folder: Path) -> None:
+    declare(folder, "a.json", "a")
+    declare(folder, "b.json", "b")
+    (folder / "worker.properties").write_text("nonsense=1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_connectors(folder, {})
+    assert str(caught.value).count("worker.properties") == 1

@@ -1,0 +1,363 @@
+import pickle
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform_tests.config.conftest import Check, Load, finding
+
+PARTITIONERS = "io.confluent.connect.storage.partitioner."
+
+
+def test_a_file_of_the_required_keys_has_the_documented_defaults(load: Load) -> None:
+    config = load().config
+    assert (config.name, config.topics, config.tasks_max) == ("events", ("events",), 1)
+    assert config.kafka.properties("consumer") == {"bootstrap.servers": "broker:9092"}
+    assert (config.store.bucket, config.store.region, config.store.endpoint_url) == ("archive", "us-west-2", None)
+    assert (config.store.access_key_id, config.store.secret_access_key) == (None, None)
+    assert (config.store.part_size, config.store.max_retries, config.store.path_style) == (26_214_400, 3, True)
+    assert config.layout.topics_dir == "topics"
+    assert config.layout.format == "envelope.parquet"
+    assert config.layout.partitioner == "Hourly"
+    assert config.layout.path_format == "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH"
+    assert (config.layout.timezone, config.layout.locale) == ("UTC", "en")
+    assert config.layout.timestamp_extractor == "Record"
+    assert (config.layout.flush_size, config.layout.offset_pad_width) == (None, 10)
+    assert config.archive.start_hour == datetime(2020, 1, 1, tzinfo=timezone.utc)
+    assert config.archive.allowed_lateness_ms == 300_000
+    assert (config.archive.index_dir, config.archive.restore_dir) == ("_index", "_restore")
+
+
+def test_every_key_of_ours_is_honoured(load: Load) -> None:
+    own = {
+        "archive.start.hour": "2013-01-01T00:00",
+        "archive.allowed.lateness.ms": 1000,
+        "archive.index.dir": "/x/index/",
+        "archive.restore.dir": "x/restore",
+        "archive.task.size": 10,
+        "archive.segment.bytes": 20,
+        "archive.daily.segment.bytes": 30,
+        "archive.allow.gaps": True,
+        "archive.records.per.second": 1.5,
+        "archive.bytes.per.second": "1e6",
+    }
+    loaded = load({**own, "timezone": "Europe/Paris"})
+    archive = loaded.config.archive
+    assert archive.start_hour == datetime(2013, 1, 1, tzinfo=ZoneInfo("Europe/Paris"))
+    assert (archive.allowed_lateness_ms, archive.task_size, archive.daily_segment_bytes) == (1000, 10, 30)
+    assert (archive.index_dir, archive.restore_dir) == ("x/index", "x/restore")
+    assert (archive.allow_gaps, archive.records_per_second, archive.bytes_per_second) == (True, 1.5, 1_000_000)
+    assert loaded.config.layout.segment_bytes == 20
+    assert all(finding(loaded.findings, key).key_class is KeyClass.HONOURED for key in own)
+
+
+def test_the_keys_of_the_s3_sink_are_honoured(load: Load) -> None:
+    config = load(
+        {
+            "connector.class": "io.confluent.connect.s3.S3SinkConnector",
+            "topics": " b, a ,b",
+            "tasks.max": 8,
+            "s3.region": "eu-west-1",
+            "store.url": "http://127.0.0.1:8333/",
+            "topics.dir": "/json_logs/hourly/",
+            "flush.size": 3,
+            "s3.part.size": 5_242_880,
+            "s3.part.retries": 5,
+            "s3.path.style.access.enabled": False,
+            "filename.offset.zero.pad.width": 12,
+            "aws.access.key.id": "id",
+            "aws.secret.access.key": "secret",
+            "timestamp.extractor": "Wallclock",
+            "locale": "en-GB",
+            "timezone": "PST",
+        }
+    ).config
+    assert (config.topics, config.tasks_max) == (("b", "a"), 8)
+    assert (config.store.region, config.store.endpoint_url) == ("eu-west-1", "http://127.0.0.1:8333")
+    assert (config.store.part_size, config.store.max_retries, config.store.path_style) == (5_242_880, 5, False)
+    assert config.store.access_key_id
+    assert config.store.access_key_id.get_secret_value() == "id"
+    assert config.store.secret_access_key
+    assert config.store.secret_access_key.get_secret_value() == "secret"
+    assert (config.layout.topics_dir, config.layout.flush_size) == ("json_logs/hourly", 3)
+    assert (config.layout.offset_pad_width, config.layout.timestamp_extractor) == (12, "Wallclock")
+    assert (config.layout.timezone, config.layout.locale) == ("America/Los_Angeles", "en-GB")
+
+
+@pytest.mark.parametrize(
+    ("keys", "partitioner", "path", "span"),
+    [
+        ({}, "Hourly", "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH", 3_600_000),
+        ({"partitioner.class": "DailyPartitioner"}, "Daily", "'year'=YYYY/'month'=MM/'day'=dd", 86_400_000),
+        (
+            {"partitioner.class": PARTITIONERS + "HourlyPartitioner", "path.format": "YYYY/"},
+            "Hourly",
+            "YYYY",
+            3_600_000,
+        ),
+        ({"time.interval": "DAILY"}, "Daily", "'year'=YYYY/'month'=MM/'day'=dd", 86_400_000),
+        ({"time.interval": "HOURLY", "path.format": "'dt'=YYYY-MM-dd"}, "Hourly", "'dt'=YYYY-MM-dd", 3_600_000),
+        (
+            {
+                "partitioner.class": PARTITIONERS + "TimeBasedPartitioner",
+                "path.format": "'m'=mm",
+                "partition.duration.ms": 60_000,
+            },
+            "TimeBased",
+            "'m'=mm",
+            60_000,
+        ),
+    ],
+)
+def test_each_partitioner_has_its_path_and_span(
+    load: Load, keys: dict[str, object], partitioner: str, path: str, span: int
+) -> None:
+    layout = load(keys).config.layout
+    assert (layout.partitioner, layout.path_format, layout.partition_duration_ms) == (partitioner, path, span)
+
+
+def test_the_span_of_an_hourly_partitioner_is_accepted_without_meaning(load: Load) -> None:
+    loaded = load({"partitioner.class": "HourlyPartitioner", "partition.duration.ms": 1})
+    assert loaded.config.layout.partition_duration_ms == 3_600_000
+    assert finding(loaded.findings, "partition.duration.ms").key_class is KeyClass.WITHOUT_MEANING
+
+
+def test_a_time_based_partitioner_requires_its_path_and_span(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)path\.format: required.*partition\.duration\.ms: required"):
+        load({"partitioner.class": "TimeBasedPartitioner"})
+
+
+@pytest.mark.parametrize("name", ["S3_SINK", "S3SinkConnector", "S3Sink", "io.confluent.connect.s3.S3SinkConnector"])
+def test_only_the_cloud_connector_has_a_default_flush_size(load: Load, name: str) -> None:
+    assert load({"connector.class": name}).config.layout.flush_size == (1000 if name == "S3_SINK" else None)
+
+
+@pytest.mark.parametrize("name", ["EnvelopeParquetFormat", "kafka_s3_platform.formats.EnvelopeParquetFormat"])
+def test_the_native_envelope_may_be_named(load: Load, name: str) -> None:
+    assert load({"format.class": name}).config.layout.format == "envelope.parquet"
+
+
+NOT_YET = "known, not honoured by this version yet"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "advice"),
+    [
+        ("format.class", "io.confluent.connect.s3.format.avro.AvroFormat", "remove the key to archive in the native"),
+        ("format.class", "JsonFormat", "remove the key to archive in the native"),
+        ("format.class", "io.confluent.connect.s3.format.bytearray.ByteArrayFormat", "native Parquet envelope"),
+        ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "native Parquet envelope"),
+        ("output.data.format", "JSON", "native Parquet envelope"),
+        ("compression.codec", "JSON - gzip", "native Parquet envelope"),
+        ("s3.compression.type", "gzip", "native Parquet envelope"),
+        ("partitioner.class", PARTITIONERS + "DefaultPartitioner", "HourlyPartitioner"),
+        ("partitioner.class", "FieldPartitioner", "HourlyPartitioner"),
+        ("timestamp.extractor", "RecordField", "say Record"),
+        ("timestamp.field", "created_at", "timestamp.extractor"),
+        ("topics.regex", "flights.*", "list the topics in `topics`"),
+        ("rotate.interval.ms", "600000", "flush.size"),
+        ("rotate.schedule.interval.ms", 600000, "flush.size"),
+        ("schema.compatibility", "BACKWARD", "NONE"),
+        ("errors.tolerance", "all", "no record is dropped"),
+        ("behavior.on.null.values", "ignore", "`write`"),
+        ("transforms", "AddPrefix", "as they are"),
+        ("transforms.AddPrefix.type", "org.apache.kafka.connect.transforms.RegexRouter", "as they are"),
+        ("s3.credentials.provider.class", "AwsAssumeRoleCredentialsProvider", "default chain"),
+        ("sts.role.arn", "arn:aws:iam::012345678901:role/my-restricted-role", "default chain"),
+        ("connector.class", "io.confluent.connect.s3.source.S3SourceConnector", "kafka-s3 restore"),
+        ("connector.class", "com.deviantart.kafka_connect_s3.S3SinkConnector", "Confluent's S3 sink"),
+        ("s3.prefix", "system_test", "topics.dir"),
+        ("compressed_block_size", 67108864, "flush.size"),
+    ],
+)
+def test_what_this_version_does_not_honour_yet_is_refused_by_name(
+    load: Load, key: str, value: object, advice: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({key: value})
+    (line,) = [line for line in str(caught.value).splitlines() if line.startswith(f"  {key}: ")]
+    assert NOT_YET in line
+    assert advice in line
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("storage.class", "io.confluent.connect.s3.storage.S3Storage"),
+        ("schema.generator.class", "io.confluent.connect.storage.hive.schema.DefaultSchemaGenerator"),
+        ("schema.compatibility", "none"),
+        ("s3.compression.type", "none"),
+        ("rotate.interval.ms", -1),
+        ("rotate.schedule.interval.ms", "-1"),
+        ("errors.tolerance", "none"),
+        ("behavior.on.null.values", "write"),
+        ("store.kafka.headers", False),
+        ("transforms", ""),
+        ("s3.credentials.provider.class", "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"),
+        ("key.converter", "org.apache.kafka.connect.converters.ByteArrayConverter"),
+        ("value.converter", "io.confluent.connect.avro.AvroConverter"),
+        ("value.converter.schema.registry.url", "http://registry:8081"),
+        ("value.converter.basic.auth.user.info", "${env:NOT_SET_ANYWHERE}"),
+        ("input.data.format", "AVRO"),
+        ("confluent.license", ""),
+        ("confluent.topic.bootstrap.servers", "localhost:9092"),
+        ("confluent.topic.replication.factor", 1),
+        ("local.buffer.dir", "buffer"),
+        ("avro.codec", "snappy"),
+        ("kafka.auth.mode", "KAFKA_API_KEY"),
+    ],
+)
+def test_what_asks_for_nothing_more_is_accepted_without_meaning(load: Load, key: str, value: object) -> None:
+    assert finding(load({key: value}).findings, key).key_class is KeyClass.WITHOUT_MEANING
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("flush.sise", "flush.size"),
+        ("s3.bucket.nam", "s3.bucket.name"),
+        ("archive.start.hours", "archive.start.hour"),
+        ("partitioner.klass", "partitioner.class"),
+        ("Topics.Dir", "topics.dir"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(load: Load, key: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: unknown key; did you mean {nearest}\?"):
+        load({key: "1"})
+
+
+def test_a_key_that_resembles_none_is_refused_without_a_guess(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"zzzz: unknown key$"):
+        load({"zzzz": "1"})
+
+
+def test_an_unknown_class_is_refused_with_the_nearest_known_one(load: Load) -> None:
+    with pytest.raises(
+        ConfigError, match=r"partitioner\.class: 'HourlyPartitoner' is unknown here; did you mean Hourly"
+    ):
+        load({"partitioner.class": "HourlyPartitoner"})
+
+
+def test_one_error_names_every_refused_key(load: Load) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({"topics": "", "flush.size": "many", "s3.bucket.name": "a", "timezone": "Mars", "nonsense": 1})
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("events.json: 5 keys refused:")
+    assert [line.split(":")[0].strip() for line in lines[1:]] == [
+        "topics",
+        "s3.bucket.name",
+        "flush.size",
+        "timezone",
+        "nonsense",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"s3.part.size": 5_242_879}, r"s3\.part\.size: 5242879 is not between 5242880"),
+        ({"tasks.max": 0}, r"tasks\.max: 0 is not between 1"),
+        ({"filename.offset.zero.pad.width": -1}, "is not between 0"),
+        ({"locale": "no locale"}, "is no locale id"),
+        ({"archive.start.hour": "2013-01-01T00:15"}, "is not on the hour"),
+        ({"archive.index.dir": "topics"}, r"archive\.index\.dir: the folder topics and topics\.dir, topics, must not"),
+        ({"archive.restore.dir": "_index/x"}, r"archive\.restore\.dir: the folder _index/x and archive\.index\.dir"),
+        ({"topics.dir": "_index"}, r"archive\.index\.dir: the folder _index and topics\.dir, _index"),
+        ({"aws.access.key.id": "id"}, r"aws\.secret\.access\.key: required: aws\.access\.key\.id is set"),
+        ({"kafka.api.secret": "x"}, r"kafka\.api\.key: required: kafka\.api\.secret is set"),
+        (
+            {"aws.access.key.id": "a", "aws.secret.access.key": "b", "s3.credentials.provider.access_key_id": "c"},
+            r"s3\.credentials\.provider\.access_key_id: aws\.access\.key\.id sets the same",
+        ),
+        (
+            {"time.interval": "HOURLY", "partitioner.class": "DailyPartitioner"},
+            r"time\.interval: partitioner\.class says",
+        ),
+        ({"name": "a/b"}, "name: 'a/b' is no usable name"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_by_key(load: Load, keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(keys)
+
+
+def test_folders_that_only_begin_alike_are_apart(load: Load) -> None:
+    assert load({"topics.dir": "_index2"}).config.archive.index_dir == "_index"
+
+
+def test_a_field_is_without_meaning_where_the_extractor_reads_none(load: Load) -> None:
+    loaded = load({"timestamp.extractor": "Record", "timestamp.field": "ts"})
+    assert finding(loaded.findings, "timestamp.field").key_class is KeyClass.WITHOUT_MEANING
+
+
+def test_environment_variables_are_replaced_inside_values(load: Load) -> None:
+    keys = {"topics": "a.${env:STAGE}, b-${env:STAGE}", "store.url": "http://${env:HOST}:${env:PORT}"}
+    config = load(keys, env={"STAGE": "prod", "HOST": "s3", "PORT": "1"}).config
+    assert config.topics == ("a.prod", "b-prod")
+    assert config.store.endpoint_url == "http://s3:1"
+
+
+def test_a_missing_variable_is_refused_by_key_and_name(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"  topics: the environment variable 'STAGE' is not set"):
+        load({"topics": "a, b.${env:STAGE}"})
+
+
+def test_another_config_provider_is_refused(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"s3\.region: the config provider 'file' is unknown; only \$\{env:NAME\}"):
+        load({"s3.region": "${file:/etc/secrets:region}"})
+
+
+def test_a_variables_value_is_not_replaced_again(load: Load) -> None:
+    config = load({"s3.region": "${env:A}"}, env={"A": "${env:B}", "B": "x"}).config
+    assert config.store.region == "${env:B}"
+
+
+def test_cloud_credentials_replace_how_the_worker_logs_in(load: Load) -> None:
+    worker = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nssl.ca.location=ca.pem\n"
+    worker += "consumer.sasl.username=worker\nconsumer.fetch.min.bytes=7\n"
+    kafka = load({"kafka.api.key": "k", "kafka.api.secret": "s", "kafka.endpoint": "SASL_SSL://b:9092"}, worker=worker)
+    assert kafka.config.kafka.properties("consumer") == {
+        "bootstrap.servers": "b:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "k",
+        "sasl.password": "s",
+        "ssl.ca.location": "ca.pem",
+        "fetch.min.bytes": "7",
+    }
+
+
+def test_overrides_stand_over_the_workers_prefixes_and_those_over_the_rest(load: Load) -> None:
+    worker = "client.id=all\nretry.backoff.ms=1\nconsumer.client.id=worker\nconsumer.fetch.min.bytes=1\n"
+    kafka = load({"consumer.override.fetch.min.bytes": 2, "producer.override.linger.ms": 3}, worker=worker).config.kafka
+    common = {"bootstrap.servers": "broker:9092", "client.id": "all", "retry.backoff.ms": "1"}
+    assert kafka.properties("consumer") == {**common, "client.id": "worker", "fetch.min.bytes": "2"}
+    assert kafka.properties("producer") == {**common, "linger.ms": "3"}
+    assert kafka.properties("admin") == common
+
+
+def test_admin_clients_connect_as_consumers_do(load: Load) -> None:
+    keys = {
+        "consumer.override.security.protocol": "SASL_SSL",
+        "consumer.override.sasl.mechanism": "PLAIN",
+        "consumer.override.sasl.username": "u",
+        "consumer.override.sasl.password": "p",
+        "consumer.override.fetch.min.bytes": 1,
+        "admin.override.sasl.username": "admin",
+    }
+    admin = load(keys).config.kafka.properties("admin")
+    assert (admin["security.protocol"], admin["sasl.username"], admin["sasl.password"]) == ("SASL_SSL", "admin", "p")
+    assert "fetch.min.bytes" not in admin
+
+
+def test_a_configuration_survives_pickling(load: Load) -> None:
+    config = load({"aws.access.key.id": "id", "aws.secret.access.key": "x", "timezone": "Europe/Paris"}).config
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301
+
+
+def test_every_key_of_a_file_is_found_once_in_its_order(check: Check) -> None:
+    keys = {"flush.size": 3, "nonsense": 1, "confluent.license": "", "s3.acl.canned": "private"}
+    findings = check(keys).findings
+    assert [found.key for found in findings] == ["name", "topics", "s3.bucket.name", *keys]

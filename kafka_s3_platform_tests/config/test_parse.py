@@ -1,0 +1,186 @@
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.config.parse import ConnectorFile, read_connector_file, read_properties
+from kafka_s3_platform.errors import ConfigError
+
+
+def read(tmp_path: Path, text: str | bytes, name: str = "a.json") -> ConnectorFile:
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_connector_file(path)
+
+
+def plain(file: ConnectorFile) -> dict[str, str]:
+    return {key: value.get_secret_value() for key, value in file.entries.items()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "a", "config": {"topics": "t"}}',
+        '{"name": "a", "config": {"topics": "t"}, "tasks": [], "type": "sink"}',
+        '{"name": "a", "config": {"topics": "t", "name": "a"}, "tasks": [{"connector": "a", "task": 0}]}',
+        '{"config": {"topics": "t", "name": "a"}}',
+        '{"name": "a", "topics": "t"}',
+        '\ufeff{"name": "a", "topics": "t"}',
+    ],
+)
+def test_each_json_form_gives_the_same_name_and_keys(tmp_path: Path, text: str) -> None:
+    file = read(tmp_path, text)
+    assert file.name == "a"
+    assert plain(file)["topics"] == "t"
+
+
+def test_json_numbers_and_booleans_become_the_text_that_was_written(tmp_path: Path) -> None:
+    file = read(tmp_path, '{"name": "a", "config": {"i": 10000000000000000001, "f": 1.50, "t": true, "f2": false}}')
+    assert plain(file) == {"i": "10000000000000000001", "f": "1.50", "t": "true", "f2": "false"}
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "{}"])
+def test_other_json_values_are_refused_by_key(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match="the value of k is no string, number or boolean"):
+        read(tmp_path, f'{{"name": "a", "config": {{"k": {value}}}}}')
+
+
+def test_not_a_number_is_no_json(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="NaN is no JSON value"):
+        read(tmp_path, '{"name": "a", "config": {"k": NaN}}')
+
+
+def test_a_json_key_set_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.json: the key topics is set twice"):
+        read(tmp_path, '{"name": "a", "config": {"topics": "t", "topics": "u"}}')
+
+
+def test_a_properties_key_set_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.properties: the key topics is set twice"):
+        read(tmp_path, "name=a\ntopics=t\ntopics=u", "a.properties")
+
+
+def test_invalid_json_is_refused_with_line_and_column(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.json, line 3, column 3: invalid JSON: Expecting ',' delimiter"):
+        read(tmp_path, '{\n  "name": "a"\n  "topics": "t"\n}')
+
+
+def test_the_error_of_invalid_json_does_not_carry_the_document(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, '{"name": "a", "aws.secret.access.key": "hunter2" "x": 1}')
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_json_file_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a connector file is a JSON object, this one is list"):
+        read(tmp_path, "[]")
+
+
+def test_keys_beside_config_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="topics beside `config` has no meaning"):
+        read(tmp_path, '{"name": "a", "topics": "t", "config": {}}')
+
+
+def test_two_names_must_be_the_same(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="two names, a and b"):
+        read(tmp_path, '{"name": "a", "config": {"name": "b"}}')
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.properties"])
+def test_a_file_without_a_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="the connector has no name; set `name`"):
+        read(tmp_path, '{"topics": "t"}' if name == "a.json" else "topics=t", name)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.json: cannot be read: No such file"):
+        read_connector_file(tmp_path / "missing.json")
+
+
+def test_the_secrets_of_a_file_are_not_in_its_repr(tmp_path: Path) -> None:
+    assert "hunter2" not in repr(read(tmp_path, '{"name": "a", "aws.secret.access.key": "hunter2"}'))
+
+
+JAVA = r"""
+# a comment
+  ! another, with a = sign
+name=a
+equals = b = c
+colon:d
+blank e
+empty=
+bare
+continued = f,\
+    g, \
+    h
+key\ with\:signs\= = i
+unicode = Z\u00fcrich \t|
+back\\slash = \x
+"""
+
+
+def test_properties_follow_javas_rules(tmp_path: Path) -> None:
+    assert plain(read(tmp_path, JAVA, "a.properties")) == {
+        "name": "a",
+        "equals": "b = c",
+        "colon": "d",
+        "blank": "e",
+        "empty": "",
+        "bare": "",
+        "continued": "f,g, h",
+        "key with:signs=": "i",
+        "unicode": "Zürich \t|",
+        "back\\slash": "x",
+    }
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "iso-8859-1"])
+def test_properties_are_utf_8_or_else_iso_8859_1(tmp_path: Path, encoding: str) -> None:
+    file = read(tmp_path, "name=a\ncity=Zürich".encode(encoding), "a.properties")
+    assert plain(file) == {"name": "a", "city": "Zürich"}
+
+
+def test_a_malformed_unicode_escape_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.properties, line 4: a malformed \\u escape"):
+        read(tmp_path, "name=a\n# x\nb=c\nbad=\\u00g0", "a.properties")
+
+
+SEPARATORS = st.sampled_from(["=", ":", " ", " = ", "\t:\t", "  "])
+NOISE = st.sampled_from(["", "# comment = 1\n", "! k: v\n", "\n", "   \n"])
+WORDS = st.text(st.one_of(st.sampled_from(string.printable), st.characters(codec="utf-8")), max_size=20)
+ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+
+
+def escaped(draw: st.DrawFn, text: str) -> str:
+    return "".join(_escaped_character(draw, character) for character in text)
+
+
+def _escaped_character(draw: st.DrawFn, character: str) -> str:
+    how = draw(st.sampled_from(["plain", "plain", "unicode", "continued"]))
+    if how == "unicode":
+        units = character.encode("utf-16-be")
+        return "".join(f"\\u{units[i]:02x}{units[i + 1]:02X}" for i in range(0, len(units), 2))
+    shown = ESCAPES.get(character) or (f"\\{character}" if character in " \\=:#!" else character)
+    return f"\\\n  \t{shown}" if how == "continued" else shown
+
+
+@st.composite
+def properties_files(draw: st.DrawFn) -> tuple[dict[str, str], str]:
+    entries = draw(st.dictionaries(WORDS.filter(bool), WORDS, max_size=6))
+    lines = [
+        draw(NOISE) + escaped(draw, key) + draw(SEPARATORS) + escaped(draw, value) + "\n"
+        for key, value in entries.items()
+    ]
+    return entries, "".join(lines)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(properties_files())
+def test_whatever_was_escaped_is_read_back(tmp_path: Path, case: tuple[dict[str, str], str]) -> None:
+    entries, text = case
+    path = tmp_path / "a.properties"
+    path.write_bytes(text.encode())
+    assert {key: value.get_secret_value() for key, value in read_properties(path).items()} == entries
