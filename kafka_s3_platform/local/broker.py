@@ -1,0 +1,153 @@
+"""One Apache Kafka node, broker and KRaft controller in one."""
+
+import base64
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kafka_s3_platform.errors import BrokerUnavailableError, PermanentError
+from kafka_s3_platform.local.java import find_java, pyspark_jars
+from kafka_s3_platform.local.kafka_jars import kafka_jars
+from kafka_s3_platform.local.processes import Daemon, write_atomically
+from kafka_s3_platform.local.settings import HOST, StackSettings
+
+JVM_OPTIONS = ("-Xmx768m", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true")
+METADATA_SECONDS = 2.0
+STOP_SECONDS = 30.0
+MESSAGE_MAX_BYTES = 8 * 1024 * 1024
+
+# Kafka's jars hold no SLF4J binding, so it would log nothing; PySpark's hold one for the same Log4j.
+LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
+LOGGING = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.file.ref = file
+rootLogger.appenderRef.console.ref = console
+rootLogger.appenderRef.console.level = WARN
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${sys:kafka.logs.dir}/server.log
+appender.file.filePattern = ${sys:kafka.logs.dir}/server.%i.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = [%d] %p %m (%c)%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Kafka with its data, configuration and logs in `<data dir>/kafka`."""
+
+    settings: StackSettings
+
+    @property
+    def daemon(self) -> Daemon:
+        ports = {name: getattr(self.settings, name) for name in ("kafka_port", "kafka_controller_port")}
+        return Daemon("kafka", self.settings.data_dir / "kafka", ports, STOP_SECONDS)
+
+    def start(self) -> None:
+        """Fetch, format and configure what is not there yet, and start. Does not wait."""
+        folder = self.daemon.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        java = self._java(kafka_jars(self.settings.cache))
+        write_atomically(folder / "server.properties", _as_text(self.properties()))
+        write_atomically(folder / "log4j2.properties", LOGGING)
+        if not self._meta_properties.exists():
+            _format(java, folder)
+        self.daemon.start([*java, "kafka.Kafka", folder / "server.properties"], env={})
+
+    def check(self) -> None:
+        """Ask for the cluster's metadata.
+
+        Raises:
+            BrokerUnavailableError: no answer, no broker in service, or another cluster answered.
+        """
+        where = f"Kafka at {self.settings.bootstrap_servers}"
+        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 0})
+        try:
+            metadata = admin.list_topics(timeout=METADATA_SECONDS)
+        except KafkaException as err:
+            raise BrokerUnavailableError(f"{where} does not answer: {err.args[0].str()}") from err
+        if not metadata.brokers:
+            raise BrokerUnavailableError(f"{where} has no broker in service yet")
+        if metadata.cluster_id != self.cluster_id():
+            raise BrokerUnavailableError(f"{where} is cluster {metadata.cluster_id}, not that of {self.daemon.folder}")
+
+    def cluster_id(self) -> str | None:
+        """The id this stack's Kafka was formatted with, None before its first start."""
+        if not self._meta_properties.exists():
+            return None
+        lines = self._meta_properties.read_text().splitlines()
+        return next(line.partition("=")[2] for line in lines if line.startswith("cluster.id="))
+
+    def properties(self) -> dict[str, str]:
+        """`server.properties`: one node that keeps everything itself and listens on the loopback address only."""
+        listeners = f"PLAINTEXT://{self.settings.bootstrap_servers},CONTROLLER://{self._controller}"
+        own = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": self._controller,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self.daemon.folder / "data"),
+            "auto.create.topics.enable": "false",
+            "message.max.bytes": str(MESSAGE_MAX_BYTES),
+            "replica.fetch.max.bytes": str(MESSAGE_MAX_BYTES),
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        return {**own, **_single_node_topics(), **self.settings.kafka_properties}
+
+    @property
+    def _controller(self) -> str:
+        return f"{HOST}:{self.settings.kafka_controller_port}"
+
+    @property
+    def _meta_properties(self) -> Path:
+        return self.daemon.folder / "data" / "meta.properties"
+
+    def _java(self, jars: Path) -> list[str]:
+        folder = self.daemon.folder
+        logging_jars = [jar for name in LOGGING_JARS for jar in pyspark_jars().glob(f"{name}-[0-9]*.jar")]
+        class_path = ":".join([*map(str, logging_jars), f"{jars}/*"])
+        logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
+        return [str(find_java()), *JVM_OPTIONS, *logs, "-cp", class_path]
+
+
+def _single_node_topics() -> dict[str, str]:
+    """Internal topics as one node can hold them; few kafka partitions, because each is opened at every start."""
+    internal = {"offsets.topic": 8, "transaction.state.log": 8, "share.coordinator.state.topic": 1}
+    counts = {f"{topic}.num.partitions": str(count) for topic, count in internal.items()}
+    replicas = {f"{topic}.replication.factor": "1" for topic in internal}
+    least = {f"{topic}.min.isr": "1" for topic in internal if topic != "offsets.topic"}
+    return counts | replicas | least
+
+
+def _format(java: list[str], folder: Path) -> None:
+    storage_tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
+    options = ["--config", str(folder / "server.properties"), "--cluster-id", _new_cluster_id()]
+    done = subprocess.run([*storage_tool, *options], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise PermanentError(f"formatting Kafka's storage in {folder / 'data'} failed: {done.stdout}{done.stderr}")
+
+
+def _new_cluster_id() -> str:
+    """Kafka's form of a UUID. "A" in front, since an option's value cannot begin with a hyphen."""
+    return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
+def _as_text(properties: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in properties.items())

@@ -1,0 +1,47 @@
+"""The Java runtime, and the jars that come with the PySpark wheel."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from kafka_s3_platform.errors import ConfigError
+
+LEAST_VERSION = 17
+
+
+def find_java() -> Path:
+    """`java` of JAVA_HOME, else of PATH.
+
+    Raises:
+        ConfigError: there is none, or it is older than `LEAST_VERSION`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    if found is None:
+        where = f"JAVA_HOME={home}" if home else "PATH"
+        raise ConfigError(f"no java in {where}: install Java {LEAST_VERSION} or newer, or set JAVA_HOME")
+    version = _version(Path(found))
+    if version < LEAST_VERSION:
+        raise ConfigError(
+            f"{found} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME"
+        )
+    return Path(found)
+
+
+def pyspark_jars() -> Path:
+    """The folder of jars in the installed PySpark, which is not imported."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError("PySpark is not installed in this environment: run `make setup`")
+    return Path(spec.submodule_search_locations[0], "jars")
+
+
+def _version(java: Path) -> int:
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(?:1\.)?(\d+)', shown)
+    if match is None:
+        raise ConfigError(f"`{java} -version` does not tell its version: {shown.strip()!r}")
+    return int(match[1])

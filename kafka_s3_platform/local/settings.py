@@ -1,0 +1,83 @@
+"""Where the embedded stack lives: folder, ports, credentials."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from kafka_s3_platform.errors import ConfigError
+
+HOST = "127.0.0.1"
+PREFIX = "KAFKA_S3_LOCAL_"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackSettings:
+    """Every field but `kafka_properties` is set by the environment variable `KAFKA_S3_LOCAL_<FIELD>`, in capitals.
+
+    Default ports lie below Linux's and macOS's ephemeral ranges, so no outgoing connection can hold one.
+    """
+
+    data_dir: Path = Path(".local")
+    cache: Path = Path(".local/cache")
+    kafka_port: int = 29092
+    kafka_controller_port: int = 29093
+    s3_port: int = 28333
+    s3_grpc_port: int = 28334
+    seaweedfs_master_port: int = 28335
+    seaweedfs_master_grpc_port: int = 28336
+    seaweedfs_volume_port: int = 28337
+    seaweedfs_volume_grpc_port: int = 28338
+    seaweedfs_filer_port: int = 28339
+    seaweedfs_filer_grpc_port: int = 28340
+    aws_access_key_id: str = "kafka-s3"
+    aws_secret_access_key: str = field(default="kafka-s3-secret", repr=False)
+    bucket: str = "kafka-archive"
+    kafka_properties: Mapping[str, str] = field(default_factory=dict)
+    """Broker properties beside, or instead of, the stack's own."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "StackSettings":
+        """Settings of this environment. Folders become absolute, so that they outlive a change of directory.
+
+        Raises:
+            ConfigError: a `KAFKA_S3_LOCAL_` variable is unknown or no port number.
+        """
+        given = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
+        known = {variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
+        if unknown := sorted(given.keys() - known.keys()):
+            near = difflib.get_close_matches(unknown[0], known, 1, 0)
+            raise ConfigError(f"environment variable {unknown[0]} is unknown; the nearest one is {near[0]}")
+        values: dict[str, Any] = {
+            known[name].name: _parse(known[name].type, name, value) for name, value in given.items()
+        }
+        data_dir = Path(values.get("data_dir", cls().data_dir)).absolute()
+        cache = Path(values.get("cache", data_dir / "cache")).absolute()
+        return cls(**{**values, "data_dir": data_dir, "cache": cache})
+
+    def environment(self) -> dict[str, str]:
+        """The variables from which another process resolves the same settings, less `kafka_properties`."""
+        return {variable(f.name): str(getattr(self, f.name)) for f in fields(self) if f.name != "kafka_properties"}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{HOST}:{self.kafka_port}"
+
+    @property
+    def s3_endpoint(self) -> str:
+        return f"http://{HOST}:{self.s3_port}"
+
+
+def variable(field_name: str) -> str:
+    """The environment variable of one field of `StackSettings`."""
+    return PREFIX + field_name.upper()
+
+
+def _parse(kind: object, name: str, value: str) -> str | int:
+    if kind is not int:
+        return value
+    if not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):
+        raise ConfigError(f"environment variable {name}={value!r} is no port number (1 to 65535)")
+    return int(value)

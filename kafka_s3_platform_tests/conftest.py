@@ -1,0 +1,191 @@
+"""Fixtures of all tests. Those that need servers get a Kafka and an S3 of the test session's own."""
+
+import dataclasses
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.processes import port_is_free
+from kafka_s3_platform.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.local.settings import StackSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).parent.parent
+
+# Below the ephemeral range, apart from the stack's default ports.
+TEST_PORTS = range(20000, 28000)
+
+# Records of any age stay; what a test asks the broker to delete or compact goes within about a second.
+TEST_BROKER = {
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+    "log.segment.delete.delay.ms": "500",
+    "log.cleaner.backoff.ms": "500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+
+SPARK_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.speculation": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+class CreateTopic(Protocol):
+    """Creates a topic and returns its name. Configs by their Kafka names, dots as underscores."""
+
+    def __call__(self, name: str, kafka_partitions: int = 1, **configs: object) -> str: ...
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if "stack" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def stack_settings(tmp_path_factory: pytest.TempPathFactory) -> StackSettings:
+    """Settings of the session's own stack. Kafka's jars are those that `kafka-s3 up` has fetched."""
+    cache = os.environ.get("KAFKA_S3_LOCAL_CACHE") or REPOSITORY / ".local" / "cache"
+    return StackSettings(
+        data_dir=tmp_path_factory.mktemp("stack"),
+        cache=Path(cache).absolute(),
+        kafka_properties=TEST_BROKER,
+        **free_port_settings(),
+    )
+
+
+@pytest.fixture(scope="session")
+def stack(stack_settings: StackSettings) -> Iterator[embedded.StackStatus]:
+    """Kafka and S3, stopped when the session ends, even if pytest is killed."""
+    with stopped_at_exit(stack_settings):
+        yield embedded.up(stack_settings)
+    shutil.rmtree(stack_settings.data_dir)
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A topic name no other test has."""
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def create_topic(stack: embedded.StackStatus) -> CreateTopic:
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+
+    def create(name: str, kafka_partitions: int = 1, **configs: object) -> str:
+        config = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        admin.create_topics([NewTopic(name, kafka_partitions, 1, config=config)])[name].result(30)
+        while not has_leaders(admin, name):
+            time.sleep(0.02)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def kafka_settings(stack: embedded.StackStatus) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=stack.bootstrap_servers)
+
+
+@pytest.fixture
+def bucket(stack: embedded.StackStatus, s3_client: Any) -> Iterator[str]:
+    """A fresh bucket, deleted with all it holds after the test."""
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    s3_client.create_bucket(Bucket=name)
+    yield name
+    # SeaweedFS deletes a bucket with its objects, and so frees the volumes that it reserved.
+    s3_client.delete_bucket(Bucket=name)
+
+
+@pytest.fixture(scope="session")
+def s3_client(stack: embedded.StackStatus, stack_settings: StackSettings) -> Iterator[Any]:
+    """A boto3 S3 client, to look at and to damage what is stored."""
+    client = SeaweedFS(stack_settings).client()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
+    return StoreSettings(
+        bucket=bucket,
+        region="us-east-1",
+        endpoint_url=stack.s3_endpoint,
+        access_key_id=SecretStr(stack.aws_access_key_id),
+        secret_access_key=SecretStr(stack.aws_secret_access_key),
+    )
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """A Spark session with two cores in this process, which retries a failed task as a cluster does."""
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master("local[2,4]").appName("kafka_s3_platform_tests")
+        for key, value in SPARK_CONF.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+def has_leaders(admin: AdminClient, topic: str) -> bool:
+    """Whether every kafka partition of the topic can be used."""
+    metadata = admin.list_topics(topic, timeout=10).topics[topic]
+    return metadata.error is None and all(part.leader >= 0 for part in metadata.partitions.values())
+
+
+def free_port_settings() -> Any:
+    """A free port for each port of `StackSettings`."""
+    names = [field.name for field in dataclasses.fields(StackSettings) if field.name.endswith("_port")]
+    return dict(zip(names, free_ports(len(names)), strict=True))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nothing listens now."""
+    free = (port for port in random.sample(TEST_PORTS, len(TEST_PORTS)) if port_is_free(port))
+    return [next(free) for _ in range(count)]
+
+
+@contextmanager
+def stopped_at_exit(settings: StackSettings) -> Iterator[None]:
+    """Stop a stack at the end, also when this process is killed: then the watchdog's standard input ends as well."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_S3_LOCAL_")}
+    watchdog = subprocess.Popen(
+        ["sh", "-c", 'cat; exec "$0" -m kafka_s3_platform.cli down', sys.executable],
+        cwd=REPOSITORY,
+        env={**others, **settings.environment()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        watchdog.communicate()
+    assert watchdog.returncode == 0, f"the Kafka and S3 of {settings.data_dir} could not be stopped"

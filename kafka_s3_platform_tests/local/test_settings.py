@@ -1,0 +1,52 @@
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.local.settings import StackSettings
+
+
+def test_an_empty_environment_gives_a_folder_below_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = StackSettings.from_environment({})
+    assert settings.data_dir == tmp_path / ".local"
+    assert settings.cache == tmp_path / ".local" / "cache"
+    assert settings.bootstrap_servers == "127.0.0.1:29092"
+    assert settings.s3_endpoint == "http://127.0.0.1:28333"
+
+
+def test_the_cache_follows_the_data_folder_unless_it_is_set() -> None:
+    assert StackSettings.from_environment({"KAFKA_S3_LOCAL_DATA_DIR": "/data"}).cache == Path("/data/cache")
+    both = {"KAFKA_S3_LOCAL_DATA_DIR": "/data", "KAFKA_S3_LOCAL_CACHE": "/jars"}
+    assert StackSettings.from_environment(both).cache == Path("/jars")
+
+
+def test_every_field_comes_back_from_the_environment_it_gives() -> None:
+    settings = StackSettings(data_dir=Path("/data"), cache=Path("/jars"), kafka_port=1, s3_port=2, bucket="b-1")
+    assert StackSettings.from_environment(settings.environment()) == settings
+
+
+def test_all_default_ports_differ() -> None:
+    ports = [value for name, value in StackSettings().environment().items() if name.endswith("_PORT")]
+    assert len(ports) == len(set(ports)) == 10
+
+
+@pytest.mark.parametrize("value", ["", "http", "0", "65536", "-1", "1.5", "²"])
+def test_a_port_that_is_no_port_is_refused_by_the_name_of_its_variable(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"KAFKA_S3_LOCAL_S3_PORT=.* is no port number"):
+        StackSettings.from_environment({"KAFKA_S3_LOCAL_S3_PORT": value})
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigError, match=r"KAFKA_S3_LOCAL_KAFKAPORT is unknown; .* KAFKA_S3_LOCAL_KAFKA_PORT"):
+        StackSettings.from_environment({"KAFKA_S3_LOCAL_KAFKAPORT": "1"})
+
+
+def test_other_variables_do_not_matter() -> None:
+    assert StackSettings.from_environment({"KAFKA_S3_CONNECTORS": "x"}) == StackSettings.from_environment({})
+
+
+def test_no_repr_shows_the_secret() -> None:
+    assert "hush" not in repr(StackSettings(aws_secret_access_key="hush"))
