@@ -1,0 +1,249 @@
+"""Questions to a cluster about topics and offsets, each with a bound on how long it may take."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import Any, final
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+)
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PlatformError
+from kafka_s3_platform.kafka.client import Reasons, admin_client
+from kafka_s3_platform.kafka.failures import NO_LEADER
+from kafka_s3_platform.model.frontier import Frontier
+
+TIMEOUT_SECONDS = 30.0
+GRACE_SECONDS = 5.0
+"""How much longer a future is awaited than librdkafka itself waits."""
+
+CALLS_IN_FLIGHT = 64
+POLL_SECONDS = 0.05
+
+Offsets = dict[int, ListOffsetsResultInfo]
+"""Answers by kafka partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself."""
+
+    topic: str
+    topic_id: str
+    kafka_partitions: tuple[int, ...]
+    configs: Mapping[str, str]
+
+
+@final
+class ClusterAdmin:
+    """One cluster's admin client.
+
+    Every call raises BrokerUnavailableError when no broker answers within `timeout_seconds`, AuthorizationError when
+    credentials or rights are refused, and MissingTopicError when the topic or a kafka partition of it is absent.
+    """
+
+    def __init__(self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._bootstrap_servers = settings.bootstrap_servers
+        self._timeout = timeout_seconds
+        self._reasons = Reasons()
+        self._client: AdminClient = admin_client(settings, self._reasons)
+
+    def __enter__(self) -> "ClusterAdmin":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Serve what librdkafka still has to say; its threads end with the object."""
+        self._client.poll(0)
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        """The topic's id, kafka partitions and own configs."""
+        what = f"describing topic {topic}"
+        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        found = self._answer(asked[topic], what)
+        configs = {e.name: str(e.value) for e in self._config_entries(topic) if _is_set_on_topic(e)}
+        kafka_partitions = tuple(sorted(p.id for p in found.partitions))
+        return TopicDescription(topic, str(found.topic_id), kafka_partitions, configs)
+
+    def topic_exists(self, topic: str) -> bool:
+        """Whether the topic is there."""
+        try:
+            asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+            self._answer(asked[topic], f"looking for topic {topic}")
+        except MissingTopicError:
+            return False
+        return True
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        """Every config in force on the topic, the broker's defaults included."""
+        return {e.name: str(e.value) for e in self._config_entries(topic) if e.value is not None}
+
+    def create_topic(
+        self,
+        topic: str,
+        kafka_partitions: int,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create the topic and wait until it can be used. PermanentError if it exists.
+
+        -1 takes the broker's default replication factor.
+        """
+        what = f"creating topic {topic} with {kafka_partitions} kafka partitions"
+        new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs or {}))
+        asked = self._client.create_topics([new], operation_timeout=self._timeout, request_timeout=self._timeout)
+        self._answer(asked[topic], what)
+        deadline = time.monotonic() + self._timeout
+        while not self._is_usable(topic, kafka_partitions):
+            if time.monotonic() > deadline:
+                raise BrokerUnavailableError(
+                    f"{what}: not every kafka partition has a leader after {self._timeout:g} s"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
+        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        try:
+            found = self._answer(asked[topic], f"looking for topic {topic}").partitions
+        except MissingTopicError:
+            return False
+        return len(found) == kafka_partitions and all(p.leader is not None for p in found)
+
+    def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
+        """Log start, last stable offset and high watermark of each kafka partition, now."""
+        wanted = tuple(kafka_partitions)
+        what = f"reading the frontiers of topic {topic}"
+        observed_at = datetime.now(timezone.utc)
+        asked = [
+            self._ask(topic, wanted, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED),
+            self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
+            self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+        ]
+        earliest, stable, latest = (self._offsets(each, what) for each in asked)
+        return {
+            p: Frontier(
+                kafka_partition=p,
+                log_start_offset=earliest[p].offset,
+                last_stable_offset=stable[p].offset,
+                high_watermark=latest[p].offset,
+                leader_epoch=latest[p].leader_epoch,
+                observed_at=observed_at,
+            )
+            for p in wanted
+        }
+
+    def offsets_for_times(
+        self, topic: str, kafka_partitions: Iterable[int], timestamps_ms: Sequence[int]
+    ) -> dict[int, dict[int, int | None]]:
+        """o(t) by timestamp and kafka partition: the first committed record with that or a later timestamp.
+
+        None where there is none. o(t) never falls as t grows, so between two timestamps with equal answers nothing is
+        asked: long spans of empty hours cost few calls. The answers are of slightly different moments.
+        """
+        wanted = tuple(kafka_partitions)
+        times = sorted(set(timestamps_ms))
+        if times and times[0] < 0:
+            raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {times[0]}")
+        known = self._at_times(topic, wanted, [*times[:1], *times[1:][-1:]])
+        spans = [(0, len(times) - 1)] if times else []
+        while spans:
+            known |= _filled(times, spans, known)
+            halves = [(lo, (lo + hi) // 2, hi) for lo, hi in spans if any(t not in known for t in times[lo:hi])]
+            known |= self._at_times(topic, wanted, [times[middle] for _, middle, _ in halves])
+            spans = [span for lo, middle, hi in halves for span in ((lo, middle), (middle, hi))]
+        return known
+
+    def _at_times(
+        self, topic: str, kafka_partitions: tuple[int, ...], times: Sequence[int]
+    ) -> dict[int, dict[int, int | None]]:
+        found: dict[int, dict[int, int | None]] = {}
+        for start in range(0, len(times), CALLS_IN_FLIGHT):
+            some = times[start : start + CALLS_IN_FLIGHT]
+            asked = [self._ask(topic, kafka_partitions, OffsetSpec.for_timestamp(t)) for t in some]
+            for t, each in zip(some, asked, strict=True):
+                answers = self._offsets(each, f"looking for timestamp {t} ms in topic {topic}")
+                found[t] = {p: info.offset if info.offset >= 0 else None for p, info in answers.items()}
+        return found
+
+    def _ask(
+        self,
+        topic: str,
+        kafka_partitions: Iterable[int],
+        spec: OffsetSpec,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[TopicPartition, "Future[ListOffsetsResultInfo]"]:
+        return self._client.list_offsets(
+            {TopicPartition(topic, p): spec for p in kafka_partitions},
+            isolation_level=isolation_level,
+            request_timeout=self._timeout,
+        )
+
+    def _offsets(self, asked: "dict[TopicPartition, Future[ListOffsetsResultInfo]]", what: str) -> Offsets:
+        return {tp.partition: self._offset(tp, future, what) for tp, future in asked.items()}
+
+    def _offset(self, tp: TopicPartition, future: "Future[ListOffsetsResultInfo]", what: str) -> ListOffsetsResultInfo:
+        try:
+            info: ListOffsetsResultInfo = self._wait(future, what)
+        except KafkaException as err:
+            # librdkafka finds the leader by itself and says only that there is none, whatever the reason.
+            if err.args[0].code() == NO_LEADER:
+                raise self._without_leader(tp, what) from err
+            raise self._failure(err, f"{what}, kafka partition {tp.partition}") from err
+        return info
+
+    def _without_leader(self, tp: TopicPartition, what: str) -> PlatformError:
+        if tp.partition in self.describe_topic(tp.topic).kafka_partitions:
+            return BrokerUnavailableError(f"{what}: kafka partition {tp.partition} has no leader at the moment")
+        return MissingTopicError(f"{what}: the topic has no kafka partition {tp.partition}")
+
+    def _config_entries(self, topic: str) -> list[ConfigEntry]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        asked = self._client.describe_configs([resource], request_timeout=self._timeout)
+        return list(self._answer(asked[resource], f"reading the configs of topic {topic}").values())
+
+    def _answer(self, future: "Future[Any]", what: str) -> Any:
+        try:
+            return self._wait(future, what)
+        except KafkaException as err:
+            raise self._failure(err, what) from err
+
+    def _wait(self, future: "Future[Any]", what: str) -> Any:
+        try:
+            answer = future.result(timeout=self._timeout + GRACE_SECONDS)
+        except FutureTimeoutError as err:
+            raise self._reasons.silence(f"{what} at {self._bootstrap_servers}: no answer in time") from err
+        self._reasons.forget()
+        return answer
+
+    def _failure(self, err: KafkaException, what: str) -> PlatformError:
+        self._client.poll(0)
+        return self._reasons.failure(err, f"{what} at {self._bootstrap_servers}")
+
+
+def _is_set_on_topic(entry: ConfigEntry) -> bool:
+    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
+
+
+def _filled(
+    times: Sequence[int], spans: Iterable[tuple[int, int]], known: Mapping[int, dict[int, int | None]]
+) -> dict[int, dict[int, int | None]]:
+    """The answers inside those spans whose two ends have the same answer."""
+    flat = [(lo, hi) for lo, hi in spans if known[times[lo]] == known[times[hi]]]
+    return {t: dict(known[times[lo]]) for lo, hi in flat for t in times[lo + 1 : hi]}

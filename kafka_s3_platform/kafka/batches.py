@@ -1,0 +1,175 @@
+"""Messages to record batches, and record batches cut where offsets and content say, never where a fetch ended."""
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Message
+
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.model.offsets import TopicPartition
+from kafka_s3_platform.model.record import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
+
+BATCH_OFFSETS = 16_384
+"""No batch crosses a multiple of this offset."""
+
+BATCH_BYTES = 16 * 1024 * 1024
+"""No batch of two or more records holds more bytes of keys, values and headers."""
+
+_HEADERS = RECORD_SCHEMA.field("headers").type
+
+Headers = list[tuple[str, bytes | None]] | None
+
+
+def record_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
+    """Messages of one kafka partition, none of them an error, as one batch of RECORD_SCHEMA.
+
+    IntegrityError if a header name is not UTF-8: the client library cannot hand it over.
+    """
+    count = len(messages)
+    stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count).reshape(-1, 2)
+    columns = [
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        _headers_array(_headers(tp, messages)),
+        pa.repeat(pa.scalar(tp.topic, pa.string()), count),
+        pa.repeat(pa.scalar(tp.kafka_partition, pa.int32()), count),
+        pa.array(np.fromiter(map(Message.offset, messages), np.int64, count)),
+        pa.array(stamps[:, 1]).view(RECORD_SCHEMA.field("timestamp").type),
+        pa.array(_timestamp_types(stamps)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's cycle collector out of a burst of allocations.
+
+    Messages and their headers are thousands of tracked objects without cycles: looking through them again and again
+    took 40% of the CPU of a read.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same records in batches whose bounds depend on the first offset, the offsets and the content alone.
+
+    A batch ends before a multiple of BATCH_OFFSETS and before the record that would make it exceed BATCH_BYTES.
+    """
+    current = _OpenBatch()
+    for batch in batches:
+        cells, sizes = offsets(batch) // BATCH_OFFSETS, payload_bytes(batch)
+        start = 0
+        while start < len(cells):
+            stop = current.take(batch, cells, sizes, start)
+            if stop == start:
+                yield current.close()
+            start = stop
+    if current.parts:
+        yield current.close()
+
+
+def offsets(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The offset column."""
+    column: npt.NDArray[np.int64] = batch.column("offset").to_numpy()
+    return column
+
+
+def payload_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of key, value, header names and header values of each record."""
+    sizes: npt.NDArray[np.int64] = _lengths(batch.column("key")) + _lengths(batch.column("value"))
+    headers = batch.column("headers")
+    if headers.null_count < len(headers):
+        sizes += _header_bytes(headers)
+    return sizes
+
+
+class _OpenBatch:
+    """What the next batch holds so far."""
+
+    def __init__(self) -> None:
+        self.parts: list[pa.RecordBatch] = []
+        self._cell = -1
+        self._used = 0
+
+    def take(
+        self, batch: pa.RecordBatch, cells: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], start: int
+    ) -> int:
+        """Take the records from `start` that belong here; return where that ends, `start` itself if none does."""
+        if not self.parts:
+            self._cell, self._used = int(cells[start]), 0
+        elif cells[start] != self._cell:
+            return start
+        end_of_cell = int(np.searchsorted(cells, self._cell, side="right"))
+        fitting = int(np.searchsorted(np.cumsum(sizes[start:end_of_cell]), BATCH_BYTES - self._used, side="right"))
+        stop = start + (fitting if self.parts else max(fitting, 1))
+        if stop > start:
+            self._used += int(sizes[start:stop].sum())
+            self.parts.append(batch.slice(start, stop - start))
+        return stop
+
+    def close(self) -> pa.RecordBatch:
+        """Hand over what was taken and be empty again."""
+        parts, self.parts = self.parts, []
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _header_bytes(headers: pa.ListArray) -> npt.NDArray[np.int64]:
+    flat = headers.flatten()
+    ends = np.concatenate([[0], np.cumsum(_lengths(flat.field("key")) + _lengths(flat.field("value")))])
+    counts = pc.list_value_length(headers).fill_null(0).to_numpy()
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    per_record: npt.NDArray[np.int64] = np.diff(ends[bounds])
+    return per_record
+
+
+def _timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    # librdkafka counts none, create, append from 0, Spark from -1; a broker calls a missing timestamp "create".
+    types: npt.NDArray[np.int32] = np.where(stamps[:, 1] == NO_TIMESTAMP, -1, stamps[:, 0] - 1).astype(np.int32)
+    return types
+
+
+def _headers(tp: TopicPartition, messages: Sequence[Message]) -> list[Headers]:
+    found: list[Headers] = []
+    try:
+        # Through map and not a comprehension: only a checked call notices that headers() failed half-way.
+        found.extend(map(Message.headers, messages))  # type: ignore[arg-type]
+    except (SystemError, UnicodeDecodeError) as err:
+        offset = messages[len(found)].offset()
+        raise IntegrityError(
+            f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: a header name is not UTF-8, "
+            "which the Kafka client cannot read; archive up to this offset and go on after it"
+        ) from err
+    return found
+
+
+def _headers_array(headers: Sequence[Headers]) -> pa.Array:
+    if not any(headers):
+        return pa.nulls(len(headers), _HEADERS)
+    present = list(chain.from_iterable(filter(None, headers)))
+    names, values = list(map(itemgetter(0), present)), list(map(itemgetter(1), present))
+    ends = np.cumsum([len(each) if each else 0 for each in headers], dtype=np.int32)
+    flat = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(HEADER)
+    )
+    bounds = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
+    absent = pa.array([not each for each in headers])
+    return pa.ListArray.from_arrays(bounds, flat, type=_HEADERS, mask=absent)

@@ -1,0 +1,90 @@
+"""What every librdkafka client of ours has in common: properties, logging, and the reasons of its failures."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import AuthorizationError, BrokerUnavailableError, PlatformError
+from kafka_s3_platform.kafka.failures import kafka_failure, raise_kafka_error
+
+
+class Reasons:
+    """What librdkafka said of its connections, so that "no answer" can be explained."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, KafkaError] = {}
+
+    def __call__(self, error: KafkaError) -> None:
+        self._latest[error.code()] = error
+
+    def __str__(self) -> str:
+        return "; ".join(error.str() for error in self._latest.values()) or "no connection error was reported"
+
+    def forget(self) -> None:
+        """The client was heard of again: what was said before explains nothing any more."""
+        self._latest.clear()
+
+    def failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:
+        """The error to raise for `error`; refused credentials explain whatever else went wrong."""
+        return self._refusal(what) or kafka_failure(error, what, str(self) if self._latest else "")
+
+    def silence(self, what: str) -> PlatformError:
+        """The error to raise when no answer came: AuthorizationError where credentials or rights were refused."""
+        return self._refusal(what) or BrokerUnavailableError(f"{what}; {self}")
+
+    def _refusal(self, what: str) -> AuthorizationError | None:
+        for error in self._latest.values():
+            failure = kafka_failure(error, what)
+            if isinstance(failure, AuthorizationError):
+                return failure
+        return None
+
+
+class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
+    """librdkafka's lines as debug lines: what matters of them reaches the caller in an exception."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
+
+
+def admin_client(settings: KafkaSettings, reasons: Reasons) -> AdminClient:
+    """An admin client; ConfigError for properties that librdkafka does not know."""
+    try:
+        return AdminClient(_properties(settings, "admin", reasons, {}, {}))
+    except KafkaException as err:
+        raise_kafka_error(err, f"configuring an admin client of {settings.bootstrap_servers}")
+
+
+def consumer_client(
+    settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> Consumer:
+    """A consumer: the worker file overrides `defaults`, nothing overrides `fixed`."""
+    try:
+        return Consumer(_properties(settings, "consumer", reasons, defaults, fixed))
+    except KafkaException as err:
+        raise_kafka_error(err, f"configuring a consumer of {settings.bootstrap_servers}")
+
+
+def producer_client(
+    settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> Producer:
+    """A producer: the worker file overrides `defaults`, nothing overrides `fixed`."""
+    try:
+        return Producer(_properties(settings, "producer", reasons, defaults, fixed))
+    except KafkaException as err:
+        raise_kafka_error(err, f"configuring a producer to {settings.bootstrap_servers}")
+
+
+def _properties(
+    settings: KafkaSettings,
+    client: Literal["admin", "consumer", "producer"],
+    reasons: Reasons,
+    defaults: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+) -> dict[str, Any]:
+    quiet = _QuietLogger(logging.getLogger("kafka_s3_platform.kafka.librdkafka"))
+    return {**defaults, **settings.properties(client), **fixed, "error_cb": reasons, "logger": quiet}

@@ -1,0 +1,113 @@
+"""librdkafka's and the broker's errors, told apart as the platform's own."""
+
+# ruff: noqa: SLF001 -- the codes of librdkafka itself are public and begin with an underscore
+
+from typing import NoReturn
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    BrokerUnavailableError,
+    ConfigError,
+    LogTruncatedError,
+    MissingTopicError,
+    PermanentError,
+    PlatformError,
+    PreflightError,
+)
+
+PARTITION_EOF = KafkaError._PARTITION_EOF
+AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
+WRONG_STATE = KafkaError._STATE
+NO_LEADER = KafkaError._NOENT
+
+POSSIBLY_PERSISTED = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT})
+"""Delivery errors after which the cluster may hold the record nevertheless."""
+
+ENTAILED = frozenset(
+    {
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._GAPLESS_GUARANTEE,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
+)
+"""Delivery errors of records that went with another one."""
+
+_CODES: dict[type[PlatformError], frozenset[int]] = {
+    AuthorizationError: frozenset(
+        {
+            KafkaError._AUTHENTICATION,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError.UNSUPPORTED_SASL_MECHANISM,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        }
+    ),
+    MissingTopicError: frozenset(
+        {
+            KafkaError._UNKNOWN_TOPIC,
+            KafkaError._UNKNOWN_PARTITION,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError.UNKNOWN_TOPIC_ID,
+            KafkaError.TOPIC_EXCEPTION,
+        }
+    ),
+    LogTruncatedError: frozenset({KafkaError._LOG_TRUNCATION}),
+    PreflightError: frozenset(
+        {
+            KafkaError.MSG_SIZE_TOO_LARGE,
+            KafkaError.RECORD_LIST_TOO_LARGE,
+            KafkaError.INVALID_TIMESTAMP,
+            KafkaError.INVALID_RECORD,
+            KafkaError.POLICY_VIOLATION,
+        }
+    ),
+    ConfigError: frozenset(
+        {
+            KafkaError._INVALID_ARG,
+            KafkaError.INVALID_CONFIG,
+            KafkaError.INVALID_PARTITIONS,
+            KafkaError.INVALID_REPLICATION_FACTOR,
+        }
+    ),
+    BrokerUnavailableError: frozenset(
+        {
+            KafkaError._TRANSPORT,
+            KafkaError._RESOLVE,
+            KafkaError._SSL,
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._TIMED_OUT,
+            KafkaError._TIMED_OUT_QUEUE,
+            KafkaError._MSG_TIMED_OUT,
+            KafkaError._PURGE_QUEUE,
+            KafkaError._PURGE_INFLIGHT,
+            KafkaError._WAIT_COORD,
+            KafkaError.REQUEST_TIMED_OUT,
+        }
+    ),
+}
+
+
+def kafka_failure(error: KafkaException | KafkaError, what: str, said: str = "") -> PlatformError:
+    """The platform's error for `error`; `what` was tried, `said` is what the client said of its connections."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    detail = f"; {said}" if said else ""
+    if not isinstance(cause, KafkaError):
+        return PermanentError(f"{what}: {cause}{detail}")
+    return _kind(cause)(f"{what}: {cause.str()} ({cause.name()}){detail}")
+
+
+def raise_kafka_error(error: KafkaException | KafkaError, what: str, said: str = "") -> NoReturn:
+    """Raise `kafka_failure`, with the client's exception as its cause."""
+    raise kafka_failure(error, what, said) from (error if isinstance(error, KafkaException) else None)
+
+
+def _kind(error: KafkaError) -> type[PlatformError]:
+    for kind, codes in _CODES.items():
+        if error.code() in codes:
+            return kind
+    return BrokerUnavailableError if error.retriable() else PermanentError

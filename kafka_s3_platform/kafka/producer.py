@@ -1,0 +1,309 @@
+"""Records sent again as they were: same bytes, headers, timestamp and kafka partition, in order, each once."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from types import TracebackType
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import PlatformError, PreflightError
+from kafka_s3_platform.kafka.batches import collector_paused, offsets
+from kafka_s3_platform.kafka.client import Reasons, producer_client
+from kafka_s3_platform.kafka.failures import ENTAILED, POSSIBLY_PERSISTED
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1
+SETTLE_SECONDS = 10.0
+SLICE_RECORDS = 1024
+BATCH_BYTES = 1_000_000
+BATCH_OVERHEAD = 512
+"""What a record batch takes besides its records, generously."""
+
+_FIXED = {
+    "enable.idempotence": True,
+    "enable.gapless.guarantee": True,
+    "acks": "all",
+    # Nothing times out in the queue by itself, or later records would overtake it: `answer_seconds` bounds the wait.
+    "delivery.timeout.ms": 0,
+}
+Headers = list[tuple[str, str | bytes | None]] | None
+Row = tuple[bytes | None, bytes | None, int, Headers]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """How far one kafka partition of the target came: its first `records` records are acknowledged.
+
+    `source_offset` and `target_offset` are those of the last of them, None before the first. Of the `in_doubt` records
+    after it the cluster may hold some, from the first on; those after these were not delivered.
+    """
+
+    kafka_partition: int
+    records: int
+    source_offset: int | None
+    target_offset: int | None
+    in_doubt: int = 0
+
+    def __str__(self) -> str:
+        place = f"kafka partition {self.kafka_partition}: {self.records} records delivered"
+        if self.source_offset is not None:
+            place += f", the last from offset {self.source_offset} to {self.target_offset}"
+        return place + (f", {self.in_doubt} in doubt after it" if self.in_doubt else "")
+
+
+def unsendable(batch: pa.RecordBatch) -> int:
+    """How many records have timestamp 0, which librdkafka takes for "now"."""
+    return int(pc.sum(pc.equal(_milliseconds(batch), 0)).as_py() or 0)
+
+
+@final
+class ReplayProducer:
+    """An idempotent producer to one topic.
+
+    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it.
+    `allow_now` lets records with timestamp 0 through, which get the time of sending. After an error nothing more can be
+    sent; `delivered` then says how far each kafka partition of the target came.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        *,
+        max_message_bytes: int = 1_048_588,
+        allow_now: bool = False,
+        answer_seconds: float = 120.0,
+    ) -> None:
+        self._topic = topic
+        self._allow_now = allow_now
+        self._answer_seconds = answer_seconds
+        self._where = f"replaying to topic {topic} at {settings.bootstrap_servers}"
+        self._reasons = Reasons()
+        self._fatal: KafkaError | None = None
+        self._tracks: dict[int, _Track] = {}
+        defaults = {
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 100_000,
+            "queue.buffering.max.kbytes": 131_072,
+            "message.max.bytes": max(1000, max_message_bytes),
+            "batch.size": min(BATCH_BYTES, max(1, max_message_bytes - BATCH_OVERHEAD)),
+        }
+        self._producer = producer_client(settings, self._reasons, defaults, _FIXED)
+
+    def __enter__(self) -> "ReplayProducer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take back what is not delivered, so that `delivered` is final. Call `flush` first to deliver everything."""
+        self._settle()
+        self._producer.close()
+
+    @property
+    def delivered(self) -> dict[int, Delivered]:
+        """How far each kafka partition of the target came, as acknowledged until now."""
+        return {p: track.delivered() for p, track in sorted(self._tracks.items())}
+
+    def send(self, batch: pa.RecordBatch, target_kafka_partition: int) -> None:
+        """Queue the records of `batch` (RECORD_SCHEMA), in order; wait while the queue is full.
+
+        PreflightError names the source offset of a record that cannot be sent or was rejected, BrokerUnavailableError
+        says that nothing was acknowledged for `answer_seconds`.
+        """
+        self._refuse_unsendable(batch)
+        track = self._tracks.setdefault(target_kafka_partition, _Track(target_kafka_partition))
+        for start in range(0, len(batch), SLICE_RECORDS):
+            with collector_paused():
+                self._queue(batch.slice(start, SLICE_RECORDS), track)
+            self._poll(0)
+
+    def flush(self) -> dict[int, Delivered]:
+        """Wait until everything sent is acknowledged. Same errors as `send`."""
+        self._wait_for(0)
+        return self.delivered
+
+    def _refuse_unsendable(self, batch: pa.RecordBatch) -> None:
+        count = 0 if self._allow_now else unsendable(batch)
+        if count:
+            self.flush()
+            first = batch.filter(pc.equal(_milliseconds(batch), 0)).column("offset")[0]
+            raise PreflightError(
+                f"{self._where}: {count} records from source offset {first} on have timestamp 0, which the Kafka "
+                f"client would replace by the time of sending; allow that, or leave them out; {self._positions()}"
+            )
+
+    def _queue(self, part: pa.RecordBatch, track: "_Track") -> None:
+        sources, rows = offsets(part), _rows(part)
+        row = self._produce(rows, sources, track)
+        while row < len(rows):
+            self._wait_for(len(self._producer) * 3 // 4)
+            row += self._produce(rows[row:], sources[row:], track)
+
+    def _produce(self, rows: Sequence[Row], sources: npt.NDArray[np.int64], track: "_Track") -> int:
+        """Queue rows until the queue is full; how many."""
+        produce, topic, kafka_partition = self._producer.produce, self._topic, track.kafka_partition
+        queued, refusal = 0, None
+        try:
+            for key, value, timestamp, headers in rows:
+                produce(topic, value, key, kafka_partition, track.report, timestamp=timestamp, headers=headers)
+                queued += 1
+        except BufferError:
+            logger.debug("%s: the queue is full", self._where)
+        except KafkaException as err:
+            refusal = err
+        track.queued(sources[:queued])
+        if refusal is not None:
+            # After a fatal error produce() refuses everything: the record that led to it is named instead.
+            self._poll(0)
+            raise self._refused(refusal.args[0], track, int(sources[queued])) from refusal
+        return queued
+
+    def _wait_for(self, left: int) -> None:
+        """Poll until at most `left` records are not yet acknowledged."""
+        deadline, before = time.monotonic() + self._answer_seconds, len(self._producer)
+        while before > left:
+            self._poll(POLL_SECONDS)
+            now = len(self._producer)
+            if now < before:
+                self._reasons.forget()
+                deadline, before = time.monotonic() + self._answer_seconds, now
+            elif time.monotonic() > deadline:
+                raise self._unanswered()
+
+    def _poll(self, seconds: float) -> None:
+        self._serve(seconds)
+        if self._fatal is not None:
+            self._settle()
+        for track in self._tracks.values():
+            if track.failures:
+                self._settle()
+                first, last, error = track.cause()
+                raise self._refused(error, track, first, last)
+        if self._fatal is not None:
+            raise self._reasons.failure(self._fatal, f"{self._where} ({self._positions()})")
+
+    def _serve(self, seconds: float) -> int:
+        """Let librdkafka report deliveries; how many reports there were."""
+        try:
+            return self._producer.poll(seconds)
+        except KafkaException as err:
+            # A fatal error is raised here once, before the reports of the records that it took along.
+            self._fatal = err.args[0]
+            return 1
+
+    def _refused(self, error: KafkaError, track: "_Track", first: int, last: int | None = None) -> PlatformError:
+        self._settle()
+        which = (
+            f"the record of source offset {first}"
+            if last in {None, first}
+            else f"one of source offsets {first} to {last}"
+        )
+        to = f"for kafka partition {track.kafka_partition} was refused"
+        return self._reasons.failure(error, f"{self._where}: {which} {to} ({self._positions()})")
+
+    def _unanswered(self) -> PlatformError:
+        self._settle()
+        silent = f"{self._where}: nothing was acknowledged for {self._answer_seconds:g} s"
+        return self._reasons.silence(f"{silent} ({self._positions()})")
+
+    def _settle(self) -> None:
+        """Take back what was not sent and learn the fate of what was, as far as the broker still answers."""
+        self._producer.purge(in_queue=True, in_flight=False)
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while len(self._producer) and time.monotonic() < deadline:
+            self._serve(POLL_SECONDS)
+        self._producer.purge(in_queue=True, in_flight=True)
+        while len(self._producer) and self._serve(POLL_SECONDS):
+            pass
+
+    def _positions(self) -> str:
+        return "; ".join(map(str, self.delivered.values())) or "nothing was sent"
+
+
+class _Track:
+    """The records on their way to one kafka partition; the broker acknowledges them in order."""
+
+    def __init__(self, kafka_partition: int) -> None:
+        self.kafka_partition = kafka_partition
+        self.sent = 0
+        self.acknowledged = 0
+        self.failures: list[KafkaError] = []
+        self._target_offset: int | None = None
+        self._sources: deque[npt.NDArray[np.int64]] = deque()
+        self._forgotten = 0
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """The delivery callback."""
+        if error is None:
+            self.acknowledged += 1
+            self._target_offset = message.offset()
+        else:
+            self.failures.append(error)
+
+    def queued(self, sources: npt.NDArray[np.int64]) -> None:
+        """Remember the source offsets of queued records, and forget those long acknowledged."""
+        while self._sources and self._forgotten + len(self._sources[0]) < self.acknowledged:
+            self._forgotten += len(self._sources.popleft())
+        self._sources.append(sources)
+        self.sent += len(sources)
+
+    def source_offset(self, index: int) -> int:
+        """The source offset of the record with this index in the order of sending."""
+        index -= self._forgotten
+        for sources in self._sources:
+            if index < len(sources):
+                return int(sources[index])
+            index -= len(sources)
+        raise AssertionError(f"no record {index} was sent")
+
+    def cause(self) -> tuple[int, int, KafkaError]:
+        """First and last source offset of the first refused record batch, and why; not what that entailed."""
+        codes = [error.code() for error in self.failures]
+        first = next((i for i, code in enumerate(codes) if code not in ENTAILED), 0)
+        last = first + sum(1 for _ in takewhile(lambda code: code == codes[first], codes[first:])) - 1
+        start = self.acknowledged
+        return self.source_offset(start + first), self.source_offset(start + last), self.failures[first]
+
+    def delivered(self) -> Delivered:
+        lost = sum(error.code() not in POSSIBLY_PERSISTED for error in self.failures)
+        return Delivered(
+            kafka_partition=self.kafka_partition,
+            records=self.acknowledged,
+            source_offset=self.source_offset(self.acknowledged - 1) if self.acknowledged else None,
+            target_offset=self._target_offset,
+            in_doubt=self.sent - self.acknowledged - lost,
+        )
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    keys, values = (batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in ("key", "value"))
+    timestamps = _milliseconds(batch).to_pylist()
+    return list(zip(keys, values, timestamps, _headers(batch.column("headers")), strict=True))
+
+
+def _headers(column: pa.ListArray) -> list[Headers]:
+    if column.null_count == len(column):
+        return [None] * len(column)
+    flat = column.flatten()
+    pairs = list(zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True))
+    ends = np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy()).tolist()
+    return [pairs[start:end] for start, end in pairwise([0, *ends])]
+
+
+def _milliseconds(batch: pa.RecordBatch) -> pa.Array:
+    return batch.column("timestamp").cast(pa.int64())

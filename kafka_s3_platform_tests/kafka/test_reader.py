@@ -1,0 +1,370 @@
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    IntegrityError,
+    LogTruncatedError,
+    MissingTopicError,
+    OffsetGapError,
+    OpenTransactionError,
+)
+from kafka_s3_platform.kafka.batches import BATCH_BYTES, BATCH_OFFSETS
+from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, read, until
+from kafka_s3_platform_tests.kafka.wire import WireRecord
+from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture
+def topic(create_topic: CreateTopic, topic_name: str) -> str:
+    return create_topic(topic_name)
+
+
+@pytest.fixture
+def reader(kafka_settings: KafkaSettings, topic: str) -> Iterator[ConfluentReader]:
+    with ConfluentReader(kafka_settings, topic, answer_seconds=20, end_seconds=2) as reader:
+        yield reader
+
+
+@pytest.fixture
+def tolerant(kafka_settings: KafkaSettings, topic: str) -> Iterator[ConfluentReader]:
+    """A reader that records gaps."""
+    with ConfluentReader(kafka_settings, topic, allow_gaps=True, answer_seconds=20, end_seconds=2) as reader:
+        yield reader
+
+
+def found_offsets(table: pa.Table) -> list[int]:
+    found: list[int] = table.column("offset").to_pylist()
+    return found
+
+
+def test_a_range_is_read_as_record_batches(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
+    produce(kafka_settings, topic, [b"%d" % i for i in range(10)])
+    table, end = read(reader, 2, 7)
+    assert table.schema == RECORD_SCHEMA
+    assert table.column("value").to_pylist() == [b"2", b"3", b"4", b"5", b"6"]
+    assert set(table.column("topic").to_pylist()) == {topic}
+    assert set(table.column("partition").to_pylist()) == {0}
+    assert (end.position, end.records, end.bytes, end.gaps) == (7, 5, 5, ())
+    assert end.leader_epoch is not None
+
+
+def test_how_a_range_was_read_is_known_only_at_its_end(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"v"])
+    reading = reader.read(0, OffsetRange(0, 1))
+    with pytest.raises(ValueError, match="not read to its end"):
+        _ = reading.end
+    assert [len(batch) for batch in reading] == [1]
+    assert reading.end.records == 1
+
+
+def test_contiguous_ranges_are_read_straight_through_and_others_anew(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"%d" % i for i in range(1000)])
+    for start, end in [(0, 1), (1, 400), (400, 401), (401, 1000), (300, 500), (500, 600), (700, 800), (0, 1000)]:
+        assert found_offsets(read(reader, start, end)[0]) == list(range(start, end))
+
+
+def test_reading_that_was_given_up_half_way_begins_anew(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"%d" % i for i in range(100)])
+    reading = iter(reader.read(0, OffsetRange(0, 100)))
+    next(reading)
+    assert found_offsets(read(reader, 0, 50)[0]) == list(range(50))
+    assert found_offsets(read(reader, 50, 100)[0]) == list(range(50, 100))
+
+
+def test_batches_end_at_multiples_of_the_offset_grid_however_ranges_are_fetched(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    count = 2 * BATCH_OFFSETS + 100
+    produce(kafka_settings, topic, (b"v" for _ in range(count)))
+    batches = list(reader.read(0, OffsetRange(100, count)))
+    assert [len(batch) for batch in batches] == [BATCH_OFFSETS - 100, BATCH_OFFSETS, 100]
+    assert found_offsets(pa.Table.from_batches(batches)) == list(range(100, count))
+
+
+def test_large_records_are_cut_by_bytes(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str) -> None:
+    large = create_topic(f"{topic}-large", max_message_bytes=4 * MEBIBYTE)
+    client = Producer(kafka_settings.properties("producer") | {"message.max.bytes": 4 * MEBIBYTE})
+    for i in range(40):
+        client.produce(large, bytes([i]) * MEBIBYTE, partition=0)
+    assert client.flush(60) == 0
+    with ConfluentReader(kafka_settings, large) as reader:
+        batches = list(reader.read(0, OffsetRange(0, 40)))
+    per_batch = BATCH_BYTES // MEBIBYTE
+    assert [len(batch) for batch in batches] == [per_batch, per_batch, 40 - 2 * per_batch]
+    values = pa.Table.from_batches(batches).column("value").to_pylist()
+    assert values == [bytes([i]) * MEBIBYTE for i in range(40)]
+
+
+def test_a_range_may_end_in_control_records(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
+    open_transaction(kafka_settings, topic, [b"a", b"b"]).commit_transaction(30)
+    table, end = read(reader, 0, 3)
+    assert found_offsets(table) == [0, 1]
+    assert end.position == 3
+
+
+def test_aborted_transactions_are_not_delivered(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"before"])
+    open_transaction(kafka_settings, topic, [b"x"] * 5).abort_transaction(30)
+    table, end = read(reader, 0, 7)
+    assert (found_offsets(table), end.position) == ([0], 7)
+    produce(kafka_settings, topic, [b"after"])
+    assert found_offsets(read(reader, 7, 8)[0]) == [7]
+    assert found_offsets(read(reader, 2, 8)[0]) == [7]
+
+
+def test_a_range_of_nothing_but_an_aborted_transaction_is_read_to_its_end(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    open_transaction(kafka_settings, topic, [b"x"] * 5).abort_transaction(30)
+    table, end = read(reader, 1, 4)
+    assert (len(table), end.records, end.gaps) == (0, 0, ())
+    assert end.position >= 4
+
+
+def test_an_open_transaction_is_waited_for(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
+    transaction = open_transaction(kafka_settings, topic, [b"a", b"b"])
+    later = threading.Timer(1, transaction.commit_transaction, [30])
+    later.start()
+    assert found_offsets(read(reader, 0, 3)[0]) == [0, 1]
+    later.join()
+
+
+def test_a_transaction_open_for_too_long_is_named_with_the_offset(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"before"])
+    transaction = open_transaction(kafka_settings, topic, [b"a"])
+    with pytest.raises(OpenTransactionError, match=rf"{topic}, kafka partition 0, offset 1: .*last stable offset at 1"):
+        read(reader, 0, 2)
+    transaction.abort_transaction(30)
+
+
+def test_holes_left_by_compaction_are_neither_gaps_nor_waited_for(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+) -> None:
+    compacted = create_topic(
+        f"{topic}-compacted",
+        cleanup_policy="compact",
+        segment_bytes=MEBIBYTE,
+        min_cleanable_dirty_ratio=0.001,
+        max_compaction_lag_ms=1000,
+    )
+    client = Producer(kafka_settings.properties("producer"))
+    for i in range(300):
+        client.produce(compacted, b"x" * 10_000, key=b"same", partition=0)
+        if i % 50 == 0:
+            client.flush(30)
+    assert client.flush(30) == 0
+
+    def kept() -> list[int]:
+        with ConfluentReader(kafka_settings, compacted) as reader:
+            table, end = read(reader, 0, 300)
+        assert (end.position, end.gaps) == (300, ())
+        return found_offsets(table)
+
+    until(60, lambda: len(kept()) < 200)
+    assert kept()[-1] == 299
+    with ConfluentReader(kafka_settings, compacted) as reader:
+        assert len(read(reader, 0, 10)[0]) == 0
+        assert found_offsets(read(reader, 10, 300)[0]) == kept()
+
+
+def test_deleted_offsets_stop_the_reader_with_a_message_that_says_what_to_do(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"v"] * 10)
+    delete_records(kafka_settings, topic, 4)
+    with pytest.raises(
+        OffsetGapError, match=rf"{topic}, kafka partition 0: offsets \[1, 4\) .*retention.*archive\.allow\.gaps"
+    ):
+        read(reader, 1, 8)
+
+
+def test_deleted_offsets_are_a_gap_where_gaps_are_allowed(
+    kafka_settings: KafkaSettings, topic: str, tolerant: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"v"] * 10)
+    delete_records(kafka_settings, topic, 4)
+    table, end = read(tolerant, 1, 8)
+    assert found_offsets(table) == [4, 5, 6, 7]
+    assert end.gaps == (Gap(0, 1, 4, "retention"),)
+
+
+def test_a_range_deleted_as_a_whole_is_one_gap_and_the_next_range_is_read(
+    kafka_settings: KafkaSettings, topic: str, tolerant: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"v"] * 10)
+    delete_records(kafka_settings, topic, 8)
+    table, end = read(tolerant, 0, 5)
+    assert (len(table), end.position, end.gaps) == (0, 5, (Gap(0, 0, 5),))
+    table, end = read(tolerant, 5, 10)
+    assert (found_offsets(table), end.gaps) == ([8, 9], (Gap(0, 5, 8),))
+
+
+def test_records_deleted_while_they_are_read_are_a_gap_not_silence(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+) -> None:
+    large = create_topic(f"{topic}-deleted", max_message_bytes=4 * MEBIBYTE)
+    client = Producer(kafka_settings.properties("producer") | {"message.max.bytes": 4 * MEBIBYTE})
+    for _ in range(200):
+        client.produce(large, b"x" * MEBIBYTE, partition=0)
+    assert client.flush(60) == 0
+    # Slow enough that most of the range is not fetched yet when it is deleted.
+    with ConfluentReader(kafka_settings, large, Throttle(None, 60 * MEBIBYTE), allow_gaps=True) as reader:
+        reading = reader.read(0, OffsetRange(0, 200))
+        found: list[int] = []
+        for batch in reading:
+            if not found:
+                delete_records(kafka_settings, large, 190)
+            found += batch.column("offset").to_pylist()
+    (gap,) = reading.end.gaps
+    assert gap.end_offset == 190
+    assert found == [*range(gap.start_offset), *range(190, 200)]
+
+
+def test_a_log_that_ends_before_the_range_begins_was_truncated(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"v"] * 3)
+    for leader_epoch in (None, 0):
+        with pytest.raises(LogTruncatedError, match=rf"{topic}, kafka partition 0, offset 5: .*truncated"):
+            read(reader, 5, 8, leader_epoch)
+
+
+def test_a_log_that_ends_before_the_range_ends_was_truncated(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"v"] * 3)
+    with pytest.raises(LogTruncatedError, match="the log ends at 3"):
+        read(reader, 0, 5)
+
+
+def test_a_leader_epoch_that_the_log_does_not_know_was_truncated(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    produce(kafka_settings, topic, [b"v"] * 3)
+    assert found_offsets(read(reader, 1, 3, 0)[0]) == [1, 2]
+    with pytest.raises(LogTruncatedError, match="truncated"):
+        read(reader, 1, 3, 9)
+
+
+def test_header_names_and_values_survive(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
+    headers: list[tuple[str, bytes | None]] = [
+        ("a", b"1"),
+        ("a", None),
+        ("a", b""),
+        ("", b"\xff\x00"),
+        ("x-y.z", b"2"),
+        ("schlüssel-日本", b"3"),
+    ]
+    wire = [(name.encode(), value) for name, value in headers]
+    records = [WireRecord(1, headers=[]), WireRecord(1, headers=wire), WireRecord(1, headers=wire[:1])]
+    produce_raw(kafka_settings.bootstrap_servers, topic, 0, records)
+    found = read(reader, 0, 3)[0].column("headers").to_pylist()
+    assert found[0] is None
+    assert [(h["key"], h["value"]) for h in found[1]] == headers
+    assert found[2] == [{"key": "a", "value": b"1"}]
+
+
+def test_a_header_name_that_is_not_utf_8_stops_the_reader_at_its_offset(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    good, bad = WireRecord(1, headers=[(b"ok", b"1")]), WireRecord(1, headers=[(b"ok", b"1"), (b"\xff", b"2")])
+    produce_raw(kafka_settings.bootstrap_servers, topic, 0, [good, good, bad, good])
+    with pytest.raises(IntegrityError, match=rf"{topic}, kafka partition 0, offset 2: a header name is not UTF-8"):
+        read(reader, 0, 4)
+    assert found_offsets(read(reader, 0, 2)[0]) == [0, 1]
+    assert found_offsets(read(reader, 3, 4)[0]) == [3]
+
+
+def test_null_and_empty_keys_and_values_stay_apart(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    pairs = [(None, None), (b"", b""), (None, b""), (b"", None)]
+    produce_raw(kafka_settings.bootstrap_servers, topic, 0, [WireRecord(1, key, value) for key, value in pairs])
+    table = read(reader, 0, 4)[0]
+    assert list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == pairs
+
+
+def test_timestamps_survive_to_the_millisecond(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+) -> None:
+    stamps = [1_700_000_000_001, 0, -1, -1000, 1, 253_402_300_799_000]
+    ahead = create_topic(f"{topic}-ahead", message_timestamp_after_max_ms=2**63 - 1)
+    for stamp in stamps:
+        produce_raw(kafka_settings.bootstrap_servers, ahead, 0, [WireRecord(stamp)])
+    with ConfluentReader(kafka_settings, ahead) as reader:
+        table = read(reader, 0, len(stamps))[0]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == stamps
+    assert table["timestampType"].to_pylist() == [0, 0, -1, 0, 0, 0]
+
+
+def test_timestamps_far_apart_in_one_batch_of_the_producer_survive(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    stamps = [1_700_000_000_000, 1, 1_700_000_000_000 + 40 * 86_400_000, -1, 0]
+    produce_raw(kafka_settings.bootstrap_servers, topic, 0, [WireRecord(stamp) for stamp in stamps])
+    table = read(reader, 0, len(stamps))[0]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == stamps
+
+
+def test_log_append_time_is_told(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str) -> None:
+    appended = create_topic(f"{topic}-appended", message_timestamp_type="LogAppendTime")
+    before = int(time.time() * 1000)
+    produce_raw(kafka_settings.bootstrap_servers, appended, 0, [WireRecord(5), WireRecord(-1)])
+    with ConfluentReader(kafka_settings, appended) as reader:
+        table = read(reader, 0, 2)[0]
+    assert table["timestampType"].to_pylist() == [1, 1]
+    assert all(stamp >= before - 1000 for stamp in table["timestamp"].cast(pa.int64()).to_pylist())
+
+
+def test_a_throttle_slows_the_reader(kafka_settings: KafkaSettings, topic: str) -> None:
+    produce(kafka_settings, topic, [b"v"] * 300)
+    with ConfluentReader(kafka_settings, topic, Throttle(200)) as reader:
+        start = time.monotonic()
+        assert len(read(reader, 0, 300)[0]) == 300
+    assert time.monotonic() - start > 0.4
+
+
+def test_an_unreachable_broker_is_named_with_the_reason() -> None:
+    nowhere = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    with (
+        ConfluentReader(nowhere, "t", answer_seconds=1) as reader,
+        pytest.raises(BrokerUnavailableError, match=r"topic t at 127\.0\.0\.1:1.*Connection refused"),
+    ):
+        read(reader, 0, 1)
+
+
+def test_a_missing_topic_or_kafka_partition_is_named(
+    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+) -> None:
+    with (
+        ConfluentReader(kafka_settings, "no-such-topic", answer_seconds=20) as other,
+        pytest.raises(MissingTopicError, match="no-such-topic"),
+    ):
+        read(other, 0, 1)
+    with pytest.raises(MissingTopicError, match=f"{topic} has no kafka partition 3"):
+        list(reader.read(3, OffsetRange(0, 1)))

@@ -1,0 +1,70 @@
+"""What tests of the Kafka room put on topics, and how they read a range."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import uuid4
+
+import pyarrow as pa
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.kafka.reader import ConfluentReader, ReadEnd
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+
+
+def produce(kafka: KafkaSettings, topic: str, values: Iterable[bytes | None], kafka_partition: int = 0) -> None:
+    """One record a value, and wait for their acknowledgement."""
+    client = Producer(kafka.properties("producer") | {"linger.ms": 5})
+    for value in values:
+        client.produce(topic, value, partition=kafka_partition)
+    assert client.flush(30) == 0
+
+
+def open_transaction(kafka: KafkaSettings, topic: str, values: Iterable[bytes]) -> Producer:
+    """A producer with `values` on the broker in a transaction that is still open."""
+    client = Producer(kafka.properties("producer") | {"transactional.id": f"tx-{uuid4()}", "linger.ms": 0})
+    client.init_transactions(30)
+    client.begin_transaction()
+    for value in values:
+        client.produce(topic, value, partition=0)
+    assert client.flush(30) == 0
+    return client
+
+
+def delete_records(kafka: KafkaSettings, topic: str, before_offset: int) -> None:
+    """Move the log start of kafka partition 0 to `before_offset`."""
+    admin = AdminClient({**kafka.properties("admin")})
+    for future in admin.delete_records([TopicPartition(topic, 0, before_offset)]).values():
+        future.result(30)
+
+
+def read(reader: ConfluentReader, start: int, end: int, leader_epoch: int | None = None) -> tuple[pa.Table, ReadEnd]:
+    """Read one range of kafka partition 0 to its end."""
+    reading = reader.read(0, OffsetRange(start, end), leader_epoch)
+    batches = list(reading)
+    return pa.Table.from_batches(batches, RECORD_SCHEMA), reading.end
+
+
+def record_batch(rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
+    """Records as they come from an archive; what a row does not give has a default, offsets are even numbers."""
+    default = {
+        "key": None,
+        "value": b"v",
+        "headers": None,
+        "topic": "source",
+        "partition": 0,
+        "timestamp": 1_000,
+        "timestampType": 0,
+    }
+    complete = [{**default, "offset": 2 * i, **row} for i, row in enumerate(rows)]
+    return pa.RecordBatch.from_pylist(complete, schema=RECORD_SCHEMA)
+
+
+def until(seconds: float, done: Callable[[], bool]) -> None:
+    """Wait until `done()`."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
