@@ -1,0 +1,184 @@
+"""The native object format: Parquet with the columns of `RECORD_SCHEMA`, nothing converted.
+
+Measured on 1,000,000 records of 230 B JSON: zstd level 1 takes 0.69 CPU seconds for 35.1 MB, level 3 0.79 s for
+35.7 MB, no compression 0.25 s for 262 MB; page checksums add 0.02 s. Values are opaque, so only columns of few
+distinct values get a dictionary.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.columns import Int64s, record_sizes
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+
+EXTENSION = "parquet"
+FORMAT_KEY, FORMAT = "kafka-s3-platform.format", "envelope/1"
+ROW_GROUP_BYTES = 33_554_432
+ROW_GROUP_RECORDS = 131_072
+BATCH_RECORDS = 65_536
+
+# They decide the bytes of an object: changing one changes the objects of a repeated run.
+_PROPERTIES: dict[str, Any] = {
+    "version": "2.6",
+    "data_page_version": "1.0",
+    "compression": "zstd",
+    "use_dictionary": ["topic", "partition", "timestampType", "headers.list.element.key"],
+    "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+    "write_statistics": ["offset", "timestamp"],
+    "write_page_checksum": True,
+}
+
+
+class Sink(Protocol):
+    """What a format writes to: the writing half of a binary file."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+class EnvelopeWriter:
+    """Writes record batches to a sink. The same records and metadata give the same bytes, however they are batched.
+
+    Row groups end at the record that brings them to `ROW_GROUP_BYTES` of keys, values and headers, or to
+    `ROW_GROUP_RECORDS`; no more than one is held in memory.
+    """
+
+    def __init__(self, sink: Sink, compression_level: int = 1) -> None:
+        self._writer = pq.ParquetWriter(sink, RECORD_SCHEMA, compression_level=compression_level, **_PROPERTIES)
+        self._pending: list[pa.RecordBatch] = []
+        self._records = 0
+        self.buffered_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of `RECORD_SCHEMA`."""
+        sizes, start = record_sizes(batch), 0
+        while start < batch.num_rows:
+            end, full = self._row_group_end(sizes, start)
+            self._hold(batch.slice(start, end - start), int(sizes[start:end].sum()))
+            if full:
+                self._write_row_group()
+            start = end
+
+    def close(self, metadata: Mapping[str, str]) -> None:
+        """Write what is held, `metadata` and the footer. The sink stays open."""
+        self._write_row_group()
+        self._writer.add_key_value_metadata(dict(sorted({FORMAT_KEY: FORMAT, **metadata}.items())))
+        self._writer.close()
+
+    def _row_group_end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
+        """Index after the last record of `sizes[start:]` that the open row group takes, and whether that fills it."""
+        by_bytes = np.searchsorted(np.cumsum(sizes[start:]), ROW_GROUP_BYTES - self.buffered_bytes) + 1
+        end = start + int(min(by_bytes, ROW_GROUP_RECORDS - self._records))
+        return min(end, len(sizes)), end <= len(sizes)
+
+    def _hold(self, batch: pa.RecordBatch, size: int) -> None:
+        # A small slice would keep the whole batch it was cut from in memory.
+        is_slice = batch.get_total_buffer_size() > 2 * batch.nbytes
+        self._pending.append(batch.take(pa.array(np.arange(batch.num_rows))) if is_slice else batch)
+        self._records += batch.num_rows
+        self.buffered_bytes += size
+
+    def _write_row_group(self) -> None:
+        if self._pending:
+            # One chunk, so that page bounds do not depend on how the records came.
+            table = pa.Table.from_batches(self._pending, RECORD_SCHEMA).combine_chunks()
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        self._pending, self._records, self.buffered_bytes = [], 0, 0
+
+
+class EnvelopeReader:
+    """Reads what `EnvelopeWriter` wrote. `key` names the object in errors.
+
+    Raises:
+        IntegrityError: the file is damaged, cut off, or not an envelope. What the source itself raises passes through.
+    """
+
+    def __init__(self, source: Any, key: str) -> None:
+        self._key = key
+        with self._damage_named():
+            self._file = pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True)
+            schema = self._file.schema_arrow
+        if not schema.equals(RECORD_SCHEMA) or self.metadata.get(FORMAT_KEY) != FORMAT:
+            raise IntegrityError(
+                f"object {key} is Parquet but not an {FORMAT}: columns {schema.names}, format "
+                f"{self.metadata.get(FORMAT_KEY)}. Another tool or a later version wrote it"
+            )
+
+    @property
+    def num_records(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the writer was closed with, and the format's name."""
+        pairs = self._file.metadata.metadata or {}
+        return {k.decode(): v.decode() for k, v in pairs.items() if k != b"ARROW:schema"}
+
+    def batches(
+        self, offsets: OffsetRange | None = None, timestamps: tuple[int, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Record batches in offset order, each of at most `BATCH_RECORDS` and within one row group.
+
+        Args:
+            offsets: only records with these offsets.
+            timestamps: only records with timestamps in the half-open `[start, end)`, epoch ms.
+        """
+        windows: dict[str, tuple[int, int]] = {}
+        if offsets is not None:
+            windows["offset"] = (offsets.start_offset, offsets.end_offset)
+        if timestamps is not None:
+            windows["timestamp"] = timestamps
+        for row_group in range(self._file.metadata.num_row_groups):
+            if self._may_hold(row_group, windows):
+                yield from self._read(row_group, windows)
+
+    def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+        with self._damage_named():
+            batches = self._file.iter_batches(BATCH_RECORDS, row_groups=[row_group], use_threads=False)
+        while True:
+            with self._damage_named():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            kept = _within(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
+            if kept.num_rows:
+                yield kept
+
+    def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
+        described = self._file.metadata.row_group(row_group)
+        columns = [described.column(i) for i in range(described.num_columns)]
+        known = {c.path_in_schema: c.statistics for c in columns if c.is_stats_set and c.statistics.has_min_max}
+        return all(
+            name not in known or (known[name].min_raw < end and known[name].max_raw >= start)
+            for name, (start, end) in windows.items()
+        )
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as err:
+            reason = str(err).rstrip(".")
+            raise IntegrityError(
+                f"object {self._key} cannot be read as Parquet: {reason}. It is damaged or cut off; repair it from "
+                f"Kafka if the topic still holds its offsets"
+            ) from err
+
+
+def _within(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
+    for name, (start, end) in windows.items():
+        column = batch.column(name).cast(pa.int64())
+        batch = batch.filter(pc.and_(pc.greater_equal(column, start), pc.less(column, end)))
+    return batch

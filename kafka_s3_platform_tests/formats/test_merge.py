@@ -1,0 +1,179 @@
+"""Objects of a kafka partition merge into one stream in offset order, with little in memory."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.merge import CELL_BYTES, CELL_OFFSETS, MergeSource, merge_by_offset, recut
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+
+
+def records(offsets: Sequence[int], value_bytes: int = 4) -> pa.RecordBatch:
+    """Records of `orders-3` whose every column is told by their offset, nulls and empty values among them."""
+    rows = [
+        {
+            "key": None if o % 5 == 0 else b"" if o % 5 == 1 else b"key-%d" % o,
+            "value": None if o % 7 == 0 else b"%d" % o * (value_bytes // max(1, len(b"%d" % o))),
+            "headers": None if o % 3 == 0 else [{"key": "h", "value": b"%d" % o}, {"key": "h", "value": None}],
+            "topic": "orders",
+            "partition": 3,
+            "offset": o,
+            "timestamp": 1_767_225_600_000 + o,
+            "timestampType": 0,
+        }
+        for o in offsets
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
+
+
+def source(*batches: pa.RecordBatch, start: int | None = None, end: int | None = None) -> MergeSource:
+    offsets = [o for batch in batches for o in batch.column("offset").to_pylist()]
+    first = offsets[0] if start is None else start
+    last = offsets[-1] + 1 if end is None else end
+    return MergeSource(first, last, lambda: iter(batches))
+
+
+def table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(list(batches), RECORD_SCHEMA)
+
+
+@st.composite
+def _sources(draw: st.DrawFn) -> tuple[list[int], list[MergeSource]]:
+    """Offsets with holes, dealt to sources, each cut into batches anywhere, empty ones among them."""
+    start = draw(st.integers(0, 3 * CELL_OFFSETS))
+    steps = draw(st.lists(st.sampled_from([1, 1, 1, 2, 7, CELL_OFFSETS]), max_size=60))
+    offsets = [start + sum(steps[:n]) for n in range(len(steps))]
+    dealt: dict[int, list[int]] = {}
+    for offset in offsets:
+        dealt.setdefault(draw(st.integers(0, 4)), []).append(offset)
+    sources = []
+    for held in dealt.values():
+        cuts = sorted(draw(st.lists(st.integers(0, len(held)), max_size=4)))
+        bounds = [0, *cuts, len(held)]
+        batches = [records(held[a:b]) for a, b in pairwise(bounds)]
+        sources.append(source(*batches, start=max(0, held[0] - draw(st.integers(0, 3))), end=held[-1] + 1))
+    return offsets, draw(st.permutations(sources))
+
+
+@given(_sources())
+def test_every_record_comes_out_once_in_offset_order_with_all_its_columns(
+    case: tuple[list[int], list[MergeSource]],
+) -> None:
+    offsets, sources = case
+    assert table(merge_by_offset(sources)).equals(pa.Table.from_batches([records(offsets)], RECORD_SCHEMA))
+
+
+@given(_sources())
+def test_the_bounds_of_batches_depend_on_the_records_alone(case: tuple[list[int], list[MergeSource]]) -> None:
+    offsets, sources = case
+    merged = [batch.column("offset").to_pylist() for batch in merge_by_offset(sources)]
+    assert merged == [batch.column("offset").to_pylist() for batch in recut([records(offsets)])]
+
+
+def test_a_batch_ends_with_its_cell_of_offsets() -> None:
+    first, second = recut([records([5, CELL_OFFSETS - 1, CELL_OFFSETS]), records([CELL_OFFSETS + 9])])
+    assert first.column("offset").to_pylist() == [5, CELL_OFFSETS - 1]
+    assert second.column("offset").to_pylist() == [CELL_OFFSETS, CELL_OFFSETS + 9]
+
+
+def test_a_batch_ends_with_the_record_that_brings_it_to_its_bytes_however_the_input_was_cut() -> None:
+    whole = records(range(1, 100), value_bytes=CELL_BYTES // 10)
+    pieces = [whole.slice(at, 13) for at in range(0, len(whole), 13)]
+    counts = [batch.num_rows for batch in recut([whole])]
+    assert counts == [batch.num_rows for batch in recut(pieces)]
+    assert len(counts) > 5
+    assert max(batch.slice().nbytes for batch in recut(pieces)) < 1.3 * CELL_BYTES
+
+
+def test_headers_count_when_a_batch_is_cut_by_bytes() -> None:
+    big = [{"key": "h", "value": b"x" * (CELL_BYTES // 2)}]
+    rows = [{**row, "headers": big} for row in records(range(4)).to_pylist()]
+    assert [b.num_rows for b in recut([pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)])] == [2, 2]
+
+
+def test_a_source_that_overlaps_no_other_is_passed_through_without_copying() -> None:
+    alone = records(range(CELL_OFFSETS))
+    (out,) = merge_by_offset([source(alone)])
+    assert out.column("value").buffers()[2].address == alone.column("value").buffers()[2].address
+
+
+def test_a_source_is_opened_when_its_first_offset_is_reached() -> None:
+    opened = []
+
+    def later() -> Iterator[pa.RecordBatch]:
+        opened.append(True)
+        yield records([CELL_OFFSETS * 2])
+
+    merged = merge_by_offset(
+        [
+            source(records([0]), records([CELL_OFFSETS])),
+            MergeSource(CELL_OFFSETS * 2, CELL_OFFSETS * 2 + 1, later),
+        ]
+    )
+    next(merged)
+    assert not opened
+    assert len(list(merged)) == 2
+    assert opened
+
+
+def test_open_sources_are_closed_when_the_merge_ends_early() -> None:
+    closed = []
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        try:
+            for at in range(1000):
+                yield records([at * CELL_OFFSETS])
+        finally:
+            closed.append(True)
+
+    merged = merge_by_offset([MergeSource(0, 1000 * CELL_OFFSETS, endless)])
+    next(merged)
+    merged.close()  # type: ignore[attr-defined]
+    assert closed
+
+
+def test_memory_is_that_of_the_batches_at_hand() -> None:
+    """256 MB from two overlapping sources."""
+    batch, count = 1_000_000, 256
+
+    def read(first: int) -> Iterator[pa.RecordBatch]:
+        for at in range(first, count, 2):
+            yield records([at * 8_192 + 1], value_bytes=batch)
+
+    end = count * 8_192
+    before, most = pa.total_allocated_bytes(), 0
+    for _ in merge_by_offset([MergeSource(n, end, partial(read, n)) for n in (0, 1)]):
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 20 * batch
+
+
+def test_an_empty_source_and_no_source_give_nothing() -> None:
+    assert list(merge_by_offset([])) == []
+    assert list(merge_by_offset([MergeSource(0, 5, lambda: iter(()))])) == []
+
+
+def test_an_offset_held_twice_is_refused_and_named() -> None:
+    with pytest.raises(IntegrityError, match="orders-3: offset 7 is held by two"):
+        list(merge_by_offset([source(records([1, 7])), source(records([3, 7, 9]))]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        source(records([1, 3, 2])),
+        source(records([1, 1])),
+        source(records([4]), records([4])),
+        source(records([1, 9]), end=9),
+        source(records([1]), start=2, end=9),
+    ],
+    ids=["descending", "repeated", "repeated across batches", "past the end", "before the start"],
+)
+def test_a_source_that_breaks_its_promise_is_refused(wrong: MergeSource) -> None:
+    with pytest.raises(IntegrityError, match="ascending in"):
+        list(merge_by_offset([wrong]))
