@@ -1,0 +1,106 @@
+"""Timestamps are encoded as Kafka Connect encodes them, and counted to the hours of the connector's timezone."""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.partitioners.time_based import HOUR_MS, TimeBasedPartitioner
+
+JODA = Path(__file__).parent.parent / "golden" / "joda_partitions.csv"
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Australia/Lord_Howe"])
+TIMES = st.lists(st.integers(0, 2_000_000_000_000), max_size=50)
+
+
+def encode(layout: LayoutSettings, *timestamps: int) -> list[tuple[int | None, str]]:
+    """The (hour, encoded partition) of each timestamp."""
+    names, codes = TimeBasedPartitioner(layout).encode(np.array(timestamps, np.int64))
+    return [names[code] for code in codes]
+
+
+def ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def test_every_path_is_the_one_that_joda_time_gives() -> None:
+    rows = [line.split("|") for line in JODA.read_text().splitlines()]
+    assert len(rows) > 1_000
+    for zone, duration, path_format, timestamp, expected in rows:
+        layout = LayoutSettings(
+            partitioner="TimeBased", path_format=path_format, partition_duration_ms=int(duration), timezone=zone
+        )
+        assert encode(layout, int(timestamp))[0][1] == expected, (zone, duration, path_format, timestamp)
+
+
+@given(zone=ZONES, timestamps=TIMES)
+def test_a_batch_is_encoded_as_its_records_one_by_one(zone: str, timestamps: list[int]) -> None:
+    layout = LayoutSettings(timezone=zone)
+    assert encode(layout, *timestamps) == [encode(layout, t)[0] for t in timestamps]
+
+
+@given(zone=ZONES, timestamp=st.integers(0, 2_000_000_000_000))
+def test_an_hour_starts_where_the_local_clock_shows_it(zone: str, timestamp: int) -> None:
+    hour, _ = encode(LayoutSettings(timezone=zone), timestamp)[0]
+    assert hour is not None
+    offset = datetime.fromtimestamp(timestamp / 1000, ZoneInfo(zone)).utcoffset() or timedelta()
+    assert 0 <= timestamp - hour < HOUR_MS
+    assert (hour + offset // timedelta(milliseconds=1)) % HOUR_MS == 0
+
+
+def test_the_hour_repeated_in_autumn_is_two_hours_in_one_folder() -> None:
+    summer, winter = encode(
+        LayoutSettings(timezone="Europe/Berlin"), ms("2013-10-27T02:30:00+02:00"), ms("2013-10-27T02:30:00+01:00")
+    )
+    folder = "year=2013/month=10/day=27/hour=02"
+    assert (summer, winter) == (
+        (ms("2013-10-27T02:00:00+02:00"), folder),
+        (ms("2013-10-27T02:00:00+01:00"), folder),
+    )
+
+
+def test_a_folder_that_spring_skips_begins_after_the_gap() -> None:
+    layout = LayoutSettings(partitioner="TimeBased", partition_duration_ms=2 * HOUR_MS, timezone="Europe/Berlin")
+    assert encode(layout, ms("2013-03-31T03:30:00+02:00"))[0][1].endswith("hour=03")
+
+
+def test_a_half_hour_zone_has_its_own_hours() -> None:
+    assert encode(LayoutSettings(timezone="Asia/Kolkata"), ms("2013-01-01T00:10:00+00:00"))[0] == (
+        ms("2012-12-31T23:30:00+00:00"),
+        "year=2013/month=01/day=01/hour=05",
+    )
+
+
+def test_the_daily_partitioner_keeps_the_hours_of_a_day_apart() -> None:
+    names, _ = TimeBasedPartitioner(LayoutSettings(partitioner="Daily")).encode(np.array([0, HOUR_MS], np.int64))
+    assert names == [(0, "year=1970/month=01/day=01"), (HOUR_MS, "year=1970/month=01/day=01")]
+
+
+def test_an_hourly_layout_may_have_a_path_format_of_its_own_as_in_confluent_cloud() -> None:
+    assert encode(LayoutSettings(path_format="'dt'=YYYY-MM-dd/'hr'=HH"), 0) == [(0, "dt=1970-01-01/hr=00")]
+
+
+def test_a_timestamp_of_no_calendar_year_is_out_of_range() -> None:
+    assert encode(LayoutSettings(), -(2**63), 2**63 - 1, 0) == [
+        (None, "__out_of_range__"),
+        (None, "__out_of_range__"),
+        (0, "year=1970/month=01/day=01/hour=00"),
+    ]
+
+
+def test_a_fixed_utc_offset_is_a_timezone() -> None:
+    hour = datetime.fromtimestamp(1_356_998_400, timezone(timedelta(hours=-3, minutes=-30)))
+    assert (
+        encode(LayoutSettings(timezone="-03:30"), 1_356_998_400_000)[0][1] == f"{hour:year=%Y/month=%m/day=%d/hour=%H}"
+    )
+
+
+@pytest.mark.parametrize("name", ["Europe/Nowhere", "", "../etc", "Europe"])
+def test_an_unknown_timezone_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="tz database"):
+        TimeBasedPartitioner(LayoutSettings(timezone=name))
