@@ -1,0 +1,106 @@
+"""What S3 answers, as the platform's errors: the one place that knows boto3's exceptions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004 - boto3's own, not the builtin
+    CredentialRetrievalError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    ConfigError,
+    IntegrityError,
+    MissingBucketError,
+    PlatformError,
+    StoreUnavailableError,
+)
+
+_REFUSED = frozenset(
+    {
+        "AccessDenied",
+        "AllAccessDisabled",
+        "AuthorizationHeaderMalformed",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidSecurity",
+        "InvalidToken",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+    }
+)
+_FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED, _TOO_MANY, _SERVER_ERROR = 403, 404, 409, 412, 429, 500
+
+UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError)
+"""No answer, or one that broke off."""
+
+
+class PreconditionError(IntegrityError):
+    """A conditional request found another state than the one it named: an object that is there, gone or replaced."""
+
+
+class NotFoundError(IntegrityError):
+    """The object, or the multipart upload, does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """What was tried, for the message of an error."""
+
+    operation: str
+    bucket: str
+    key: str
+    endpoint: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} of s3://{self.bucket}/{self.key} at {self.endpoint}"
+
+
+@contextmanager
+def translated(tried: Attempted) -> Iterator[None]:
+    """Raise boto3's exceptions as the platform's. No message holds a credential or a signed URL."""
+    try:
+        yield
+    except ClientError as err:
+        raise from_response(err, tried) from err
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as err:
+        raise AuthorizationError(f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key") from err
+    except UNREACHABLE as err:
+        raise StoreUnavailableError(
+            f"{tried}: no answer ({type(err).__name__}). Check that the store is up and store.url is right"
+        ) from err
+    except BotoCoreError as err:
+        raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
+
+
+def from_response(err: ClientError, tried: Attempted) -> PlatformError:
+    """The platform's error for an error response."""
+    status, code = err.response["ResponseMetadata"]["HTTPStatusCode"], err.response["Error"].get("Code", "")
+    kind, advice = _kind(status, code, tried)
+    message = err.response["Error"].get("Message", "") if kind is PlatformError else ""
+    return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
+
+
+def _kind(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError], str]:
+    if code == "NoSuchBucket" or (status == _NOT_FOUND and tried.operation == "HeadBucket"):
+        return MissingBucketError, f"Create bucket {tried.bucket}, or correct s3.bucket.name"
+    if status == _FORBIDDEN or code in _REFUSED:
+        return AuthorizationError, "Check aws.access.key.id, its secret or session token, and its rights on the bucket"
+    if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and tried.operation == "PutObject"):
+        return PreconditionError, "Somebody else created, replaced or deleted the object"
+    if status == _NOT_FOUND:
+        return NotFoundError, "It does not exist, or was deleted"
+    if status >= _SERVER_ERROR or status in (_CONFLICT, _TOO_MANY) or code in ("RequestTimeout", "SlowDown"):
+        return (
+            StoreUnavailableError,
+            "The store is overloaded, failing, or its disk is full: make sure it is not, run again",
+        )
+    return PlatformError, "The store refused the request itself"

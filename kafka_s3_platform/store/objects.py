@@ -1,0 +1,352 @@
+"""One bucket of an S3-compatible store: reads, listings, and writes that never overwrite by accident."""
+
+import io
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+import boto3
+from botocore.config import Config
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError, StoreUnavailableError
+from kafka_s3_platform.store.errors import UNREACHABLE, Attempted, NotFoundError, PreconditionError, translated
+
+logger = logging.getLogger(__name__)
+
+READ_AHEAD = 4_194_304
+WRITE_ID = "write-id"
+_CONNECT_SECONDS, _READ_SECONDS = 5, 60
+_MAX_CONNECTIONS = 32
+_METADATA_SAFE = "/:+=@,"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What the store says of an object. `etag` as the store writes it; listings carry no `metadata`."""
+
+    key: str
+    size: int
+    etag: str
+    last_modified: datetime
+    storage_class: str = "STANDARD"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """A multipart upload that was neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+    initiated: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenObject:
+    """What a write left behind."""
+
+    key: str
+    size: int
+    etag: str
+
+
+class ObjectStore:
+    """The bucket that `settings` names. Pickles as its settings; the client is made at first use.
+
+    Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with what was tried, besides
+    what it names itself. A server that does not answer fails in at most `max_retries` + 1 times 65 s.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+
+    def __reduce__(self) -> tuple[type["ObjectStore"], tuple[StoreSettings]]:
+        return ObjectStore, (self.settings,)
+
+    @property
+    def bucket(self) -> str:
+        return self.settings.bucket
+
+    def uri(self, key: str) -> str:
+        return f"s3://{self.bucket}/{key}"
+
+    def check_writable(self, prefix: str) -> None:
+        """Prove that the bucket is there and that objects under `prefix` can be written and read.
+
+        Overwrites the small object `<prefix>/.write-check`, always the same: the run path has no right to delete.
+        """
+        try:
+            self._call("HeadBucket", "", lambda: self._client.head_bucket(Bucket=self.bucket))
+        except AuthorizationError:
+            # HeadBucket needs the right to list, which archiving does not: the write below decides.
+            logger.debug("no right to look at bucket %s itself", self.bucket)
+        key = f"{prefix}/.write-check".lstrip("/")
+        body = b"kafka-s3-platform writes here\n"
+        self._call("PutObject", key, lambda: self._client.put_object(Bucket=self.bucket, Key=key, Body=body))
+        if self.get(key) != body:
+            raise IntegrityError(f"{self.uri(key)} is not what was just written to it: the store cannot be trusted")
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """What the store says of `key`, None when there is no such object."""
+        try:
+            found = self._call("HeadObject", key, lambda: self._client.head_object(Bucket=self.bucket, Key=key))
+        except NotFoundError:
+            return None
+        return ObjectInfo(
+            key=key,
+            size=found["ContentLength"],
+            etag=found["ETag"],
+            last_modified=found["LastModified"],
+            storage_class=found.get("StorageClass", "STANDARD"),
+            metadata={name.lower(): unquote(value) for name, value in found["Metadata"].items()},
+        )
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises NotFoundError."""
+        return self._read(key, {})
+
+    def open(self, key: str, etag: str | None = None) -> "ObjectFile":
+        """The object as a seekable file that reads ranges.
+
+        Raises:
+            NotFoundError: there is no such object.
+            IntegrityError: it is not the one with `etag`, now or while it is read.
+        """
+        found = self.head(key)
+        if found is None:
+            raise NotFoundError(f"{self.uri(key)} does not exist: it was deleted or never written")
+        if etag is not None and found.etag != etag:
+            raise IntegrityError(f"{self.uri(key)} has etag {found.etag}, not {etag}: it was replaced or damaged")
+        return ObjectFile(self, found)
+
+    def read_range(self, key: str, start: int, end: int, etag: str) -> bytes:
+        """Bytes `[start, end)` of the object with `etag`. Raises IntegrityError when it was replaced or deleted."""
+        return self._read(key, {"Range": f"bytes={start}-{end - 1}", "IfMatch": etag})
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Objects under `prefix`, in the store's order, which is not everywhere the order of bytes.
+
+        `start_after` leaves out keys up to it in byte order. The store is not asked to: SeaweedFS compares folder by
+        folder and would leave out others.
+        """
+        for item in self._pages("list_objects_v2", "Contents", Prefix=prefix):
+            if start_after is None or item["Key"] > start_after:
+                storage_class = item.get("StorageClass", "STANDARD")
+                yield ObjectInfo(item["Key"], item["Size"], item["ETag"], item["LastModified"], storage_class)
+
+    def list_prefixes(self, prefix: str) -> Iterator[str]:
+        """The folders directly under `prefix` (which ends in `/` or is empty), each ending in `/`."""
+        for item in self._pages("list_objects_v2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
+            yield item["Prefix"]
+
+    def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
+        """Multipart uploads under `prefix` that were neither completed nor aborted."""
+        for item in self._pages("list_multipart_uploads", "Uploads", Prefix=prefix):
+            yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
+
+    def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
+        """Create an object. Raises PreconditionError when there is one, other than by this very call."""
+        return self._put(key, body, metadata or {}, None)
+
+    def replace(self, key: str, body: bytes, if_match: str, metadata: Mapping[str, str] | None = None) -> WrittenObject:
+        """Replace the object with etag `if_match`.
+
+        Raises PreconditionError or NotFoundError when another is there, or none.
+        """
+        return self._put(key, body, metadata or {}, if_match)
+
+    def delete(self, key: str, if_match: str) -> None:
+        """Delete the object with etag `if_match`; none there is fine. Raises PreconditionError when it is another."""
+        tried = {"Bucket": self.bucket, "Key": key, "IfMatch": if_match}
+        try:
+            self._call("DeleteObject", key, lambda: self._client.delete_object(**tried))
+        except (PreconditionError, NotFoundError):
+            if self.head(key) is not None:
+                raise
+
+    def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
+        """Begin a multipart upload; its id. Nothing is to be seen at `key` until it is completed."""
+        begin = {"Bucket": self.bucket, "Key": key, "Metadata": _ascii(metadata), "ChecksumAlgorithm": "CRC32"}
+        found = self._call("CreateMultipartUpload", key, lambda: self._client.create_multipart_upload(**begin))
+        return str(found["UploadId"])
+
+    def upload_part(self, key: str, upload_id: str, number: int, body: bytes) -> dict[str, Any]:
+        """Upload part `number`, from 1; what `complete_upload` needs of it."""
+        part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number, "Body": body}
+        done = self._call("UploadPart", key, lambda: self._client.upload_part(**part, ChecksumAlgorithm="CRC32"))
+        kept = {name: done[name] for name in ("ETag", "ChecksumCRC32") if name in done}
+        return {"PartNumber": number, **kept}
+
+    def complete_upload(
+        self, key: str, upload_id: str, parts: Sequence[Mapping[str, Any]], write_id: str, if_match: str | None
+    ) -> str:
+        """Make the parts the object, if there is none, or if it has etag `if_match`; the new etag.
+
+        `write_id` is the value of `WRITE_ID` in the upload's metadata. Raises PreconditionError or NotFoundError as
+        `put_new` and `replace` do, and NotFoundError when the upload itself is gone.
+        """
+        upload = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
+        upload |= _condition(if_match)
+        return self._once(
+            "CompleteMultipartUpload", key, write_id, lambda: self._client.complete_multipart_upload(**upload)
+        )
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """Give up a multipart upload; one that is gone is fine."""
+        upload = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id}
+        try:
+            self._call("AbortMultipartUpload", key, lambda: self._client.abort_multipart_upload(**upload))
+        except NotFoundError:
+            logger.debug("multipart upload %s of %s is gone already", upload_id, self.uri(key))
+
+    def _put(self, key: str, body: bytes, metadata: Mapping[str, str], if_match: str | None) -> WrittenObject:
+        write_id = new_write_id()
+        described = _ascii({**metadata, WRITE_ID: write_id})
+        put = {"Bucket": self.bucket, "Key": key, "Body": body, "Metadata": described, **_condition(if_match)}
+        etag = self._once("PutObject", key, write_id, lambda: self._client.put_object(**put))
+        return WrittenObject(key, len(body), etag)
+
+    def _once(self, operation: str, key: str, write_id: str, write: Callable[[], Mapping[str, Any]]) -> str:
+        """Do a conditional write; its etag, also when it was done but its response was lost."""
+        try:
+            return str(self._call(operation, key, write)["ETag"])
+        except (PreconditionError, NotFoundError, StoreUnavailableError):
+            # A repeated request finds the object of the first one in its way.
+            found = self.head(key)
+            if found is None or found.metadata.get(WRITE_ID) != write_id:
+                raise
+            logger.warning("%s of %s was done, only its response was lost", operation, self.uri(key))
+            return found.etag
+
+    def _read(self, key: str, options: Mapping[str, str]) -> bytes:
+        """A body. botocore repeats requests but not bodies that break off: those are repeated here."""
+        for attempt in range(self.settings.max_retries + 1):
+            try:
+                return self._call("GetObject", key, lambda: self._body(key, options))
+            except PreconditionError as err:
+                raise IntegrityError(f"{self.uri(key)} was replaced while it was read; read it again") from err
+            except StoreUnavailableError as err:
+                if attempt == self.settings.max_retries or not _broke_off(err):
+                    raise
+                logger.warning("%s; repeating", err)
+        raise AssertionError("unreachable")
+
+    def _body(self, key: str, options: Mapping[str, str]) -> bytes:
+        with self._client.get_object(Bucket=self.bucket, Key=key, **options)["Body"] as body:
+            return bytes(body.read())
+
+    def _pages(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
+        pages = iter(self._client.get_paginator(operation).paginate(Bucket=self.bucket, **options))
+        prefix = options["Prefix"]
+        while (page := self._call(operation, prefix, lambda: next(pages, None))) is not None:
+            yield from page.get(items, [])
+
+    def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
+        with translated(Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")):
+            return request()
+
+    @cached_property
+    def _client(self) -> Any:
+        settings = self.settings
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": settings.max_retries + 1},
+            s3={"addressing_style": "path" if settings.path_style else "virtual"},
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            max_pool_connections=_MAX_CONNECTIONS,
+        )
+        try:
+            return boto3.session.Session().client(
+                "s3",
+                region_name=settings.region,
+                endpoint_url=settings.endpoint_url,
+                aws_access_key_id=_plain(settings.access_key_id),
+                aws_secret_access_key=_plain(settings.secret_access_key),
+                aws_session_token=_plain(settings.session_token),
+                config=config,
+            )
+        except ValueError as err:
+            raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
+
+
+class ObjectFile(io.RawIOBase):
+    """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones what they ask for.
+
+    Raises IntegrityError as soon as the object is no longer the one that was opened.
+    """
+
+    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
+        super().__init__()
+        self.info = info
+        self._store = store
+        self._at = 0
+        self._held, self._held_from = b"", 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.info.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"seek to {base + offset} of {self.info.key}")
+        self._at = base + offset
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self.info.size - self._at)
+        wanted = left if size is None or size < 0 else min(size, left)
+        start = self._at - self._held_from
+        if start < 0 or start + wanted > len(self._held):
+            self._fetch(min(left, max(wanted, READ_AHEAD)))
+            start = 0
+        self._at += wanted
+        if start == 0 and wanted == len(self._held):
+            return self._held
+        return self._held[start : start + wanted]
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _fetch(self, size: int) -> None:
+        self._held_from = self._at
+        info = self.info
+        self._held = self._store.read_range(info.key, self._at, self._at + size, info.etag) if size else b""
+
+
+def new_write_id() -> str:
+    """A value of `WRITE_ID` that no other write has."""
+    return uuid4().hex
+
+
+def _condition(if_match: str | None) -> dict[str, str]:
+    return {"IfNoneMatch": "*"} if if_match is None else {"IfMatch": if_match}
+
+
+def _ascii(metadata: Mapping[str, str]) -> dict[str, str]:
+    """S3 keeps user metadata in headers: percent-encode what is not plain ASCII there."""
+    return {name: quote(value, safe=_METADATA_SAFE) for name, value in metadata.items()}
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _broke_off(err: StoreUnavailableError) -> bool:
+    return isinstance(err.__cause__, UNREACHABLE)

@@ -1,0 +1,238 @@
+"""Writing one segment: created, never overwritten, unless what is there is a leftover of this very work."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_s3_platform.errors import ForeignObjectError, PlatformError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.objects import WRITE_ID, ObjectInfo, ObjectStore, new_write_id
+
+logger = logging.getLogger(__name__)
+
+_MAX_ROUNDS = 20
+_SHA256 = "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Who wrote an object. Kept in its metadata: of two writers of one key it tells which one holds."""
+
+    connector: str
+    topic: str
+    topic_id: str
+    run_id: str
+    epoch: int
+    attempt: int
+
+    def metadata(self) -> dict[str, str]:
+        """As an object's user metadata."""
+        return {
+            "connector": self.connector,
+            "topic": self.topic,
+            "topic-id": self.topic_id,
+            "run-id": self.run_id,
+            "epoch": str(self.epoch),
+            "attempt": str(self.attempt),
+        }
+
+    @classmethod
+    def of(cls, info: ObjectInfo) -> "Provenance | None":
+        """Who wrote the object, None when its metadata does not say so: this platform did not write it."""
+        found = info.metadata
+        try:
+            numbers = int(found["epoch"]), int(found["attempt"])
+            return cls(found["connector"], found["topic"], found["topic-id"], found["run-id"], *numbers)
+        except (KeyError, ValueError):
+            return None
+
+    def same_archive(self, other: "Provenance") -> bool:
+        """Whether both archive the same topic, not another of its name, for the same connector."""
+        mine = (self.connector, self.topic, self.topic_id)
+        return mine == (other.connector, other.topic, other.topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedObject:
+    """A finished object. `sha256` in hex; `etag` as the store writes it."""
+
+    key: str
+    size: int
+    sha256: str
+    etag: str
+
+
+class SegmentUpload:
+    """A binary sink that becomes the object `key` when it is finished; before that, nothing is to be seen there.
+
+    Up to `part_size` bytes go in one PUT, more in a multipart upload with one part in flight behind the one that
+    fills. Whoever does not `finish` it calls `abort`. Writes after `abort` are dropped, so that a format's writer
+    can still close itself.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, provenance: Provenance) -> None:
+        self._store, self._key, self._provenance = store, key, provenance
+        self._write_id = new_write_id()
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._buffer = bytearray()
+        self._upload_id: str | None = None
+        self._parts: list[Future[dict[str, Any]]] = []
+        self._in_flight = 0
+        self._uploader: ThreadPoolExecutor | None = None
+        self._aborted = False
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes held in memory, those in flight included."""
+        busy = self._parts and not self._parts[-1].done()
+        return len(self._buffer) + (self._in_flight if busy else 0)
+
+    def write(self, data: bytes, /) -> int:
+        """Append bytes. Raises what uploading an earlier part raised; the upload is then aborted."""
+        view = memoryview(data).cast("B")
+        if not self._aborted:
+            self._hash.update(view)
+            self._size += len(view)
+            self._buffer += view
+            with self._aborted_on_error():
+                while len(self._buffer) > self._store.settings.part_size:
+                    self._send_part(self._store.settings.part_size)
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing to do: a part is sent when it is full."""
+
+    def tell(self) -> int:
+        return self._size
+
+    def finish(self, metadata: Mapping[str, str] | None = None) -> UploadedObject:
+        """Make the object. `metadata` is added to it when it is one PUT; a multipart upload fixed its own at its start.
+
+        Raises:
+            SupersededError: a later reservation, or a later attempt of this one, has written the key.
+            ForeignObjectError: the object there is none of this archive's.
+        """
+        if self._aborted:
+            raise ValueError(f"{self._store.uri(self._key)}: the upload was aborted and cannot be finished")
+        with self._aborted_on_error():
+            etag = self._settle(self._completed() if self._upload_id else self._put(metadata or {}))
+        self._release()
+        return UploadedObject(self._key, self._size, self._hash.hexdigest(), etag)
+
+    def abort(self) -> None:
+        """Give up what was sent so far. Never raises: what cannot be given up now is left for the vacuum."""
+        self._aborted = True
+        upload_id, self._upload_id = self._upload_id, None
+        self._release()
+        if upload_id is not None:
+            try:
+                self._store.abort_upload(self._key, upload_id)
+            except PlatformError as err:
+                logger.warning("multipart upload %s is left for the vacuum: %s", upload_id, err)
+
+    @contextmanager
+    def _aborted_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
+
+    def _send_part(self, size: int) -> None:
+        self._await_part()
+        if self._uploader is None:
+            metadata = {**self._provenance.metadata(), WRITE_ID: self._write_id}
+            self._upload_id = self._store.create_upload(self._key, metadata)
+            self._uploader = ThreadPoolExecutor(1, thread_name_prefix="upload")
+        body = bytes(memoryview(self._buffer)[:size])
+        del self._buffer[:size]
+        self._in_flight = size
+        number = len(self._parts) + 1
+        self._parts.append(
+            self._uploader.submit(self._store.upload_part, self._key, str(self._upload_id), number, body)
+        )
+
+    def _await_part(self) -> None:
+        if self._parts:
+            self._parts[-1].result()
+
+    def _completed(self) -> Callable[[str | None], str]:
+        if self._buffer:
+            self._send_part(len(self._buffer))
+        parts = [part.result() for part in self._parts]
+        upload_id = str(self._upload_id)
+        return lambda if_match: self._store.complete_upload(self._key, upload_id, parts, self._write_id, if_match)
+
+    def _put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
+        body = bytes(self._buffer)
+        described = {**metadata, **self._provenance.metadata(), _SHA256: self._hash.hexdigest()}
+
+        def put(if_match: str | None) -> str:
+            if if_match is None:
+                return self._store.put_new(self._key, body, described).etag
+            return self._store.replace(self._key, body, if_match, described).etag
+
+        return put
+
+    def _settle(self, write: Callable[[str | None], str]) -> str:
+        """Create the object, or replace the one there if it is a leftover; its etag."""
+        if_match: str | None = None
+        for _ in range(_MAX_ROUNDS):
+            try:
+                return write(if_match)
+            except PreconditionError:
+                found = self._store.head(self._key)
+            except NotFoundError:
+                if if_match is None:
+                    raise
+                found = None
+            if found and self._is_same(found):
+                return found.etag
+            if_match = self._replaceable(found).etag if found else None
+        raise StoreUnavailableError(
+            f"{self._store.uri(self._key)}: what is there changed {_MAX_ROUNDS} times meanwhile; run again"
+        )
+
+    def _is_same(self, found: ObjectInfo) -> bool:
+        """Whether my own epoch and attempt has written exactly these bytes."""
+        other = Provenance.of(found)
+        mine = self._provenance
+        return (
+            other is not None
+            and mine.same_archive(other)
+            and (other.epoch, other.attempt) == (mine.epoch, mine.attempt)
+            and found.size == self._size
+            and found.metadata.get(_SHA256) == self._hash.hexdigest()
+        )
+
+    def _replaceable(self, found: ObjectInfo) -> ObjectInfo:
+        """`found`, if it is a leftover of a superseded reservation or of an earlier attempt of this one."""
+        uri, mine, other = self._store.uri(self._key), self._provenance, Provenance.of(found)
+        if other is None or not mine.same_archive(other):
+            raise ForeignObjectError(
+                f"{uri} exists and was not written for connector {mine.connector} and topic {mine.topic} with id "
+                f"{mine.topic_id} ({other or 'no provenance in its metadata'}). It is left as it is. To take the place "
+                f"over, move that object elsewhere, or give the connector another topics.dir; then run again"
+            )
+        if (other.epoch, other.attempt) >= (mine.epoch, mine.attempt):
+            raise SupersededError(
+                f"{uri} was written by epoch {other.epoch}, attempt {other.attempt} (run {other.run_id}); this is "
+                f"epoch {mine.epoch}, attempt {mine.attempt} (run {mine.run_id}), which may not write it any more. Run "
+                f"again for what is still missing"
+            )
+        logger.info("replacing the leftover of epoch %d, attempt %d at %s", other.epoch, other.attempt, uri)
+        return found
+
+    def _release(self) -> None:
+        if self._uploader is not None:
+            self._uploader.shutdown(wait=True, cancel_futures=True)
+        self._buffer.clear()

@@ -1,0 +1,146 @@
+"""The index on a real S3: atomic changes, compare-and-swap, errors that say what to do."""
+
+from datetime import datetime, timezone
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    IndexConflictError,
+    MissingBucketError,
+    StoreUnavailableError,
+)
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import RangeSet, span
+from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicGeneration
+from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change, TopicIndex
+
+pytestmark = pytest.mark.integration
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def index(store_settings: StoreSettings) -> TopicIndex:
+    return TopicIndex(store_settings, "_index", "flights", "topic.a")
+
+
+def scan(start: int, end: int) -> Scan:
+    return Scan(0, start, end, end - start, None, 1)
+
+
+def segment(key: str, start: int = 0, end: int = 10) -> Segment:
+    return Segment(key, "hourly", NOON, "hour=12", 0, start, end, 10, 2, 99, 55, "etag", "sha", "digest", 1, 2, "{}", 1)
+
+
+def test_reading_an_index_that_does_not_exist_creates_nothing(index: TopicIndex) -> None:
+    assert index.peek() is None
+    assert not index.exists()
+
+
+def test_every_kind_of_row_comes_back_as_it_was_committed(index: TopicIndex) -> None:
+    rows = (
+        scan(0, 10),
+        Gap(0, 10, 12, "retention"),
+        Frontier(0, 1, 20, 25, None, NOON),
+        HourRange(NOON, 0, 3, 3),
+        Reservation(0, 12, 20, "run", 1, NOON),
+        TopicGeneration("topic.a", "id", (0, 1), (("retention.ms", "5"),)),
+    )
+    index.open().commit(Change((*rows, segment("it's/a'key")), run_id="run"))
+    state = index.open().state
+    assert (*state.scans, *state.gaps, *state.frontiers, *state.hours, *state.reservations, *state.generations) == rows
+    assert index.open().segments == (segment("it's/a'key"),)
+    assert state.coverage(0) == span(0, 12)
+
+
+def test_a_commit_that_adds_and_removes_is_seen_whole(index: TopicIndex) -> None:
+    epoch = index.open().commit(Change((Reservation(0, 0, 9, "run", 1, NOON),)))
+    removed = (f"(kind = 'reservation' AND epoch = {epoch})",)
+    version = index.open().commit(Change((scan(0, 9),), removed=removed))
+    state = index.open().state
+    assert state.version == version == epoch + 1
+    assert state.reservations == ()
+    assert state.coverage(0) == span(0, 9)
+
+
+@pytest.mark.parametrize("removed", [(), ("(kind = 'reservation')",)])
+def test_of_two_commits_on_one_version_the_second_is_refused(index: TopicIndex, removed: tuple[str, ...]) -> None:
+    first, second = index.open(), index.open()
+    first.commit(Change((scan(0, 5),)))
+    with pytest.raises(IndexConflictError, match="committed by another run"):
+        second.commit(Change((scan(0, 5),), removed=removed))
+    assert index.open().state.scans == (scan(0, 5),)
+
+
+def test_a_snapshot_commits_once(index: TopicIndex) -> None:
+    snapshot = index.open()
+    snapshot.commit(Change((scan(0, 5),)))
+    with pytest.raises(IndexConflictError, match="committed on before"):
+        snapshot.commit(Change((scan(5, 9),)))
+
+
+def test_a_commit_is_found_again_by_its_id(index: TopicIndex) -> None:
+    index.open().commit(Change((scan(0, 5),)), commit_id="mine")
+    assert "mine" in index.open().state.commit_ids
+
+
+def test_retired_segments_are_not_live_but_known(index: TopicIndex) -> None:
+    index.open().commit(Change((segment("a"), segment("b"))))
+    index.open().commit(Change((segment("ab"),), retired=(segment("a"), segment("b"))))
+    snapshot = index.open()
+    assert [s.key for s in snapshot.segments] == ["ab"]
+    assert sorted(s.key for s in snapshot.retired) == ["a", "b"]
+
+
+def test_a_gap_remembers_the_hour_that_found_it(index: TopicIndex) -> None:
+    gap = Gap(0, 3, 7, "retention")
+    index.open().commit(Change((gap,)), gap_hours={gap: NOON})
+    assert index.open().gaps_by_hour() == [(NOON, gap)]
+
+
+def test_many_commits_are_optimized_and_nothing_is_lost(index: TopicIndex) -> None:
+    for n in range(OPTIMIZE_EVERY + 2):
+        index.open().commit(Change((scan(n, n + 1),)))
+    state = index.open().state
+    assert state.coverage(0) == span(0, OPTIMIZE_EVERY + 2)
+    assert len(DeltaTable(index.uri, storage_options=index._options).file_uris()) < 10  # noqa: SLF001
+
+
+def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
+    index.open().commit(Change((segment("a"), segment("b", 10, 20))))
+    rows: pa.Table = DeltaTable(index.uri, storage_options=index._options).to_pyarrow_table()  # noqa: SLF001
+    found = duckdb.sql("select kind, count(*), sum(record_count)::bigint from rows group by kind").fetchall()
+    assert rows.num_rows == 2
+    assert found == [("segment", 2, 20)]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"bucket": "no-such-bucket"}, MissingBucketError, "create the bucket"),
+        ({"secret_access_key": SecretStr("not-the-secret")}, AuthorizationError, r"check the aws\.\* keys"),
+        ({"endpoint_url": "http://127.0.0.1:1"}, StoreUnavailableError, "run again when the store answers"),
+    ],
+)
+def test_a_store_that_refuses_is_named_with_what_to_do(
+    store_settings: StoreSettings, change: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    broken = TopicIndex(store_settings.model_copy(update=change), "_index", "c", "t")
+    with pytest.raises(error, match=words) as caught:
+        broken.open()
+    assert "not-the-secret" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_an_empty_index_covers_nothing(index: TopicIndex) -> None:
+    snapshot = index.open()
+    assert snapshot.segments == ()
+    assert snapshot.state.coverage(0) == RangeSet()
