@@ -1,0 +1,28 @@
+"""Spark settings of a run: what the platform needs whatever the master is."""
+
+import os
+import sys
+from collections.abc import Mapping
+
+MAX_TASK_ATTEMPTS = 4
+
+
+def spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Spark properties for one run; `overrides` win (`spark.master` for a cluster, memory, ...).
+
+    Speculation stays off: two live attempts of a scan would only fight over the same object keys.
+    """
+    # local mode never retries a task unless the master says how often
+    conf = {
+        "spark.master": f"local[*,{MAX_TASK_ATTEMPTS}]",
+        "spark.app.name": "kafka-s3-platform",
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.speculation": "false",
+        "spark.task.maxFailures": str(MAX_TASK_ATTEMPTS),
+        "spark.python.worker.reuse": "true",
+        "spark.log.level": "ERROR",
+        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
+    }
+    return conf | dict(overrides or {})
