@@ -1,0 +1,65 @@
+"""What a caller asks of an archive run, and what it gets back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.segment import Segment
+
+
+@dataclass(frozen=True)
+class ArchiveRequest:
+    """Archive `hours` (contiguous, ascending hour starts) of a topic, or with None all that is readable now."""
+
+    config: ConnectorConfig
+    topic: str
+    run_id: str
+    hours: tuple[datetime, ...] | None
+
+
+@dataclass(frozen=True)
+class HourReport:
+    """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them."""
+
+    hour: datetime
+    segments: tuple[Segment, ...]
+    gaps: tuple[Gap, ...]
+    scanned: bool
+    complete: bool
+
+    @property
+    def record_count(self) -> int:
+        return sum(s.record_count for s in self.segments)
+
+    @property
+    def record_bytes(self) -> int:
+        return sum(s.record_bytes for s in self.segments)
+
+    @property
+    def size(self) -> int:
+        return sum(s.size for s in self.segments)
+
+    @property
+    def late_count(self) -> int:
+        return sum(s.late_count for s in self.segments)
+
+
+@dataclass(frozen=True)
+class ArchiveReport:
+    """What one run did.
+
+    `hours` are those asked for and those covered in passing. `waiting` is kafka partition -> last stable offset where
+    an open transaction keeps the rest from being read. `seconds` is the time of scanning and committing.
+    """
+
+    hours: tuple[HourReport, ...]
+    record_count: int
+    record_bytes: int
+    object_count: int
+    out_of_range_count: int
+    gaps: tuple[Gap, ...]
+    waiting: Mapping[int, int]
+    version: int
+    seconds: float

@@ -1,0 +1,305 @@
+"""Whether the archive holds what its index says: coverage, counts, and every object by name."""
+
+import hashlib
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.columns import Int64s
+from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.envelope import EnvelopeReader
+from kafka_s3_platform.formats.merge import offsets_of
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import RangeSet
+from kafka_s3_platform.model.segment import Segment, overlap_clusters
+from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+HEAD_THREADS = 8
+TASK_BYTES = 268_435_456
+READ_BYTES = 4_194_304
+
+
+@dataclass(frozen=True, order=True)
+class Damage:
+    """One thing that is not as the index says. `key` is None where it concerns no single object."""
+
+    kafka_partition: int
+    key: str | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Offsets `[start_offset, end_offset)` between archived ones that nobody has scanned: hours not archived (yet)."""
+
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was verified and found. `deep`: every object was decoded, not only looked at."""
+
+    topic: str
+    deep: bool
+    segment_count: int
+    record_count: int
+    size: int
+    damages: tuple[Damage, ...]
+    holes: tuple[Hole, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that is archived is as the index says. Holes and gaps are no damage; they are reported apart."""
+        return not self.damages
+
+
+@dataclass(frozen=True)
+class VerifyTask:
+    """Live segments of one kafka partition, none of which overlaps one of another task."""
+
+    store: StoreSettings = field(repr=False)
+    segments: tuple[Segment, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(s.size for s in self.segments)
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """What one task found."""
+
+    task: VerifyTask
+    damages: tuple[Damage, ...]
+
+
+def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: TaskRunner) -> VerifyReport:
+    """Check all that is archived of `topic`; with `deep` every object is read whole, as tasks of `runner`.
+
+    Nothing archived is fine. Raises store errors; what is wrong with the archive is in the report.
+    """
+    index = TopicIndex(config.store, config.archive.index_dir, config.name, topic)
+    snapshot = index.peek()
+    if snapshot is None:
+        return VerifyReport(topic, deep, 0, 0, 0, (), (), ())
+    segments = snapshot.segments
+    found = [*_count_damages(snapshot), *_look_at_all(ObjectStore(config.store), segments)]
+    if deep:
+        missing = {d.key for d in found}
+        found += _read_all(config, topic, [s for s in segments if s.key not in missing], runner)
+    return VerifyReport(
+        topic=topic,
+        deep=deep,
+        segment_count=len(segments),
+        record_count=sum(s.record_count for s in segments),
+        size=sum(s.size for s in segments),
+        damages=tuple(sorted(found, key=lambda d: (d.kafka_partition, d.key or "", d.message))),
+        holes=tuple(_holes(snapshot)),
+        gaps=snapshot.state.gaps,
+    )
+
+
+def verify_hours(
+    snapshot: IndexSnapshot, store: ObjectStore, hours: Collection[datetime], deep: bool = False
+) -> tuple[Damage, ...]:
+    """Check the objects that hold the records of `hours`: that they are there, their size and etag; with `deep` all.
+
+    Hourly segments, and the daily ones that an hour was merged into.
+    """
+    segments = [s for s in snapshot.segments if _holds_one_of(s, hours)]
+    found = _look_at_all(store, segments)
+    if deep:
+        missing = {d.key for d in found}
+        read = (_read_cluster(store, c) for c in _clusters(s for s in segments if s.key not in missing))
+        found += [damage for damages in read for damage in damages]
+    return tuple(found)
+
+
+def checked_records(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatch]:
+    """The records of a segment, in batches of the reader's making.
+
+    Raises:
+        IntegrityError: the object is gone, is another one than the index's, or, once all is read, holds other records.
+    """
+    digest, count = RecordDigest(), 0
+    with store.open(segment.key, segment.etag) as source:
+        for batch in EnvelopeReader(source, segment.key).batches():
+            digest.update(batch)
+            count += batch.num_rows
+            yield batch
+    for what, has, due in (
+        ("records", count, segment.record_count),
+        ("record digest", digest.hexdigest(), segment.digest),
+    ):
+        if has != due:
+            raise IntegrityError(
+                f"{store.uri(segment.key)}, kafka partition {segment.kafka_partition} {segment.offsets}: {what} {has}, "
+                f"the index has {due}. It is damaged or was replaced; repair it from Kafka while the topic still holds "
+                f"its offsets"
+            )
+
+
+def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa: ARG001 - every task has an attempt
+    """Read each object whole: SHA-256, records, digest, offsets; and find offsets that two of them hold."""
+    store = ObjectStore(task.store)
+    return VerifyResult(task, tuple(d for c in overlap_clusters(task.segments) for d in _read_cluster(store, c)))
+
+
+def _holds_one_of(segment: Segment, hours: Collection[datetime]) -> bool:
+    if segment.chunk_start is None or segment.chunk == "hourly":
+        return segment.chunk_start in hours
+    zone = ZoneInfo(json.loads(segment.settings)["timezone"])
+    return segment.chunk_start.astimezone(zone).date() in {h.astimezone(zone).date() for h in hours}
+
+
+def _look_at_all(store: ObjectStore, segments: Sequence[Segment]) -> list[Damage]:
+    with ThreadPoolExecutor(HEAD_THREADS, thread_name_prefix="verify") as pool:
+        return [d for found in pool.map(lambda s: list(_look_at(store, s)), segments) for d in found]
+
+
+def _look_at(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
+    found = store.head(segment.key)
+    if found is None:
+        yield _damage(segment, "the object is missing: it was deleted, by hand or by a lifecycle rule")
+    elif found.size != segment.size:
+        yield _damage(
+            segment, f"the object has {found.size} bytes, the index {segment.size}: it was cut off or replaced"
+        )
+    elif found.etag != segment.etag:
+        yield _damage(segment, f"the object has etag {found.etag}, the index {segment.etag}: it was replaced")
+
+
+def _damage(segment: Segment, message: str) -> Damage:
+    return Damage(segment.kafka_partition, segment.key, f"{message} (offsets {segment.offsets})")
+
+
+def _count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
+    """As many records must be live as were scanned, whatever was merged since."""
+    scanned: dict[int, int] = defaultdict(int)
+    live: dict[int, int] = defaultdict(int)
+    for scan in snapshot.state.scans:
+        scanned[scan.kafka_partition] += scan.record_count
+    for segment in snapshot.segments:
+        live[segment.kafka_partition] += segment.record_count
+    for kafka_partition in sorted({*scanned, *live}):
+        if scanned[kafka_partition] != live[kafka_partition]:
+            yield Damage(
+                kafka_partition,
+                None,
+                f"{scanned[kafka_partition]} records were scanned, the live segments hold {live[kafka_partition]}",
+            )
+
+
+def _holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
+    for kafka_partition in sorted({s.kafka_partition for s in snapshot.state.scans}):
+        ranges: RangeSet = snapshot.state.coverage(kafka_partition)
+        for before, after in pairwise(ranges):
+            yield Hole(kafka_partition, before.end_offset, after.start_offset)
+
+
+def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], runner: TaskRunner) -> list[Damage]:
+    tasks = [VerifyTask(config.store, tuple(group)) for group in _task_groups(segments)]
+    progress = Progress(logger, f"verify {topic}", len(tasks), sum(t.size for t in tasks))
+    found: list[Damage] = []
+    for result in runner.run(read_and_verify, tasks, config.tasks_max):
+        read = result.task.segments
+        progress.advance(result.task.size, sum(s.record_count for s in read), sum(s.record_bytes for s in read))
+        found += result.damages
+    return found
+
+
+def _task_groups(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Clusters of overlapping segments, as many of one kafka partition together as make a task worth its start."""
+    group: list[Segment] = []
+    for cluster in _clusters(segments):
+        is_other = bool(group) and group[0].kafka_partition != cluster[0].kafka_partition
+        if is_other or sum(s.size for s in group) >= TASK_BYTES:
+            yield group
+            group = []
+        group += cluster
+    if group:
+        yield group
+
+
+def _clusters(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    found: dict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        found[segment.kafka_partition].append(segment)
+    for of_one in found.values():
+        yield from overlap_clusters(of_one)
+
+
+def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[Damage]:
+    runs: list[tuple[Segment, Int64s]] = []
+    for segment in segments:
+        try:
+            _check_sha256(store, segment)
+            runs.append((segment, _runs(store, segment)))
+        except IntegrityError as err:
+            yield _damage(segment, str(err))
+    yield from _repeated(runs)
+
+
+def _check_sha256(store: ObjectStore, segment: Segment) -> None:
+    digest = hashlib.sha256()
+    with store.open(segment.key, segment.etag) as source:
+        while part := source.read(READ_BYTES):
+            digest.update(part)
+    if digest.hexdigest() != segment.sha256:
+        raise IntegrityError(f"the object's SHA-256 is {digest.hexdigest()}, the index has {segment.sha256}")
+
+
+def _runs(store: ObjectStore, segment: Segment) -> Int64s:
+    """The segment's offsets as rows (first, after last) of consecutive ones: dense offsets take next to no memory."""
+    found: list[Int64s] = []
+    after = segment.start_offset
+    for batch in checked_records(store, segment):
+        offsets = offsets_of(batch)
+        steps = np.diff(offsets)
+        if offsets[0] < after or (steps <= 0).any() or offsets[-1] >= segment.end_offset:
+            raise IntegrityError(
+                f"offsets {offsets.min()} to {offsets.max()} stand where ascending ones in [{after}, "
+                f"{segment.end_offset}) are due"
+            )
+        bounds = np.flatnonzero(steps != 1) + 1
+        starts, lasts = offsets[np.append(0, bounds)], offsets[np.append(bounds, len(offsets)) - 1]
+        found.append(np.stack([starts, lasts + 1], axis=1))
+        after = int(offsets[-1]) + 1
+    return np.concatenate(found) if found else np.empty((0, 2), np.int64)
+
+
+def _repeated(read: Sequence[tuple[Segment, Int64s]]) -> Iterator[Damage]:
+    """Offsets that two segments hold."""
+    if len(read) < 2:
+        return
+    runs = np.concatenate([r for _, r in read])
+    owners = np.repeat(np.arange(len(read)), [len(r) for _, r in read])
+    order = np.lexsort((runs[:, 1], runs[:, 0]))
+    runs, owners = runs[order], owners[order]
+    reached = np.maximum.accumulate(runs[:, 1])
+    holders = owners[np.maximum.accumulate(np.where(runs[:, 1] == reached, np.arange(len(runs)), 0))]
+    first: dict[tuple[int, int], int] = {}
+    for at in np.flatnonzero(runs[1:, 0] < reached[:-1]) + 1:
+        first.setdefault((int(owners[at]), int(holders[at - 1])), int(runs[at, 0]))
+    for (one, other), offset in first.items():
+        message = f"offset {offset} is also held by {read[other][0].key}: it would be restored twice"
+        yield _damage(read[one][0], message)

@@ -1,0 +1,475 @@
+"""Archiving on a real Kafka and a real S3: each offset exactly once, each record in the folder of its own hour."""
+
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    BrokerUnavailableError,
+    MissingBucketError,
+    MissingTopicError,
+    OffsetGapError,
+    StoreUnavailableError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, span
+from kafka_s3_platform.model.segment import OUT_OF_RANGE
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    Sent,
+    archived,
+    connector,
+    offsets_by_kafka_partition,
+    produce,
+    scanned,
+    send,
+    snapshot,
+    stored,
+)
+
+pytestmark = pytest.mark.integration
+
+
+def hourly(hours: int, each: int, kafka_partitions: int = 1) -> list[Sent]:
+    """`each` records an hour and kafka partition from noon on."""
+    return [
+        Sent(f"{h}-{p}-{i}".encode(), b"k", NOON + h * HOUR + timedelta(seconds=i), (), p)
+        for h in range(hours)
+        for i in range(each)
+        for p in range(kafka_partitions)
+    ]
+
+
+def folder(hour: datetime) -> str:
+    return f"{hour:year=%Y/month=%m/day=%d/hour=%H}"
+
+
+def test_a_topic_comes_back_byte_for_byte(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, 2, max_message_bytes=3_000_000)
+    records = [
+        Sent(b"value", b"key"),
+        Sent(None, b"tombstone"),
+        Sent(b"", b""),
+        Sent(b"no key", None),
+        Sent(None, None, headers=(("h", None), ("h", b""), ("h", b"1"), ("", b"empty name"), ("x-ü-ł", b"\x00\xff"))),
+        Sent(bytes(range(256)) * 4096, b"1 MiB", NOON + timedelta(minutes=59, milliseconds=999)),
+        Sent(b"out of order", None, NOON - timedelta(hours=5)),
+        Sent(b"25 days apart", None, NOON - timedelta(days=25)),
+        Sent(b"on the other", b"k", NOON, (), 1),
+    ]
+    produce(kafka_settings, topic_name, records)
+    config = connector(kafka_settings, store_settings, topic_name)
+    report = archived(config)
+    rows = {(r["partition"], r["offset"]): r for r in stored(config).to_pylist()}
+    sent = [((0, n), r) for n, r in enumerate(records[:-1])] + [((1, 0), records[-1])]
+    assert len(rows) == len(records) == report.record_count
+    for place, record in sent:
+        row = rows[place]
+        headers = [(h["key"], h["value"]) for h in row["headers"]] if row["headers"] is not None else []
+        assert (row["key"], row["value"], row["timestamp"]) == (record.key, record.value, record.timestamp)
+        assert tuple(headers) == record.headers
+        assert row["timestampType"] == 0
+        assert folder(record.timestamp) in row["object"]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2], [2, 2, 0, 1, 3, 0]])
+def test_hours_in_any_order_and_twice_give_each_offset_once(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    order: list[int],
+) -> None:
+    create_topic(topic_name, 2)
+    late = [Sent(b"late", None, NOON + timedelta(minutes=30), (), p) for p in range(2)]
+    produce(kafka_settings, topic_name, hourly(3, 20, 2) + late + hourly(4, 10, 2)[60:])
+    config = connector(kafka_settings, store_settings, topic_name)
+    for hour in order:
+        archived(config, [NOON + hour * HOUR])
+    archived(config)
+    table = stored(config)
+    assert offsets_by_kafka_partition(table) == {p: list(range(71)) for p in range(2)}
+    assert all(folder(t) in o for t, o in zip(table["timestamp"].to_pylist(), table["object"].to_pylist(), strict=True))
+
+
+def test_a_backfill_writes_the_objects_that_single_hours_write(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, hourly(5, 30))
+    one = connector(kafka_settings, store_settings, topic_name)
+    many = one.model_copy(update={"name": "d", "layout": one.layout.model_copy(update={"topics_dir": "other"})})
+    archived(one, [NOON + h * HOUR for h in range(4)])
+    for hour in range(4):
+        archived(many, [NOON + hour * HOUR])
+    facts = [{(s.key.split("/", 1)[1], s.sha256) for s in snapshot(c).segments} for c in (one, many)]
+    # the footer holds nothing of the run: same offsets, same bytes
+    assert facts[0] == facts[1]
+    assert len(facts[0]) == 4
+
+
+def test_each_hour_reports_its_own_numbers(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    late = [Sent(b"late", None, NOON + timedelta(minutes=1))]
+    produce(kafka_settings, topic_name, hourly(2, 10) + late + hourly(3, 10)[20:])
+    config = connector(kafka_settings, store_settings, topic_name)
+    report = archived(config, [NOON + h * HOUR for h in range(4)])
+    assert [(h.record_count, h.late_count, h.scanned) for h in report.hours] == [
+        (11, 1, True),
+        (10, 0, True),
+        (10, 0, True),
+        (0, 0, True),
+    ]
+
+
+def test_flush_size_ends_objects_where_connect_ends_them(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """The keys of Confluent's quickstart: nine records, flush.size=3."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, hourly(1, 9))
+    config = connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 3})
+    archived(config)
+    prefix = f"topics/{topic_name}/{folder(NOON)}/{topic_name}+0+"
+    assert [s.key for s in snapshot(config).segments] == [f"{prefix}{o:010d}.parquet" for o in (0, 3, 6)]
+
+
+def test_rotation_by_bytes_bounds_objects(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(bytes(1_000_000), None, NOON) for _ in range(40)])
+    config = connector(kafka_settings, store_settings, topic_name, layout={"segment_bytes": 10_000_000})
+    archived(config)
+    assert [s.record_count for s in snapshot(config).segments] == [16, 16, 8]
+
+
+def test_a_custom_path_format_and_timezone_decide_the_folder(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(timestamp=datetime(2026, 1, 1, 23, 20, tzinfo=timezone.utc))])
+    layout = {
+        "partitioner": "TimeBased",
+        "path_format": "'dt'=YYYY-MM-dd/'at'=HHmm",
+        "partition_duration_ms": 900_000,
+        "timezone": "Asia/Kolkata",
+    }
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout)
+    archived(config)
+    (segment,) = snapshot(config).segments
+    assert segment.encoded_partition == "dt=2026-01-02/at=0445"
+    assert segment.chunk_start == datetime(2026, 1, 1, 22, 30, tzinfo=timezone.utc)
+
+
+def test_timestamps_out_of_range_are_kept_apart_and_counted(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, message_timestamp_after_max_ms=2**62)
+    microseconds = datetime(9000, 1, 1, tzinfo=timezone.utc)
+    records = [Sent(b"old", None, NOON - timedelta(days=400)), Sent(b"ok"), Sent(b"future", None, microseconds)]
+    produce(kafka_settings, topic_name, records)
+    config = connector(kafka_settings, store_settings, topic_name)
+    assert archived(config).out_of_range_count == 2
+    places = {s.encoded_partition: s.record_count for s in snapshot(config).segments}
+    assert places == {OUT_OF_RANGE: 2, folder(NOON): 1}
+
+
+def test_wallclock_files_records_by_arrival(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """A late record stays in the hour in which it arrived, as the offsets of hours tell it."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [*hourly(2, 5), Sent(b"late", None, NOON), *hourly(3, 5)[10:]])
+    config = connector(kafka_settings, store_settings, topic_name, layout={"timestamp_extractor": "Wallclock"})
+    archived(config, [NOON + h * HOUR for h in range(3)])
+    counts = Counter(stored(config)["object"].to_pylist())
+    assert {k.split("/hour=")[1][:2]: n for k, n in counts.items()} == {"12": 5, "13": 6, "14": 5}
+
+
+def test_a_topic_with_log_append_time_keeps_the_brokers_timestamps(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, message_timestamp_type="LogAppendTime")
+    produce(kafka_settings, topic_name, [Sent(), Sent()])
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    table = stored(config)
+    assert table["timestampType"].to_pylist() == [1, 1]
+    assert all(abs(t - datetime.now(timezone.utc)) < timedelta(minutes=5) for t in table["timestamp"].to_pylist())
+
+
+def test_transactions_keep_their_committed_records_only(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """Aborted records and control records are holes, not gaps; the range ends in a control record."""
+    create_topic(topic_name)
+    client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name})
+    client.init_transactions()
+    for word, commit in ((b"kept", True), (b"dropped", False), (b"kept too", True)):
+        client.begin_transaction()
+        send(client, topic_name, Sent(word))
+        client.flush()
+        if commit:
+            client.commit_transaction()
+        else:
+            client.abort_transaction()
+    config = connector(kafka_settings, store_settings, topic_name)
+    report = archived(config)
+    assert stored(config)["value"].to_pylist() == [b"kept", b"kept too"]
+    assert report.gaps == ()
+    assert scanned(config) == (OffsetRange(0, 6),)
+    assert archived(config).object_count == 0
+
+
+def test_an_open_transaction_is_waited_for_and_its_hour_is_not_complete(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"before")])
+    client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name})
+    client.init_transactions()
+    client.begin_transaction()
+    send(client, topic_name, Sent(b"inside"))
+    client.flush()
+    produce(kafka_settings, topic_name, [Sent(b"behind", None, NOON + 2 * HOUR)])
+    config = connector(kafka_settings, store_settings, topic_name)
+    report = archived(config, [NOON])
+    assert report.waiting == {0: 1}
+    assert not report.hours[0].complete
+    client.commit_transaction()
+    archived(config, [NOON])
+    archived(config)
+    assert stored(config)["value"].to_pylist() == [b"before", b"inside", b"behind"]
+    assert archived(config, [NOON]).hours[0].complete
+
+
+def test_a_compacted_topic_is_archived_with_its_holes(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
+    produce(kafka_settings, topic_name, [Sent(b"%d" % n, b"same") for n in range(50)])
+    config = connector(kafka_settings, store_settings, topic_name)
+    before = archived(config)
+    assert before.record_count <= 50
+    assert scanned(config)[0].start_offset == 0
+    assert archived(config).record_count == 0
+
+
+def test_an_idle_kafka_partition_and_an_empty_topic_are_archived_too(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, 3)
+    config = connector(kafka_settings, store_settings, topic_name)
+    empty = archived(config, [NOON])
+    assert (empty.record_count, empty.hours[0].complete) == (0, True)
+    produce(kafka_settings, topic_name, [Sent(kafka_partition=1)])
+    assert archived(config).record_count == 1
+    assert archived(config, [NOON]).hours[0].complete
+
+
+def test_kafka_partitions_added_later_are_archived_from_their_first_offset(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, hourly(2, 5))
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    assert archived(config, [NOON]).hours[0].complete
+    admin = AdminClient(kafka_settings.properties("admin"))
+    admin.create_partitions([NewPartitions(topic_name, 2)])[topic_name].result(10)
+    produce(kafka_settings, topic_name, [Sent(b"new", None, NOON + HOUR, (), 1) for _ in range(3)])
+    report = archived(config, [NOON + 2 * HOUR])
+    assert stored(config).filter(pc.field("partition") == 1)["offset"].to_pylist() == [0, 1, 2]
+    assert snapshot(config).state.is_complete(NOON, timedelta(0))
+    assert report.hours[-1].complete
+
+
+def test_topics_whose_names_differ_in_punctuation_stay_apart(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """Kafka itself warns that `a.b` and `a_b` collide in metrics; in the archive they do not."""
+    names = [f"{topic_name}.x", f"{topic_name}-x"]
+    for name in names:
+        create_topic(name)
+        produce(kafka_settings, name, [Sent(name.encode())])
+        archived(connector(kafka_settings, store_settings, name))
+    values = [stored(connector(kafka_settings, store_settings, n))["value"].to_pylist() for n in names]
+    assert values == [[n.encode()] for n in names]
+
+
+def test_a_recreated_topic_is_refused(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent()])
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    admin = AdminClient(kafka_settings.properties("admin"))
+    admin.delete_topics([topic_name])[topic_name].result(10)
+    _create_again(create_topic, topic_name)
+    with pytest.raises(TopicRecreatedError, match="deleted and created again"):
+        archived(config)
+    assert scanned(config) == (OffsetRange(0, 1),)
+
+
+def _create_again(create_topic: CreateTopic, topic: str) -> None:
+    """Deletion goes on in the background for a moment."""
+    for _ in range(50):
+        try:
+            create_topic(topic)
+        except Exception as err:
+            if "TOPIC_ALREADY_EXISTS" not in str(err):
+                raise
+        else:
+            return
+    raise AssertionError(f"{topic} was not deleted")
+
+
+def test_retention_before_planning_fails_naming_the_offsets_or_is_recorded_when_allowed(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, hourly(3, 10))
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config, [NOON])
+    _delete_before(kafka_settings, topic_name, 14)
+    with pytest.raises(OffsetGapError, match=rf"{topic_name}-0: offsets \[10, 14\)"):
+        archived(config, [NOON + HOUR])
+    report = archived(_allowing_gaps(config), [NOON + HOUR])
+    assert report.gaps == (Gap(0, 10, 14, "retention"),)
+    assert report.hours[0].gaps == report.gaps
+    assert offsets_by_kafka_partition(stored(config)) == {0: [*range(10), *range(14, 20)]}
+
+
+def _allowing_gaps(config: Any) -> Any:
+    return config.model_copy(update={"archive": config.archive.model_copy(update={"allow_gaps": True})})
+
+
+def _delete_before(kafka: KafkaSettings, topic: str, offset: int) -> None:
+    from confluent_kafka import TopicPartition
+
+    place = TopicPartition(topic, 0, offset)
+    admin = AdminClient(kafka.properties("admin"))
+    admin.delete_records([place])[place].result(10)
+
+
+def test_a_record_far_ahead_neither_hides_hours_nor_completes_them_early(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, message_timestamp_after_max_ms=2**62)
+    ahead = Sent(b"ahead", None, datetime.now(timezone.utc) + timedelta(hours=20))
+    produce(kafka_settings, topic_name, [*hourly(1, 5), ahead, *hourly(3, 5)[5:]])
+    config = connector(kafka_settings, store_settings, topic_name)
+    first = archived(config, [NOON])
+    assert not first.hours[0].complete
+    archived(config, [NOON + HOUR])
+    read = scanned(config)
+    archived(config, [NOON + HOUR])
+    assert scanned(config) == read
+    assert stored(config).num_rows == 16
+    assert archived(config, [NOON]).hours[0].complete
+
+
+def test_control_markers_of_an_event_time_topic_do_not_complete_an_hour_early(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name})
+    client.init_transactions()
+    for hour in range(3):
+        client.begin_transaction()
+        for record in hourly(hour + 1, 5)[hour * 5 :]:
+            send(client, topic_name, record)
+        client.commit_transaction()
+    config = connector(kafka_settings, store_settings, topic_name)
+    report = archived(config, [NOON])
+    assert report.hours[0].record_count == 5
+    assert not report.hours[0].complete or snapshot(config).state.coverage(0) == span(0, 18)
+    archived(config, [NOON])
+    assert archived(config, [NOON]).hours[0].complete
+    assert stored(config).num_rows == 15
+
+
+def test_a_settings_change_between_runs_leaves_older_segments_as_they_are(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, hourly(2, 6))
+    archived(connector(kafka_settings, store_settings, topic_name), [NOON])
+    layout = {"partitioner": "Daily", "path_format": "'day'=YYYYMMdd", "topics_dir": "elsewhere", "flush_size": 4}
+    edited = connector(kafka_settings, store_settings, topic_name, layout=layout)
+    archived(edited)
+    segments = snapshot(edited).segments
+    assert [s.key.split("/")[0] for s in segments] == ["topics", "elsewhere", "elsewhere"]
+    assert offsets_by_kafka_partition(stored(edited)) == {0: list(range(12))}
+    assert '"flush_size":4' in segments[-1].settings
+
+
+def test_reading_is_throttled(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, hourly(1, 600))
+    config = connector(kafka_settings, store_settings, topic_name, records_per_second=200)
+    assert archived(config).seconds > 1.5
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"store": {"bucket": "no-such-bucket"}}, MissingBucketError, "no-such-bucket"),
+        ({"store": {"endpoint_url": "http://127.0.0.1:1"}}, StoreUnavailableError, "127.0.0.1:1"),
+        ({"store": {"access_key_id": None, "secret_access_key": "wrong"}}, AuthorizationError, "aws"),
+        ({"kafka": {"bootstrap_servers": "127.0.0.1:1"}}, BrokerUnavailableError, "127.0.0.1:1"),
+        ({"topics": ("no-such-topic",)}, MissingTopicError, "no-such-topic"),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_is_committed(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    change: dict[str, Any],
+    error: type[Exception],
+    words: str,
+) -> None:
+    from pydantic import SecretStr
+
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent()])
+    config = connector(kafka_settings, store_settings, topic_name)
+    update: dict[str, Any] = {}
+    for name, value in change.items():
+        if isinstance(value, dict):
+            inner = {k: SecretStr(v) if k == "secret_access_key" else v for k, v in value.items() if v is not None}
+            update[name] = getattr(config, name).model_copy(update=inner)
+        else:
+            update[name] = value
+    with pytest.raises(error, match=words):
+        archived(config.model_copy(update=update))
+    assert scanned(config) == ()
+
+
+def test_the_probe_of_write_access_is_all_that_a_run_without_records_leaves(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    archived(connector(kafka_settings, store_settings, topic_name))
+    keys = {o.key for o in ObjectStore(store_settings).list("") if not o.key.startswith("_index/")}
+    assert all(k.endswith(".write-check") for k in keys)

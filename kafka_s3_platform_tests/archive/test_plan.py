@@ -1,0 +1,205 @@
+"""What a run decides to read, from ListOffsets and the index."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from kafka_s3_platform.archive.plan import PlanInput, cell_size, ms, plan_hours, plan_until_now
+from kafka_s3_platform.config.settings import (
+    ArchiveSettings,
+    ConnectorConfig,
+    KafkaSettings,
+    LayoutSettings,
+    StoreSettings,
+)
+from kafka_s3_platform.errors import LogTruncatedError, OffsetGapError, TopicRecreatedError
+from kafka_s3_platform.kafka.admin import TopicDescription
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
+from kafka_s3_platform.model.segment import HourRange, Scan, TopicGeneration
+from kafka_s3_platform.model.state import HOUR, IndexState
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+NOW = NOON + timedelta(days=10)
+
+
+def config(flush_size: int | None = None, allow_gaps: bool = False) -> ConnectorConfig:
+    return ConnectorConfig(
+        name="c",
+        topics=("t",),
+        kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1", common={"sasl.password": SecretStr("x")}),
+        store=StoreSettings(bucket="bucket"),
+        layout=LayoutSettings(flush_size=flush_size),
+        archive=ArchiveSettings(start_hour=NOON - timedelta(days=30), allow_gaps=allow_gaps, allowed_lateness_ms=0),
+    )
+
+
+def planning(
+    records: Mapping[int, datetime],
+    *,
+    state: IndexState | None = None,
+    log_start: int = 0,
+    lso: int | None = None,
+    now: datetime = NOW,
+    allow_gaps: bool = False,
+    flush_size: int | None = None,
+) -> PlanInput:
+    """One kafka partition whose log holds `records` (offset -> timestamp)."""
+    end = max(records, default=-1) + 1
+    stable = end if lso is None else lso
+
+    def lookup(times: Sequence[int]) -> dict[int, dict[int, int | None]]:
+        found = {t: [o for o, at in sorted(records.items()) if ms(at) >= t and log_start <= o < stable] for t in times}
+        return {t: {0: offsets[0] if offsets else None} for t, offsets in found.items()}
+
+    return PlanInput(
+        config(flush_size, allow_gaps),
+        TopicDescription("t", "id-1", (0,), {}),
+        {0: Frontier(0, log_start, stable, end, 0, now)},
+        state or IndexState(),
+        lookup,
+    )
+
+
+def hourly(hours: int, each: int) -> dict[int, datetime]:
+    """`each` records an hour from noon on."""
+    return {h * each + i: NOON + h * HOUR + timedelta(minutes=i) for h in range(hours) for i in range(each)}
+
+
+def covered(*ranges: tuple[int, int], **more: object) -> IndexState:
+    return IndexState(scans=tuple(Scan(0, a, b, b - a, 0, 1) for a, b in ranges), **more)
+
+
+def test_an_hour_of_the_past_is_read_up_to_the_first_record_after_it() -> None:
+    plan = plan_hours(planning(hourly(5, 10)), [NOON + HOUR])
+    assert plan.reads[0].ranges == (OffsetRange(10, 20),)
+    assert plan.hours == (HourRange(NOON + HOUR, 0, 10, 20),)
+
+
+def test_a_backfill_is_cut_where_single_hours_would_end() -> None:
+    plan = plan_hours(planning(hourly(5, 10)), [NOON + h * HOUR for h in range(3)])
+    assert plan.reads[0].ranges == (OffsetRange(0, 10), OffsetRange(10, 20), OffsetRange(20, 30))
+
+
+def test_what_is_covered_is_not_read_again() -> None:
+    plan = plan_hours(planning(hourly(5, 10), state=covered((0, 14), (16, 18))), [NOON + HOUR])
+    assert plan.reads[0].ranges == (OffsetRange(14, 16), OffsetRange(18, 20))
+
+
+def test_the_newest_closed_hour_is_read_up_to_now_so_that_it_is_complete_at_once() -> None:
+    plan = plan_hours(planning(hourly(3, 10), now=NOON + 2 * HOUR + timedelta(minutes=9)), [NOON + HOUR])
+    assert plan.reads[0].needed == span(10, 30)
+
+
+def test_the_open_hour_is_read_up_to_now() -> None:
+    plan = plan_hours(planning(hourly(2, 10), now=NOON + HOUR + timedelta(minutes=9)), [NOON + HOUR])
+    assert plan.reads[0].needed == span(10, 20)
+
+
+def test_one_record_far_ahead_does_not_hide_the_hours_behind_it() -> None:
+    records = hourly(5, 10) | {10: NOON + timedelta(days=900)}
+    assert plan_hours(planning(records), [NOON + 2 * HOUR]).reads[0].needed == span(10, 50)
+
+
+def test_control_markers_with_the_wall_clock_do_not_stop_an_event_time_topic() -> None:
+    """Asked again, a scanned but incomplete hour goes a step further instead of nowhere."""
+    records = hourly(5, 10) | {3: NOW}
+    assert plan_hours(planning(records), [NOON]).reads[0].needed == span(0, 3)
+    again = planning(records, state=covered((0, 3), hours=(HourRange(NOON, 0, 0, 3),)))
+    assert plan_hours(again, [NOON]).reads[0].needed == span(3, 50)
+
+
+def test_an_hour_of_the_past_without_records_reads_little() -> None:
+    records = {o: t for o, t in hourly(9, 10).items() if not NOON + HOUR <= t < NOON + 2 * HOUR}
+    needed = plan_hours(planning(records), [NOON + HOUR]).reads[0].needed
+    assert needed.end_offset is not None
+    assert needed.end_offset <= 40
+
+
+def test_a_complete_hour_reads_nothing() -> None:
+    frontier = Frontier(0, 0, 50, 50, 0, NOW - HOUR)
+    state = covered((0, 50), hours=(HourRange(NOON, 0, 0, 10),), frontiers=(frontier,))
+    assert not plan_hours(planning(hourly(6, 10), state=state), [NOON]).needed
+
+
+def test_reading_stops_at_an_open_transaction_and_says_so() -> None:
+    plan = plan_hours(planning(hourly(2, 10), lso=14, now=NOON + 2 * HOUR), [NOON + HOUR])
+    assert plan.reads[0].needed == span(10, 14)
+    assert plan.waiting == {0: 14}
+
+
+def test_everything_up_to_now_is_all_that_is_readable_and_uncovered() -> None:
+    assert plan_until_now(planning(hourly(2, 10), state=covered((5, 8)))).reads[0].needed == RangeSet(
+        [OffsetRange(0, 5), OffsetRange(8, 20)]
+    )
+
+
+def test_an_empty_topic_needs_nothing() -> None:
+    assert not plan_until_now(planning({})).needed
+    assert plan_hours(planning({}), [NOON]).hours == (HourRange(NOON, 0, 0, 0),)
+
+
+def test_retention_that_took_part_of_an_hour_fails_naming_the_offsets() -> None:
+    given = planning(hourly(3, 10), log_start=14, state=covered((0, 10)))
+    with pytest.raises(OffsetGapError, match=r"t-0: offsets \[10, 14\) were deleted.*archive\.allow\.gaps"):
+        plan_hours(given, [NOON + HOUR])
+
+
+def test_retention_before_anything_was_archived_leaves_an_unknown_extent() -> None:
+    with pytest.raises(OffsetGapError, match="unknown: nothing before them is archived"):
+        plan_hours(planning(hourly(3, 10), log_start=14), [NOON + HOUR])
+
+
+def test_an_hour_that_retention_did_not_reach_is_archived() -> None:
+    assert plan_hours(planning(hourly(3, 10), log_start=5), [NOON + HOUR]).reads[0].needed == span(10, 20)
+
+
+def test_an_allowed_gap_is_recorded() -> None:
+    given = planning(hourly(3, 10), log_start=14, state=covered((0, 10)), allow_gaps=True)
+    assert plan_hours(given, [NOON + HOUR]).gaps == (Gap(0, 10, 14, "retention"),)
+
+
+def test_the_first_run_up_to_now_records_what_was_gone_before_archiving_began() -> None:
+    assert plan_until_now(planning(hourly(3, 10), log_start=5)).gaps == (Gap(0, 0, 5, "retention"),)
+    with pytest.raises(OffsetGapError):
+        plan_until_now(planning(hourly(3, 10), log_start=15, state=covered((0, 10))))
+
+
+def test_a_recreated_topic_is_refused() -> None:
+    state = IndexState(generations=(TopicGeneration("t", "other", (0,), ()),))
+    with pytest.raises(TopicRecreatedError, match="deleted and created again"):
+        plan_until_now(planning(hourly(1, 5), state=state))
+
+
+def test_a_log_shorter_than_its_archive_is_refused() -> None:
+    with pytest.raises(LogTruncatedError, match="reaches offset 50, the log is readable up to 20"):
+        plan_until_now(planning(hourly(2, 10), state=covered((0, 50))))
+
+
+def test_a_kafka_partition_added_later_is_archived_from_its_first_offset() -> None:
+    state = IndexState(generations=(TopicGeneration("t", "id-1", (7,), ()),))
+    assert plan_hours(planning(hourly(5, 10), state=state), [NOON + 2 * HOUR]).reads[0].needed == span(0, 30)
+
+
+@given(st.integers(1, 3_000_000))
+def test_cells_hold_whole_numbers_of_flush_size(flush_size: int) -> None:
+    cell = cell_size(config(flush_size))
+    assert cell % flush_size == 0
+    assert cell >= 1_000_000
+    assert cell < 1_000_000 + flush_size
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=10, unique=True))
+def test_hours_in_any_order_read_each_offset_exactly_once(order: list[int]) -> None:
+    records, state, read = hourly(10, 7), covered(), RangeSet()
+    for hour in order:
+        needed = plan_hours(planning(records, state=state), [NOON + hour * HOUR]).reads[0].needed
+        assert not needed & read
+        read |= needed
+        state = covered(*((r.start_offset, r.end_offset) for r in read))
+    assert all(read.covers(h * 7, h * 7 + 7) for h in order)
