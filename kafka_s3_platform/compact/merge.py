@@ -1,0 +1,93 @@
+"""The merge: one Spark task reads segments of one kafka partition in offset order and writes them as daily ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from kafka_s3_platform.archive.verify import checked_records
+from kafka_s3_platform.archive.writers import Bucket, SegmentTarget, SegmentWriters
+from kafka_s3_platform.compact.plan import Merge
+from kafka_s3_platform.config.settings import LayoutSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.upload import Provenance
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """One merge and all that an executor needs for it. `layout` is that of the daily segments."""
+
+    store: StoreSettings = field(repr=False)
+    layout: LayoutSettings
+    connector: str
+    topic: str
+    topic_id: str
+    run_id: str
+    epoch: int
+    bucket: Bucket
+    merge: Merge
+
+    def target(self, attempt: Attempt) -> SegmentTarget:
+        given = (self.connector, self.topic, self.topic_id, self.run_id, self.epoch, attempt.attempt_id)
+        return SegmentTarget(
+            self.layout, self.topic, self.merge.kafka_partition, Provenance(*given), chunk="daily", rewrite=True
+        )
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """The segments that hold the records of `merge`; they start to exist when their rows are committed."""
+
+    merge: Merge
+    segments: tuple[Segment, ...]
+
+
+def merge(task: MergeTask, attempt: Attempt) -> MergeResult:
+    """Merge, streaming. Objects of a failed merge are left for the vacuum.
+
+    Raises:
+        IntegrityError: an input is missing, or not what its row says.
+    """
+    store = ObjectStore(task.store)
+    inputs = task.merge.inputs
+    sources = [MergeSource(s.start_offset, s.end_offset, partial(checked_records, store, s)) for s in inputs]
+    late = _LateCounts(inputs)
+    with SegmentWriters(task.target(attempt), store) as out:
+        for batch in merge_by_offset(sources):
+            out.write(task.bucket, batch, late.up_to(batch))
+        written = out.close()
+    _check(task, written)
+    return MergeResult(task.merge, tuple(written))
+
+
+class _LateCounts:
+    """Late records were counted by segment: each input's count goes where its first record goes."""
+
+    def __init__(self, inputs: Sequence[Segment]) -> None:
+        self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
+
+    def up_to(self, batch: pa.RecordBatch) -> int:
+        """Late records of the inputs that begin in `batch`."""
+        return sum(self._begun(batch.column("offset")[-1].as_py()))
+
+    def _begun(self, last_offset: int) -> Iterator[int]:
+        while self._waiting and self._waiting[-1][0] <= last_offset:
+            yield self._waiting.pop()[1]
+
+
+def _check(task: MergeTask, written: Sequence[Segment]) -> None:
+    """What was written adds up to what was merged."""
+    inputs = task.merge.inputs
+    for name in ("record_count", "record_bytes", "late_count"):
+        had, has = (sum(getattr(s, name) for s in segments) for segments in (inputs, written))
+        if had != has:
+            raise IntegrityError(
+                f"{task.topic}-{task.merge.kafka_partition}, day {task.bucket.encoded_partition}: {name} of the "
+                f"{len(inputs)} inputs is {had}, of the {len(written)} daily segments {has}. This is a defect of the "
+                f"platform; nothing was committed"
+            )

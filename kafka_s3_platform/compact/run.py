@@ -1,0 +1,193 @@
+"""The compaction use case: reserve a day, merge, commit.
+
+Every stage may be killed and run again: inputs stay live until the one commit that retires them and adds the outputs;
+a later compaction of the same day supersedes an earlier one, which then can never commit; keys carry the epoch.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.archive.writers import Bucket
+from kafka_s3_platform.compact.days import day_report, day_start
+from kafka_s3_platform.compact.merge import MergeResult, MergeTask, merge
+from kafka_s3_platform.compact.plan import Merge, daily_encoded_partition, daily_layout, plan_day
+from kafka_s3_platform.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.errors import IndexConflictError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.model.segment import Compaction, Segment
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, live_keys, quote
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+MAX_CONFLICTS = 20
+
+
+def compact(request: CompactRequest, runner: TaskRunner) -> CompactReport:
+    """Merge what is live of the day's hourly segments into daily ones. Raises the errors of its rooms.
+
+    Nothing to merge is no error: the report then says what the day holds.
+    """
+    started = datetime.now(timezone.utc)
+    config = request.config
+    ObjectStore(config.store).check_writable(config.layout.topics_dir)
+    reserved = _reserve(request, TopicIndex(config.store, config.archive.index_dir, config.name, request.topic))
+    results: list[MergeResult] = []
+    if reserved.merges:
+        try:
+            results = _merge_all(request, reserved, runner)
+            _commit(reserved, results)
+        except SupersededError:
+            raise
+        except Exception:
+            _release(reserved)
+            raise
+    return _report(request, reserved, results, started)
+
+
+@dataclass(frozen=True)
+class _Reserved:
+    """A plan that is committed, unless it is empty: `epoch` is the version that did it."""
+
+    index: TopicIndex
+    run_id: str
+    topic_id: str
+    merges: tuple[Merge, ...]
+    epoch: int
+
+    @property
+    def inputs(self) -> tuple[Segment, ...]:
+        return tuple(s for m in self.merges for s in m.inputs)
+
+    @property
+    def predicate(self) -> str:
+        return f"(kind = 'compaction' AND epoch = {self.epoch})"
+
+
+def _reserve(request: CompactRequest, index: TopicIndex) -> _Reserved:
+    """Commit the plan on the index version it was made from; plan again whenever another commit came first."""
+    for _ in range(MAX_CONFLICTS):
+        snapshot = index.open()
+        reserved = _plan(request, snapshot)
+        if not reserved.merges:
+            return reserved
+        try:
+            snapshot.commit(_reservation(request, snapshot.state, reserved))
+        except (IndexConflictError, StoreUnavailableError) as err:
+            logger.warning("%s; planning again", err)
+            continue
+        return reserved
+    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first while planning; run again")
+
+
+def _plan(request: CompactRequest, snapshot: IndexSnapshot) -> _Reserved:
+    zone = ZoneInfo(request.config.layout.timezone)
+    _refuse_during_maintenance(request, snapshot.state)
+    merges = plan_day(snapshot.segments, request.day, zone, request.config.archive.daily_segment_bytes)
+    known = snapshot.state.topic
+    topic_id = known.topic_id if known else ""
+    return _Reserved(snapshot.index, request.run_id, topic_id, tuple(merges), snapshot.version + 1)
+
+
+def _refuse_during_maintenance(request: CompactRequest, state: IndexState) -> None:
+    for other in state.maintenance:
+        if other.holds(datetime.now(timezone.utc)):
+            raise IndexConflictError(
+                f"topic {request.topic}: run {other.run_id} is vacuuming its objects since "
+                f"{other.reserved_at:%H:%M:%S}; compact {request.day} again when it has ended"
+            )
+
+
+def _reservation(request: CompactRequest, state: IndexState, reserved: _Reserved) -> Change:
+    """Earlier compactions of the day end here, and so does a vacuum that outstayed its lease."""
+    start = day_start(request.day, ZoneInfo(request.config.layout.timezone))
+    row = Compaction(start, request.run_id, reserved.epoch, datetime.now(timezone.utc))
+    superseded = [f"(kind = 'compaction' AND epoch = {c.epoch})" for c in state.compactions if c.chunk_start == start]
+    ended = [f"(kind = 'maintenance' AND epoch = {m.epoch})" for m in state.maintenance]
+    return Change(added=(row,), removed=(*superseded, *ended), run_id=request.run_id)
+
+
+def _merge_all(request: CompactRequest, reserved: _Reserved, runner: TaskRunner) -> list[MergeResult]:
+    tasks = [_task(request, reserved, planned) for planned in reserved.merges]
+    what = f"compact {request.topic} {request.day}"
+    progress = Progress(logger, what, len(tasks), sum(m.size for m in reserved.merges))
+    results = []
+    for result in runner.run(merge, tasks, request.config.tasks_max):
+        progress.advance(result.merge.size, result.merge.record_count, sum(s.record_bytes for s in result.segments))
+        results.append(result)
+    return results
+
+
+def _task(request: CompactRequest, reserved: _Reserved, planned: Merge) -> MergeTask:
+    config = request.config
+    start = day_start(request.day, ZoneInfo(config.layout.timezone))
+    return MergeTask(
+        store=config.store,
+        layout=daily_layout(config.layout, planned.segment_bytes),
+        connector=config.name,
+        topic=request.topic,
+        topic_id=reserved.topic_id,
+        run_id=request.run_id,
+        epoch=reserved.epoch,
+        bucket=Bucket(round(start.timestamp() * 1000), daily_encoded_partition(config.layout, request.day)),
+        merge=planned,
+    )
+
+
+def _commit(reserved: _Reserved, results: Sequence[MergeResult]) -> None:
+    """Retire the inputs and add the outputs in one commit, if every input is still live and the day still ours."""
+    outputs = tuple(s for r in results for s in r.segments)
+    change = Change(added=outputs, retired=reserved.inputs, removed=(reserved.predicate,), run_id=reserved.run_id)
+    for _ in range(MAX_CONFLICTS):
+        snapshot = reserved.index.open()
+        # no other run can have made these keys: a response was lost
+        if live_keys(outputs) <= live_keys((*snapshot.segments, *snapshot.retired)):
+            return
+        _check_ours(reserved, snapshot)
+        try:
+            snapshot.commit(change)
+        except (IndexConflictError, StoreUnavailableError) as err:
+            logger.warning("%s; reading the index again", err)
+            continue
+        return
+    raise IndexConflictError(f"{reserved.index.uri}: {MAX_CONFLICTS} other commits came first; run again")
+
+
+def _check_ours(reserved: _Reserved, snapshot: IndexSnapshot) -> None:
+    where = f"{reserved.index.uri}: compaction {reserved.run_id} (epoch {reserved.epoch})"
+    if not any(c.epoch == reserved.epoch for c in snapshot.state.compactions):
+        raise SupersededError(
+            f"{where} was superseded by a later one of the same day or by a vacuum; it commits nothing"
+        )
+    gone = set(reserved.inputs) - set(snapshot.segments)
+    if gone:
+        keys = ", ".join(quote(s.key) for s in sorted(gone, key=lambda s: s.key)[:5])
+        raise SupersededError(f"{where}: {len(gone)} of its inputs were replaced meanwhile ({keys}); run it again")
+
+
+def _release(reserved: _Reserved) -> None:
+    """Give a failed run's day back, so that the vacuum need not wait for it. Best effort: it may be gone."""
+    try:
+        snapshot = reserved.index.open()
+        if any(c.epoch == reserved.epoch for c in snapshot.state.compactions):
+            snapshot.commit(Change(removed=(reserved.predicate,), run_id=reserved.run_id))
+    except Exception as err:  # noqa: BLE001 - the run's own error is the one to tell
+        logger.warning("%s: compaction %d was not released: %s", reserved.index.uri, reserved.epoch, err)
+
+
+def _report(
+    request: CompactRequest, reserved: _Reserved, results: Sequence[MergeResult], started: datetime
+) -> CompactReport:
+    snapshot = reserved.index.open()
+    return CompactReport(
+        day=day_report(snapshot, request.day, ZoneInfo(request.config.layout.timezone)),
+        merged=reserved.inputs,
+        written=tuple(s for r in results for s in r.segments),
+        version=snapshot.version,
+        seconds=(datetime.now(timezone.utc) - started).total_seconds(),
+    )
