@@ -1,0 +1,82 @@
+"""How far one kafka partition of a restore has come, kept in the bucket beside the plan."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from kafka_s3_platform.errors import SupersededError
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.objects import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the stream of one source kafka partition.
+
+    All its records below `next_source_offset` are in the target below `next_target_offset`, no other is at or above it
+    when this is written. `record_count` counts them.
+    """
+
+    next_source_offset: int
+    next_target_offset: int
+    record_count: int = 0
+
+
+class Checkpoint:
+    """The stored position. Every write names the one before it, so of two writers one is told.
+
+    Raises SupersededError when another run of the same restore id has written since.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, owner: str) -> None:
+        self._store, self._key, self._owner = store, key, owner
+        self._etag: str | None = None
+
+    def load(self) -> Position | None:
+        """The position written last, None before the first."""
+        found = self._store.head(self._key)
+        if found is None:
+            return None
+        self._etag = found.etag
+        return _parsed(self._store.get(self._key))
+
+    def save(self, position: Position) -> None:
+        body = json.dumps(asdict(position) | {"owner": self._owner}, indent=1).encode()
+        try:
+            if self._etag is None:
+                written = self._store.put_new(self._key, body)
+            else:
+                written = self._store.replace(self._key, body, self._etag)
+        except (PreconditionError, NotFoundError) as err:
+            raise SupersededError(
+                f"restore checkpoint {self._key} is no longer the one that {self._owner} wrote: another run of this "
+                f"restore id is at work. Let that one finish, or end it and run again"
+            ) from err
+        self._etag = written.etag
+
+
+def positions(store: ObjectStore, keys: Sequence[str]) -> list[Position | None]:
+    """The position behind each checkpoint key, None where nothing was written yet."""
+    return [_position(store, key) for key in keys]
+
+
+def save_document(store: ObjectStore, key: str, body: bytes) -> None:
+    """Create the object or replace the one that is there."""
+    found = store.head(key)
+    if found is None:
+        store.put_new(key, body)
+    else:
+        store.replace(key, body, found.etag)
+
+
+def _position(store: ObjectStore, key: str) -> Position | None:
+    try:
+        return _parsed(store.get(key))
+    except NotFoundError:
+        return None
+
+
+def _parsed(content: bytes) -> Position:
+    document = json.loads(content)
+    document.pop("owner")
+    return Position(**document)

@@ -1,0 +1,116 @@
+"""Finds the archived records, in order, among those of the target: how a restore is verified, and how it is resumed."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+CONTENT = ("key", "value", "headers")
+NARROW = 64
+"""Records compared at once after a difference; wider again with every agreement."""
+
+
+class SubsequenceMatch:
+    """The archived stream as a subsequence of the target's, each archived record at its first possible place.
+
+    Iterate it once for pairs of record batches of equal length: archived records and those of the target that equal
+    them in key, value, headers and timestamp, one by one. Only `any_timestamp` ones (epoch ms) match at any time.
+    Afterwards `foreign_count` counts the target's other records and `missing()` tells what was not found. The archive
+    is read no further than the target demands.
+    """
+
+    def __init__(
+        self,
+        archived: Iterable[pa.RecordBatch],
+        target: Iterable[pa.RecordBatch],
+        any_timestamp: frozenset[int] = frozenset(),
+    ) -> None:
+        self._archived, self._target = _Cursor(archived), _Cursor(target)
+        self._free = np.array(sorted(any_timestamp), np.int64)
+        self._width: int | None = None
+        self.foreign_count = 0
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        while (target := self._target.head()) is not None:
+            archived = self._archived.head()
+            found = 0 if archived is None else self._agreeing(archived, target)
+            if archived is not None and found:
+                yield archived.slice(0, found), target.slice(0, found)
+                self._archived.advance(found)
+                self._target.advance(found)
+            else:
+                self._skip(archived, target)
+
+    def missing(self) -> int | None:
+        """The source offset of the first archived record that was not found, None if all were."""
+        archived = self._archived.head()
+        return None if archived is None else int(archived.column("offset")[0].as_py())
+
+    def _agreeing(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
+        """How many records, from the first on, are the same."""
+        length = min(archived.num_rows, target.num_rows, self._width or archived.num_rows)
+        times = _times(archived, length)
+        same = (times == _times(target, length)) | np.isin(times, self._free)
+        length = length if same.all() else int(same.argmin())
+        found = _common_prefix(archived.slice(0, length), target.slice(0, length))
+        full = found == length and same.all()
+        self._width = (self._width * 4 if self._width else None) if full else NARROW
+        return found
+
+    def _skip(self, archived: pa.RecordBatch | None, target: pa.RecordBatch) -> None:
+        """Pass over the target's first record, and those after it that cannot be the archived one either."""
+        count = target.num_rows
+        if archived is not None:
+            wanted = _times(archived, 1)
+            possible = (_times(target, count) == wanted) | np.isin(wanted, self._free)
+            later = np.flatnonzero(possible[1:])
+            count = int(later[0]) + 1 if later.size else count
+        self._target.advance(count)
+        self.foreign_count += count
+
+
+class _Cursor:
+    """What is left of a stream of record batches."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._current: pa.RecordBatch | None = None
+
+    def head(self) -> pa.RecordBatch | None:
+        """The rest of the current batch, None at the end."""
+        while self._current is None or not self._current.num_rows:
+            self._current = next(self._batches, None)
+            if self._current is None:
+                return None
+        return self._current
+
+    def advance(self, count: int) -> None:
+        """Pass over the first `count` records of `head`."""
+        self._current = None if self._current is None else self._current.slice(count)
+
+
+def _times(batch: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
+    times: npt.NDArray[np.int64] = batch.column("timestamp").slice(0, count).cast(pa.int64()).to_numpy()
+    return times
+
+
+def _common_prefix(first: pa.RecordBatch, second: pa.RecordBatch) -> int:
+    """Length of the longest common prefix of two batches of one length. Compares each record about twice at most."""
+    if _equal(first, second, 0, first.num_rows):
+        return int(first.num_rows)
+    same, different = 0, first.num_rows
+    while different - same > 1:
+        middle = (same + different) // 2
+        if _equal(first, second, same, middle):
+            same = middle
+        else:
+            different = middle
+    return same
+
+
+def _equal(first: pa.RecordBatch, second: pa.RecordBatch, start: int, end: int) -> bool:
+    return all(
+        first.column(name).slice(start, end - start).equals(second.column(name).slice(start, end - start))
+        for name in CONTENT
+    )

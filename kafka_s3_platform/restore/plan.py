@@ -1,0 +1,297 @@
+"""The plan of a restore: which objects and records go where. Made once per restore id, kept in the bucket."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from itertools import count, takewhile
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
+from kafka_s3_platform.model.offsets import RangeSet, span
+from kafka_s3_platform.model.segment import Segment, TopicGeneration
+from kafka_s3_platform.model.state import HOUR, IndexState
+from kafka_s3_platform.restore.request import Offsets, RestoreRequest
+from kafka_s3_platform.restore.selection import Selection, select
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+
+RECORDS_PER_SECOND = 150_000
+BYTES_PER_SECOND = 60_000_000
+"""What one task sends and verifies on one core of a small machine: for estimates only."""
+
+MAX_SENTENCES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedObject:
+    """One object of the archive as the index held it when the restore was planned. Fields as in `Segment`."""
+
+    key: str
+    etag: str
+    size: int
+    sha256: str
+    digest: str
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+    record_count: int
+    record_bytes: int
+    min_timestamp: int
+    max_timestamp: int
+    out_of_range: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStart:
+    """The target topic as it was before the first record: its id, and kafka partition -> high watermark."""
+
+    topic_id: str
+    offsets: tuple[tuple[int, int], ...]
+
+    def offset(self, kafka_partition: int) -> int:
+        return dict(self.offsets)[kafka_partition]
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What a restore replays. `terms` is the request as it was made; `target` is None until the target is known."""
+
+    restore_id: str
+    terms: Mapping[str, Any]
+    source: TopicGeneration
+    index_version: int
+    selection: Selection
+    objects: tuple[PlannedObject, ...]
+    gaps: tuple[str, ...]
+    allow_unsendable_timestamps: bool
+    created_at: str
+    target: TargetStart | None = None
+
+    @property
+    def kafka_partitions(self) -> tuple[int, ...]:
+        """Source kafka partitions that have something to restore."""
+        return tuple(sorted({o.kafka_partition for o in self.objects}))
+
+    def objects_of(self, kafka_partition: int) -> tuple[PlannedObject, ...]:
+        return tuple(o for o in self.objects if o.kafka_partition == kafka_partition)
+
+    @property
+    def start(self) -> TargetStart:
+        """Where the target stood. ValueError before the restore has begun."""
+        if self.target is None:
+            raise ValueError(f"restore {self.restore_id} has not begun")
+        return self.target
+
+    @property
+    def exact(self) -> bool:
+        """Whether every record of every object is restored, so that the index tells their number."""
+        return all(map(self.selection.holds, self.objects))
+
+    @property
+    def record_count(self) -> int:
+        """Exact or at most."""
+        return sum(self.records_at_most(o) for o in self.objects)
+
+    def records_at_most(self, item: PlannedObject) -> int:
+        start, end = self.selection.bounds(item)
+        return min(item.record_count, end - start)
+
+    @property
+    def record_bytes(self) -> int:
+        """Key and value bytes, exact or at most."""
+        return sum(o.record_bytes for o in self.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
+    def out_of_range_count(self) -> int:
+        """Exact or at most."""
+        return sum(self.records_at_most(o) for o in self.objects if o.out_of_range)
+
+    @property
+    def oldest(self) -> int | None:
+        """The earliest timestamp that is sent (epoch ms, exact or no later), None where there is no record."""
+        return min((max(o.min_timestamp, self.selection.from_ms) for o in self.objects), default=None)
+
+    @property
+    def newest(self) -> int | None:
+        """The latest timestamp that is sent (epoch ms, exact or no earlier)."""
+        return max((min(o.max_timestamp, self.selection.to_ms - 1) for o in self.objects), default=None)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan: the same plan, the same digest."""
+        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> bytes:
+        return json.dumps(self._document() | {"digest": self.digest}, indent=1).encode()
+
+    def _document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(content: bytes, key: str) -> "RestorePlan":
+        """The plan that `to_json` wrote. IntegrityError if the object was changed since."""
+        document = json.loads(content)
+        digest = document.pop("digest", None)
+        source, target = document["source"], document["target"]
+        plan = RestorePlan(
+            **document
+            | {
+                "source": TopicGeneration(
+                    source["topic"],
+                    source["topic_id"],
+                    tuple(source["kafka_partitions"]),
+                    tuple((name, value) for name, value in source["configs"]),
+                ),
+                "selection": Selection.from_document(document["selection"]),
+                "objects": tuple(PlannedObject(**o) for o in document["objects"]),
+                "gaps": tuple(document["gaps"]),
+                "target": target and TargetStart(target["topic_id"], tuple((p, o) for p, o in target["offsets"])),
+            }
+        )
+        if plan.digest != digest:
+            raise IntegrityError(
+                f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
+                f"under another restore id"
+            )
+        return plan
+
+
+def make_plan(request: RestoreRequest) -> RestorePlan:
+    """Choose objects from the index as it is now.
+
+    Raises:
+        MissingTopicError: the connector has archived nothing of the topic.
+        ConfigError: the request names kafka partitions or offsets that cannot be.
+    """
+    config = request.config
+    index = TopicIndex(config.store, config.archive.index_dir, config.name, request.topic)
+    snapshot = index.peek()
+    source = snapshot.state.topic if snapshot else None
+    if snapshot is None or source is None:
+        raise MissingTopicError(
+            f"connector {config.name} has archived nothing of topic {request.topic}: there is no index at {index.uri}. "
+            f"Archive it first, or correct the topic, the connector or archive.index.dir"
+        )
+    known = {*source.kafka_partitions, *(s.kafka_partition for s in snapshot.segments)}
+    selection = select(request, known)
+    return RestorePlan(
+        restore_id=request.restore_id,
+        terms=_terms(request),
+        source=replace(source, kafka_partitions=tuple(sorted(known))),
+        index_version=snapshot.version,
+        selection=selection,
+        objects=tuple(_planned(s) for s in snapshot.segments if selection.overlaps(s)),
+        gaps=tuple(_missing(request, snapshot, selection)),
+        allow_unsendable_timestamps=request.allow_unsendable_timestamps,
+        created_at=datetime.now(timezone.utc).isoformat(),
+    )
+
+
+def estimated_seconds(request: RestoreRequest, plan: RestorePlan) -> float:
+    """How long sending and verifying takes, roughly: the slowest of the records, the bytes and the limits."""
+    tasks = max(1, min(request.config.tasks_max, len(plan.kafka_partitions)))
+    at_once = [plan.record_count / RECORDS_PER_SECOND / tasks, plan.record_bytes / BYTES_PER_SECOND / tasks]
+    limits = ((plan.record_count, request.records_per_second), (plan.record_bytes, request.bytes_per_second))
+    return max(at_once + [size / limit for size, limit in limits if limit])
+
+
+def check_same(request: RestoreRequest, plan: RestorePlan) -> None:
+    """PreflightError if the restore id was used for something else before, naming each difference."""
+    asked = _terms(request)
+    if differences := [
+        f"{name} was {plan.terms.get(name)}, is now {asked[name]}"
+        for name in asked
+        if plan.terms.get(name) != asked[name]
+    ]:
+        raise PreflightError(
+            f"restore id {request.restore_id} belongs to another restore ({request.plan_key} of {plan.created_at}): "
+            f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
+        )
+
+
+def _terms(request: RestoreRequest) -> dict[str, Any]:
+    """What makes two requests the same restore, as JSON."""
+    return {
+        "connector": request.config.name,
+        "topic": request.topic,
+        "to_topic": request.to_topic,
+        "from_time": _utc(request.from_time),
+        "to_time": _utc(request.to_time),
+        "from_offset": _plain(request.from_offset),
+        "to_offset": _plain(request.to_offset),
+        "kafka_partitions": None if request.kafka_partitions is None else sorted(set(request.kafka_partitions)),
+        "allow_unsendable_timestamps": request.allow_unsendable_timestamps,
+    }
+
+
+def _utc(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(timezone.utc).isoformat()
+
+
+def _plain(offsets: Offsets) -> Any:
+    return {str(p): o for p, o in sorted(offsets.items())} if isinstance(offsets, Mapping) else offsets
+
+
+def _planned(segment: Segment) -> PlannedObject:
+    facts = {name: getattr(segment, name) for name in PlannedObject.__dataclass_fields__ if name != "out_of_range"}
+    return PlannedObject(**facts, out_of_range=segment.chunk_start is None)
+
+
+def _missing(request: RestoreRequest, snapshot: IndexSnapshot, selection: Selection) -> Iterator[str]:
+    """What the archive lacks of the selection, as sentences."""
+    state, topic = snapshot.state, request.topic
+    chosen = [s for s in snapshot.segments if selection.overlaps(s)]
+    for window in selection.windows:
+        p, covered = window.kafka_partition, state.coverage(window.kafka_partition)
+        mine = [s for s in chosen if s.kafka_partition == p]
+        asked = span(window.start_offset, min(window.end_offset, covered.end_offset or 0))
+        if selection.is_timed:
+            asked &= _surroundings(state, p, mine)
+        gaps = RangeSet(o for g in state.gaps if g.kafka_partition == p for o in span(g.start_offset, g.end_offset))
+        yield from (f"{topic}-{p}: offsets {r} were lost to retention before they were archived" for r in asked & gaps)
+        yield from (f"{topic}-{p}: offsets {r} are not archived" for r in asked - covered)
+    yield from _incomplete(request, state, selection)
+
+
+def _surroundings(state: IndexState, kafka_partition: int, segments: Iterable[Segment]) -> RangeSet:
+    """The offsets of the chosen segments, and gaps that touch them: what a window of time may have lost."""
+    chosen = list(segments)
+    if not chosen:
+        return RangeSet()
+    inside = span(min(s.start_offset for s in chosen), max(s.end_offset for s in chosen))
+    gaps = [g for g in state.gaps if g.kafka_partition == kafka_partition]
+    touching = [
+        span(g.start_offset, g.end_offset)
+        for g in gaps
+        if any(r.start_offset <= g.end_offset and g.start_offset <= r.end_offset for r in inside)
+    ]
+    for more in touching:
+        inside |= more
+    return inside
+
+
+def _incomplete(request: RestoreRequest, state: IndexState, selection: Selection) -> Iterator[str]:
+    """Hours of a window of time whose archive may still grow."""
+    hours = list(_hours(request)) if selection.is_timed else []
+    lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
+    missing = sorted(set(hours) - state.complete_hours(hours, lateness))
+    if missing:
+        named = ", ".join(f"{h:%Y-%m-%dT%H:%M%z}" for h in missing[:MAX_SENTENCES])
+        more = f" and {len(missing) - MAX_SENTENCES} more" if len(missing) > MAX_SENTENCES else ""
+        yield f"{request.topic}: {len(missing)} of {len(hours)} hours are not complete in the archive: {named}{more}"
+
+
+def _hours(request: RestoreRequest) -> Iterator[datetime]:
+    """Starts of the hours of the connector's timezone that the window touches, from the archive's start up to now."""
+    now, start = datetime.now(timezone.utc), request.config.archive.start_hour
+    zone = ZoneInfo(request.config.layout.timezone)
+    first = max(request.from_time or start, start).astimezone(zone).replace(minute=0, second=0, microsecond=0)
+    end = min(request.to_time or now, now)
+    first = first.astimezone(timezone.utc)
+    yield from takewhile(lambda hour: hour < end, (first + n * HOUR for n in count()))

@@ -1,0 +1,291 @@
+"""The restore use case: plan, preflight, replay, verify, mapping, report.
+
+It may be killed at any point and run again under the same restore id: the plan in the bucket says what is sent, and the
+target itself, matched with the archive, says how much of it has arrived.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    MissingTopicError,
+    PlatformError,
+    SupersededError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
+from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_same, estimated_seconds, make_plan
+from kafka_s3_platform.restore.preflight import Target, look_at_target, preflight, refuse
+from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
+from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.stream import StreamTask
+from kafka_s3_platform.restore.target import MAX_MESSAGE_BYTES, Finding, findings, new_topic_configs
+from kafka_s3_platform.restore.verify import VerifyTask, verify
+from kafka_s3_platform.restore.watch import CheckpointWatch
+from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+LEADER_SECONDS = 30.0
+"""How long a new topic's kafka partitions are given to get leaders."""
+
+
+def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
+    """Restore what `request` asks for, or resume it, or say that it is done.
+
+    Raises:
+        PreflightError: the target would not keep what is sent, or the restore id belongs to another restore.
+        TopicRecreatedError: the target topic is not the one that an earlier run of this id has sent to.
+        PlatformError: what went wrong in its rooms; the message ends with how far each kafka partition came.
+    """
+    store = ObjectStore(request.config.store)
+    begun = _stored_plan(request, store)
+    if begun is not None and (done := _stored_report(request, store)) is not None:
+        logger.info("restore %s is finished already; nothing is sent", request.restore_id)
+        return done
+    with ClusterAdmin(request.target_kafka) as admin:
+        plan = begun or make_plan(request)
+        target = look_at_target(request, admin)
+        if begun is not None:
+            _check_target(request, begun, target)
+        found = preflight(request, plan, target, store, runner)
+        _log(request, plan, found)
+        if request.dry_run:
+            return _planned_report(request, plan, found)
+        refuse(request, found)
+        store.check_writable(request.config.archive.restore_dir)
+        if begun is None:
+            plan = _begin(request, plan, target, admin, store)
+        target = look_at_target(request, admin)
+    return _Run(request, plan, target, store, runner, resumed=begun is not None).run(found)
+
+
+def _stored_plan(request: RestoreRequest, store: ObjectStore) -> RestorePlan | None:
+    try:
+        content = store.get(request.plan_key)
+    except NotFoundError:
+        return None
+    plan = RestorePlan.from_json(content, request.plan_key)
+    check_same(request, plan)
+    return plan
+
+
+def _stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
+    try:
+        content = store.get(request.report_key)
+    except NotFoundError:
+        return None
+    return replace(RestoreReport.from_json(content), already_finished=True)
+
+
+def _check_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> None:
+    another = "Restore under another restore id"
+    if target.description is None:
+        raise MissingTopicError(
+            f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
+        )
+    if target.description.topic_id != plan.start.topic_id:
+        raise TopicRecreatedError(
+            f"restore {request.restore_id} began with target topic {request.to_topic} of id {plan.start.topic_id}; the "
+            f"one there now has id {target.description.topic_id}: it was deleted and created again. {another}"
+        )
+
+
+def _log(request: RestoreRequest, plan: RestorePlan, found: Sequence[Finding]) -> None:
+    logger.info(
+        "restore %s of %s to %s: %s%s records, %.1f MB in %d objects of %d kafka partitions, roughly %.0f s",
+        request.restore_id,
+        request.topic,
+        request.to_topic,
+        "" if plan.exact else "at most ",
+        f"{plan.record_count:,}",
+        plan.object_bytes / 1e6,
+        len(plan.objects),
+        len(plan.kafka_partitions),
+        estimated_seconds(request, plan),
+    )
+    for finding in found:
+        logger.warning("restore %s: %s", request.restore_id, finding)
+
+
+def _begin(
+    request: RestoreRequest, plan: RestorePlan, target: Target, admin: ClusterAdmin, store: ObjectStore
+) -> RestorePlan:
+    """Create the target if asked to, and the plan's object: from here on this restore id has one plan."""
+    if target.description is None:
+        configs, _ = new_topic_configs(plan, target.configs.now)
+        admin.create_topic(request.to_topic, len(plan.source.kafka_partitions), configs=configs)
+        logger.info("created topic %s with %d kafka partitions", request.to_topic, len(plan.source.kafka_partitions))
+        target = _created(request, admin)
+        # The defaults of its brokers hold for a new topic too, and are known only now.
+        refuse(request, list(findings(plan, target.configs)))
+    plan = replace(plan, target=_target_start(request, plan, target))
+    try:
+        store.put_new(request.plan_key, plan.to_json())
+    except PreconditionError as err:
+        raise SupersededError(
+            f"restore {request.restore_id}: another run has just begun it ({request.plan_key}). Let it finish, or end "
+            f"it and run again"
+        ) from err
+    return plan
+
+
+def _created(request: RestoreRequest, admin: ClusterAdmin) -> Target:
+    """The new topic, once its kafka partitions have leaders; what brokers answer until then is no error yet."""
+    deadline = time.monotonic() + LEADER_SECONDS
+    while True:
+        try:
+            target = look_at_target(request, admin)
+        except PlatformError as err:
+            if isinstance(err, AuthorizationError) or time.monotonic() > deadline:
+                raise
+        else:
+            if target.description is not None or time.monotonic() > deadline:
+                return target
+        time.sleep(0.1)
+
+
+def _target_start(request: RestoreRequest, plan: RestorePlan, target: Target) -> TargetStart:
+    if target.description is None:
+        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
+    offsets = tuple((p, target.frontiers[p].high_watermark) for p in plan.kafka_partitions)
+    return TargetStart(target.description.topic_id, offsets)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Sending and verifying a plan that is in the bucket."""
+
+    request: RestoreRequest
+    plan: RestorePlan
+    target: Target
+    store: ObjectStore
+    runner: TaskRunner
+    resumed: bool
+
+    def run(self, found: Sequence[Finding]) -> RestoreReport:
+        tasks = self._tasks()
+        started = time.monotonic()
+        sent = self._replay(tasks)
+        replayed = time.monotonic()
+        verified = self._verify(tasks)
+        ended = time.monotonic()
+        report = replace(
+            _planned_report(self.request, self.plan, found),
+            kafka_partitions=tuple(verified),
+            record_count=sum(p.record_count for p in verified),
+            record_bytes=sum(p.record_bytes for p in verified),
+            exact=True,
+            out_of_range_count=sum(p.out_of_range_count for p in verified),
+            sent_count=sum(r.sent_count for r in sent),
+            replay_seconds=replayed - started,
+            verify_seconds=ended - replayed,
+            verified=True,
+        )
+        save_document(self.store, self.request.report_key, report.to_json())
+        return report
+
+    def _tasks(self) -> list[ReplayTask]:
+        """Largest first, so that no long one is left for the end."""
+        tasks = [self._task(p) for p in self.plan.kafka_partitions]
+        return sorted(tasks, key=lambda t: -t.stream.record_count)
+
+    def _task(self, kafka_partition: int) -> ReplayTask:
+        request, plan = self.request, self.plan
+        concurrent = min(request.config.tasks_max, len(plan.kafka_partitions))
+        return ReplayTask(
+            stream=StreamTask(
+                request.config.store, request.topic, kafka_partition, plan.selection, plan.objects_of(kafka_partition)
+            ),
+            kafka=request.target_kafka,
+            to_topic=request.to_topic,
+            target_start=plan.start.offset(kafka_partition),
+            checkpoint_key=request.checkpoint_key(kafka_partition),
+            run_id=request.run_id,
+            resumed=self.resumed,
+            max_message_bytes=self.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
+            allow_unsendable_timestamps=plan.allow_unsendable_timestamps,
+            records_per_second=_share(request.records_per_second, concurrent),
+            bytes_per_second=_share(request.bytes_per_second, concurrent),
+        )
+
+    def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
+        what = f"restore {self.request.restore_id}"
+        results: list[ReplayResult] = []
+        progress = Progress(logger, what, len(tasks), sum(t.stream.record_count for t in tasks))
+        keys = [t.checkpoint_key for t in tasks]
+        with CheckpointWatch(self.store, what, keys, self.plan.record_count):
+            try:
+                for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
+                    progress.advance(result.size, result.sent_count, result.sent_bytes)
+                    results.append(result)
+            except PlatformError as err:
+                raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
+        return results
+
+    def _verify(self, tasks: Sequence[ReplayTask]) -> list[KafkaPartitionReport]:
+        progress = Progress(
+            logger, f"verify {self.request.restore_id}", len(tasks), sum(t.stream.record_count for t in tasks)
+        )
+        sizes = {t.kafka_partition: t.stream.record_count for t in tasks}
+        given = [VerifyTask(t, self.request.mapping_key(t.kafka_partition)) for t in tasks]
+        reports: list[KafkaPartitionReport] = []
+        for report in self.runner.run(verify, given, self.request.config.tasks_max):
+            progress.advance(sizes[report.kafka_partition], report.record_count, report.record_bytes)
+            reports.append(report)
+        return sorted(reports, key=lambda r: r.kafka_partition)
+
+    def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
+        in_order = sorted(tasks, key=lambda t: t.kafka_partition)
+        try:
+            reached = positions(self.store, [t.checkpoint_key for t in in_order])
+        except PlatformError as err:
+            return f"How far it came cannot be read from the bucket: {err}"
+        places = "; ".join(_place(t, p) for t, p in zip(in_order, reached, strict=True))
+        return f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on"
+
+
+def _place(task: ReplayTask, position: Position | None) -> str:
+    if position is None or not position.record_count:
+        return f"kafka partition {task.kafka_partition}: nothing is in the target"
+    return (
+        f"kafka partition {task.kafka_partition}: {position.record_count:,} records, those below source offset "
+        f"{position.next_source_offset}, are in the target below offset {position.next_target_offset}"
+    )
+
+
+def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[Finding]) -> RestoreReport:
+    return RestoreReport(
+        restore_id=request.restore_id,
+        topic=request.topic,
+        to_topic=request.to_topic,
+        kafka_partitions=(),
+        record_count=plan.record_count,
+        record_bytes=plan.record_bytes,
+        exact=plan.exact,
+        out_of_range_count=plan.out_of_range_count,
+        object_count=len(plan.objects),
+        object_bytes=plan.object_bytes,
+        sent_count=0,
+        gaps=plan.gaps,
+        notes=tuple(f.text for f in found if not f.refuses),
+        refusals=tuple(f.text for f in found if f.refuses),
+        plan_key=request.plan_key,
+        plan_digest=plan.digest,
+        estimated_seconds=estimated_seconds(request, plan),
+        replay_seconds=0.0,
+        verify_seconds=0.0,
+        verified=False,
+        dry_run=request.dry_run,
+    )
+
+
+def _share(limit: float | None, tasks: int) -> float | None:
+    return limit / tasks if limit else None

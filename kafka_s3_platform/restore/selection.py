@@ -1,0 +1,122 @@
+"""Which archived records a restore takes: a window of time and of offsets. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, Protocol
+
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.restore.request import Offsets, RestoreRequest
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+MILLISECOND = timedelta(milliseconds=1)
+FOREVER = 2**63 - 1
+"""End of an unbounded window of offsets or of milliseconds."""
+
+
+class Extent(Protocol):
+    """What is known of an object's records without reading it: offsets half-open, timestamps epoch ms, both held."""
+
+    @property
+    def kafka_partition(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def min_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWindow:
+    """Offsets `[start_offset, end_offset)` of one kafka partition."""
+
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Records with a timestamp in `[from_ms, to_ms)` and an offset in their kafka partition's window."""
+
+    from_ms: int
+    to_ms: int
+    windows: tuple[OffsetWindow, ...]
+
+    @property
+    def is_timed(self) -> bool:
+        return (self.from_ms, self.to_ms) != (-FOREVER, FOREVER)
+
+    def window(self, kafka_partition: int) -> OffsetWindow | None:
+        return next((w for w in self.windows if w.kafka_partition == kafka_partition), None)
+
+    def bounds(self, extent: Extent) -> tuple[int, int]:
+        """The offsets `[start, end)` of an object that are in its kafka partition's window; none if they cross."""
+        window = self.window(extent.kafka_partition) or OffsetWindow(extent.kafka_partition, 0, 0)
+        return max(window.start_offset, extent.start_offset), min(window.end_offset, extent.end_offset)
+
+    def overlaps(self, extent: Extent) -> bool:
+        """Whether the object may hold a record of the selection."""
+        start, end = self.bounds(extent)
+        return start < end and extent.max_timestamp >= self.from_ms and extent.min_timestamp < self.to_ms
+
+    def holds(self, extent: Extent) -> bool:
+        """Whether every record of the object is of the selection."""
+        in_offsets = self.bounds(extent) == (extent.start_offset, extent.end_offset)
+        return in_offsets and self.from_ms <= extent.min_timestamp and extent.max_timestamp < self.to_ms
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> "Selection":
+        windows = tuple(OffsetWindow(**w) for w in document["windows"])
+        return Selection(document["from_ms"], document["to_ms"], windows)
+
+
+def select(request: RestoreRequest, kafka_partitions: Iterable[int]) -> Selection:
+    """The selection of `request` on a topic with these kafka partitions.
+
+    Raises:
+        ConfigError: a kafka partition is named that the archive does not have, or a window of offsets is empty.
+    """
+    archived = sorted(kafka_partitions)
+    wanted = archived if request.kafka_partitions is None else sorted(set(request.kafka_partitions))
+    _check_known(request, wanted, archived)
+    return Selection(
+        from_ms=-FOREVER if request.from_time is None else first_ms(request.from_time),
+        to_ms=FOREVER if request.to_time is None else first_ms(request.to_time),
+        windows=tuple(_window(request, p) for p in wanted),
+    )
+
+
+def first_ms(moment: datetime) -> int:
+    """The first whole epoch millisecond at or after `moment`."""
+    return -((EPOCH - moment) // MILLISECOND)
+
+
+def _check_known(request: RestoreRequest, wanted: list[int], archived: list[int]) -> None:
+    named = {p for o in (request.from_offset, request.to_offset) if isinstance(o, Mapping) for p in o}
+    for chosen, known, what in ((set(wanted), archived, "the archive"), (named, wanted, "the selection")):
+        if unknown := sorted(chosen - set(known)):
+            raise ConfigError(
+                f"restore of {request.topic}: kafka partition {', '.join(map(str, unknown))} is not in {what}, which "
+                f"has {', '.join(map(str, known)) or 'none'}"
+            )
+
+
+def _window(request: RestoreRequest, kafka_partition: int) -> OffsetWindow:
+    start = _bound(request.from_offset, kafka_partition, 0)
+    end = _bound(request.to_offset, kafka_partition, FOREVER)
+    if not 0 <= start < end:
+        raise ConfigError(f"restore of {request.topic}-{kafka_partition}: no offset is in [{start}, {end})")
+    return OffsetWindow(kafka_partition, start, end)
+
+
+def _bound(offsets: Offsets, kafka_partition: int, default: int) -> int:
+    if isinstance(offsets, Mapping):
+        return offsets.get(kafka_partition, default)
+    return default if offsets is None else offsets

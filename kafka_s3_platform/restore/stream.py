@@ -1,0 +1,128 @@
+"""The archived records of one kafka partition that a restore takes, in offset order, each object checked."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.envelope import EnvelopeReader
+from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.restore.plan import PlannedObject
+from kafka_s3_platform.restore.selection import Selection
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+
+HEADS_AT_ONCE = 16
+
+REPAIR = (
+    "Bring the object back (an earlier version, where the bucket keeps versions), or archive these offsets again while "
+    "the source topic holds them, or restore around them with windows of offsets, under another restore id"
+)
+
+
+@dataclass(frozen=True)
+class StreamTask:
+    """What the stream of one kafka partition is read from."""
+
+    store: StoreSettings = field(repr=False)
+    topic: str
+    kafka_partition: int
+    selection: Selection
+    objects: tuple[PlannedObject, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Exact or at most."""
+        return sum(o.record_count for o in self.objects)
+
+
+class ArchivedStream:
+    """Record batches of the selection, ascending by offset, from source offset `start_offset` on.
+
+    Every object must be the planned one (entity tag and size), its pages must pass their checksums, and one that is
+    read whole must give the digest and the number of records that the index holds. `out_of_range_count` counts what
+    was read of records with out-of-range timestamps.
+
+    Raises:
+        IntegrityError: an object is missing, replaced or damaged.
+    """
+
+    def __init__(self, task: StreamTask, store: ObjectStore, start_offset: int = 0) -> None:
+        self._task, self._store, self._start = task, store, start_offset
+        self.out_of_range_count = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        wanted = [o for o in self._task.objects if o.end_offset > self._start]
+        return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in wanted])
+
+    def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+        whole = self._task.selection.holds(item) and item.start_offset >= self._start
+        reader = self._opened(item)
+        if reader.num_records != item.record_count:
+            raise _damaged(self._task, item, f"holds {reader.num_records} records, planned were {item.record_count}")
+        batches = self._checked(reader, item) if whole else self._selected(reader, item)
+        while (batch := self._next(batches, item)) is not None:
+            self.out_of_range_count += batch.num_rows if item.out_of_range else 0
+            yield batch
+
+    def _opened(self, item: PlannedObject) -> EnvelopeReader:
+        try:
+            return EnvelopeReader(self._store.open(item.key, item.etag), item.key)
+        except IntegrityError as err:
+            raise _damaged(self._task, item, f"cannot be opened: {err}") from err
+
+    def _next(self, batches: Iterator[pa.RecordBatch], item: PlannedObject) -> pa.RecordBatch | None:
+        try:
+            return next(batches, None)
+        except IntegrityError as err:
+            raise _damaged(self._task, item, f"cannot be read: {err}") from err
+
+    def _checked(self, reader: EnvelopeReader, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+        digest = RecordDigest()
+        for batch in reader.batches():
+            digest.update(batch)
+            yield batch
+        if digest.hexdigest() != item.digest:
+            raise IntegrityError(f"the record digest is {digest.hexdigest()}, planned was {item.digest}")
+
+    def _selected(self, reader: EnvelopeReader, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+        selection = self._task.selection
+        start, end = selection.bounds(item)
+        start = max(start, self._start)
+        if start >= end:
+            return iter(())
+        offsets = OffsetRange(start, end)
+        times = (selection.from_ms, selection.to_ms) if selection.is_timed else None
+        return reader.batches(offsets, times)
+
+
+def check_objects(store: ObjectStore, topic: str, objects: Sequence[PlannedObject]) -> list[str]:
+    """A sentence for each object that is not there any more, or not as planned; nothing of it is read."""
+    with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="restore-head") as pool:
+        heads = pool.map(lambda o: store.head(o.key), objects)
+        differences = [(o, _difference(o, found)) for o, found in zip(objects, heads, strict=True)]
+    return [str(_damaged_at(f"{topic}-{o.kafka_partition}", o, what)) for o, what in differences if what]
+
+
+def _difference(item: PlannedObject, found: ObjectInfo | None) -> str:
+    if found is None:
+        return "does not exist: it was deleted"
+    if (found.etag, found.size) != (item.etag, item.size):
+        return (
+            f"was replaced: it has etag {found.etag} and {found.size} bytes, planned were {item.etag} and {item.size}"
+        )
+    return ""
+
+
+def _damaged(task: StreamTask, item: PlannedObject, what: str) -> IntegrityError:
+    return _damaged_at(f"{task.topic}-{task.kafka_partition}", item, what)
+
+
+def _damaged_at(where: str, item: PlannedObject, what: str) -> IntegrityError:
+    offsets = f"[{item.start_offset}, {item.end_offset})"
+    return IntegrityError(f"{where} {offsets}: object {item.key} {what}. {REPAIR}")

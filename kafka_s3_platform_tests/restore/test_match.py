@@ -1,0 +1,128 @@
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.restore.mapping import MappingWriter
+from kafka_s3_platform.restore.match import SubsequenceMatch
+
+Row = tuple[bytes | None, bytes | None, list[dict[str, object]] | None, int]
+
+ROWS = st.tuples(
+    st.sampled_from([None, b"", b"k"]),
+    st.sampled_from([None, b"", b"v"]),
+    st.sampled_from([None, [{"key": "h", "value": None}], [{"key": "h", "value": b""}, {"key": "h", "value": b""}]]),
+    st.sampled_from([-1, 0, 5]),
+)
+# 7 is no timestamp of ROWS: such a record is never one of the archive's.
+FOREIGN: Row = (b"k", b"v", None, 7)
+
+
+def batches(rows: Sequence[Row], offsets: Sequence[int], size: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(rows), size):
+        part, where = rows[start : start + size], offsets[start : start + size]
+        records = [
+            {
+                "key": key,
+                "value": value,
+                "headers": headers,
+                "topic": "t",
+                "partition": 0,
+                "offset": offset,
+                "timestamp": timestamp,
+                "timestampType": 0,
+            }
+            for (key, value, headers, timestamp), offset in zip(part, where, strict=True)
+        ]
+        yield pa.RecordBatch.from_pylist(records, RECORD_SCHEMA)
+
+
+def pairs(match: SubsequenceMatch) -> list[tuple[int, int]]:
+    found = [(a.column("offset").to_pylist(), b.column("offset").to_pylist()) for a, b in match]
+    return [pair for sources, targets in found for pair in zip(sources, targets, strict=True)]
+
+
+@settings(deadline=None)
+@given(st.lists(ROWS, max_size=40), st.data())
+def test_every_archived_record_is_found_among_foreign_ones(rows: list[Row], data: st.DataObject) -> None:
+    archive_size, target_size = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    before = data.draw(st.lists(st.integers(0, 3), min_size=len(rows) + 1, max_size=len(rows) + 1))
+    sources = [3 * n for n in range(len(rows))]
+    target: list[Row] = []
+    places = []
+    for row, foreign in zip(rows, before, strict=False):
+        target += [FOREIGN] * foreign
+        places.append(len(target))
+        target.append(row)
+    target += [FOREIGN] * before[-1]
+
+    match = SubsequenceMatch(batches(rows, sources, archive_size), batches(target, range(len(target)), target_size))
+
+    assert pairs(match) == list(zip(sources, places, strict=True))
+    assert match.foreign_count == sum(before)
+    assert match.missing() is None
+
+
+@settings(deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=40), st.data())
+def test_a_prefix_in_the_target_ends_where_the_archive_is_missing(rows: list[Row], data: st.DataObject) -> None:
+    sent = data.draw(st.integers(0, len(rows) - 1))
+    offsets = range(len(rows))
+
+    match = SubsequenceMatch(batches(rows, offsets, 4), batches(rows[:sent], offsets[:sent], 3))
+
+    assert pairs(match) == [(n, n) for n in range(sent)]
+    assert match.missing() == sent
+
+
+def test_the_archive_is_not_read_beyond_what_the_target_holds() -> None:
+    rows: list[Row] = [(b"k", b"v", None, 1)] * 4
+
+    def archived() -> Iterator[pa.RecordBatch]:
+        yield from batches(rows, range(4), 4)
+        raise AssertionError("read too far")
+
+    assert len(pairs(SubsequenceMatch(archived(), batches(rows, range(4), 2)))) == 4
+
+
+def test_a_record_with_any_timestamp_is_found_by_its_content() -> None:
+    rows: list[Row] = [(b"a", b"1", None, 5), (b"b", b"2", None, 0), (b"c", b"3", None, 6)]
+    target: list[Row] = [(b"a", b"1", None, 5), FOREIGN, (b"b", b"2", None, 99), (b"c", b"3", None, 6)]
+
+    match = SubsequenceMatch(batches(rows, range(3), 9), batches(target, range(4), 9), frozenset({0}))
+
+    assert pairs(match) == [(0, 0), (1, 2), (2, 3)]
+    assert match.foreign_count == 1
+
+
+def test_other_content_at_the_same_time_is_foreign() -> None:
+    rows: list[Row] = [(b"a", b"1", None, 5)]
+    target: list[Row] = [(b"a", None, None, 5), (None, b"1", None, 5), (b"a", b"1", [{"key": "h", "value": None}], 5)]
+
+    match = SubsequenceMatch(batches(rows, [8], 1), batches(target, range(3), 3))
+
+    assert pairs(match) == []
+    assert (match.foreign_count, match.missing()) == (3, 8)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=60), st.integers(1, 7))
+def test_the_mapping_gives_back_every_pair_of_offsets_in_the_fewest_runs(
+    steps: list[tuple[int, int]], size: int
+) -> None:
+    sources = [sum(s for s, _ in steps[:n]) for n in range(len(steps))]
+    targets = [sum(t for _, t in steps[:n]) for n in range(len(steps))]
+    row: Row = (None, None, None, 1)
+    writer = MappingWriter()
+    rows = [row] * len(steps)
+    for source, target in zip(batches(rows, sources, size), batches(rows, targets, size), strict=True):
+        writer.add(source, target)
+
+    runs = pq.read_table(pa.BufferReader(writer.close())).to_pylist()
+
+    expanded = [(r["source_offset"] + n, r["target_offset"] + n) for r in runs for n in range(r["count"])]
+    assert expanded == list(zip(sources, targets, strict=True))
+    assert len(runs) == 1 + sum(step != (1, 1) for step in steps[:-1])

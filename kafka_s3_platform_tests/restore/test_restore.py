@@ -1,0 +1,498 @@
+import pickle
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import (
+    IntegrityError,
+    LogTruncatedError,
+    MissingTopicError,
+    PreflightError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.restore.replay import replay
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka import wire
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce
+
+CONTENT = ["key", "value", "headers", "timestamp"]
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
+    return connector(kafka_settings, store_settings, topic_name)
+
+
+@pytest.fixture
+def source(config: ConnectorConfig, create_topic: CreateTopic) -> Callable[..., str]:
+    """Creates the connector's topic with records and archives it."""
+
+    def prepare(records: Iterable[Sent], kafka_partitions: int = 1, **configs: object) -> str:
+        topic = create_topic(config.topics[0], kafka_partitions, **configs)
+        produce(config.kafka, topic, records)
+        archived(config)
+        return topic
+
+    return prepare
+
+
+def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
+    topic = config.topics[0]
+    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": "r1", "run_id": "x", "create_topic": True}
+    return RestoreRequest(config, topic, **given | changes)
+
+
+def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
+    return restore(request(config, **changes), InProcessRunner())
+
+
+def records(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> pa.Table:
+    with ClusterAdmin(kafka) as admin:
+        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+    batches = []
+    if log.log_start_offset < log.high_watermark:
+        with ConfluentReader(kafka, topic) as reader:
+            batches = list(reader.read(kafka_partition, OffsetRange(log.log_start_offset, log.high_watermark)))
+    return pa.Table.from_batches(batches, RECORD_SCHEMA)
+
+
+def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes | None]:
+    found: list[bytes | None] = records(kafka, topic, kafka_partition).column("value").to_pylist()
+    return found
+
+
+def numbered(count: int, **changes: Any) -> list[Sent]:
+    return [Sent(b"%d" % n, timestamp=NOON + n * timedelta(milliseconds=1), **changes) for n in range(count)]
+
+
+def admin_client(kafka: KafkaSettings) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+
+def topics(kafka: KafkaSettings) -> set[str]:
+    return set(admin_client(kafka).list_topics(timeout=10).topics)
+
+
+def keys(store: StoreSettings, prefix: str = "") -> list[str]:
+    return [o.key for o in ObjectStore(store).list(prefix)]
+
+
+def delete_topic(kafka: KafkaSettings, topic: str) -> None:
+    admin = admin_client(kafka)
+    admin.delete_topics([topic])[topic].result(30)
+    while topic in topics(kafka):
+        time.sleep(0.05)
+
+
+ODD = [
+    Sent(b"plain", b"key"),
+    Sent(None, b"tombstone"),
+    Sent(b"", b""),
+    Sent(None, None),
+    Sent(b"v", None, headers=(("a", b"1"), ("a", b"1"), ("a", None), ("a", b""), ("", b"x"), ("trace-é", b"\xff\x00"))),
+    Sent(b"late", b"k", NOON - timedelta(hours=5)),
+    Sent(b"early", b"k", NOON + timedelta(hours=3, milliseconds=1)),
+    Sent(b"back", b"k", NOON + timedelta(milliseconds=999)),
+    Sent(b"ancient", b"k", datetime(1999, 1, 1, tzinfo=timezone.utc)),
+    Sent(b"x" * 900_000, b"big"),
+]
+
+
+def test_a_topic_comes_back_as_it_was(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    source([*ODD, *numbered(500), *numbered(20, kafka_partition=2)], kafka_partitions=3)
+
+    report = restored(config)
+
+    for kafka_partition in range(3):
+        was, now = (records(config.kafka, t, kafka_partition) for t in (config.topics[0], report.to_topic))
+        assert now.select(CONTENT).equals(was.select(CONTENT))
+    assert (report.record_count, report.sent_count, report.foreign_count) == (530, 530, 0)
+    assert report.out_of_range_count == 1
+    assert report.verified
+    assert report.gaps == ()
+    first, second = report.kafka_partitions
+    assert (first.kafka_partition, second.kafka_partition) == (0, 2)
+    assert (first.first_source_offset, first.last_source_offset, first.last_target_offset) == (0, 509, 509)
+
+
+def test_the_report_and_the_mapping_are_in_the_bucket(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    source(numbered(10))
+    produce(config.kafka, restored(config, restore_id="first").to_topic, [Sent(b"foreign")])
+
+    report = restored(config, restore_id="second", from_offset=4)
+
+    store = ObjectStore(config.store)
+    assert RestoreReport.from_json(store.get("_restore/second.report.json")) == report
+    (part,) = report.kafka_partitions
+    assert part.mapping_key is not None
+    mapping = pq.read_table(pa.BufferReader(store.get(part.mapping_key))).to_pylist()
+    assert mapping == [{"source_offset": 4, "target_offset": 11, "count": 6}]
+    assert any("is not empty: up to 11 records" in note for note in report.notes)
+
+
+def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    half = NOON + 30 * MINUTE
+    around = [half + timedelta(milliseconds=n) for n in (-1, 0, 1, 3_599_999, 3_600_000)]
+    source([Sent(b"%d" % n, timestamp=t) for n, t in enumerate(around)])
+
+    report = restored(config, from_time=half, to_time=half + timedelta(hours=1))
+
+    assert values(config.kafka, report.to_topic) == [b"1", b"2", b"3"]
+    assert report.record_count == 3
+
+
+def test_a_window_of_offsets_and_a_subset_of_kafka_partitions(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    source([*numbered(50), *numbered(50, kafka_partition=1), *numbered(50, kafka_partition=2)], kafka_partitions=3)
+
+    report = restored(config, kafka_partitions=(1, 2), from_offset={1: 10}, to_offset=20)
+
+    assert values(config.kafka, report.to_topic, 0) == []
+    assert values(config.kafka, report.to_topic, 1) == [b"%d" % n for n in range(10, 20)]
+    assert values(config.kafka, report.to_topic, 2) == [b"%d" % n for n in range(20)]
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    source(numbered(10))
+    before = keys(config.store)
+
+    report = restored(config, dry_run=True)
+    refused = restored(config, dry_run=True, create_topic=False)
+
+    assert (report.record_count, report.exact, report.sent_count, report.object_count) == (10, True, 0, 1)
+    assert report.refusals == ()
+    assert "does not exist" in refused.refusals[0]
+    assert report.to_topic not in topics(config.kafka)
+    assert keys(config.store) == before
+
+
+def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    source(numbered(10))
+
+    report = restored(config, dry_run=True, to_time=NOON + timedelta(milliseconds=3))
+
+    assert (report.record_count, report.exact) == (10, False)
+
+
+def test_a_finished_restore_sends_nothing_again(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    source(numbered(10))
+    first = restored(config)
+
+    again = restored(config)
+
+    assert again.already_finished
+    assert again.record_count == first.record_count == 10
+    assert len(values(config.kafka, first.to_topic)) == 10
+
+
+def test_a_restore_id_belongs_to_one_restore(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    source(numbered(10))
+    restored(config)
+
+    with pytest.raises(PreflightError, match=r"from_offset was None, is now 3; .*|to_offset was None, is now 5"):
+        restored(config, from_offset=3, to_offset=5)
+
+
+def test_other_writers_records_are_counted_and_left_alone(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source(numbered(300))
+    target = create_topic(f"{config.topics[0]}-restored")
+    others = Producer(config.kafka.properties("producer") | {"linger.ms": 0})
+
+    class MeddlingRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            if function is verify:
+                others.produce(target, b"not ours")
+                others.flush(10)
+            return super().run(function, tasks, max_concurrent)
+
+    report = restore(request(config), MeddlingRunner())
+
+    assert report.foreign_count == 1
+    assert report.record_count == 300
+
+
+@pytest.mark.parametrize("checkpoint_records", [1_000_000, 200])
+def test_a_killed_restore_goes_on_where_it_ended(
+    config: ConnectorConfig,
+    source: Callable[..., str],
+    create_topic: CreateTopic,
+    tmp_path: Path,
+    checkpoint_records: int,
+) -> None:
+    # Every record twice, so that only position and not content tells a repeated one.
+    source([r for n in numbered(3000) for r in (n, n)])
+    target = create_topic(f"{config.topics[0]}-restored")
+    given = request(config, records_per_second=600)
+    pickled = tmp_path / "request"
+    pickled.write_bytes(pickle.dumps(given))
+    command = [sys.executable, "-m", "kafka_s3_platform_tests.restore.killed", str(pickled), str(checkpoint_records)]
+    process = subprocess.Popen(command)
+    with ClusterAdmin(config.kafka) as admin:
+        while admin.frontiers(target, [0])[0].high_watermark < 1000:
+            assert process.poll() is None, "it ended before it was killed"
+            time.sleep(0.05)
+    process.kill()
+    process.wait()
+    produce(config.kafka, target, [Sent(b"foreign")])
+
+    report = restored(config)
+
+    found = [v for v in values(config.kafka, target) if v != b"foreign"]
+    assert found == values(config.kafka, config.topics[0])
+    assert report.record_count == 6000
+    assert 0 < report.sent_count <= 5000
+    assert report.foreign_count == 1
+
+
+def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source([*numbered(100), Sent(b"x" * 5000, timestamp=NOON), *numbered(50)])
+    target = create_topic(f"{config.topics[0]}-restored", max_message_bytes=2000)
+
+    with pytest.raises(PreflightError, match=r"source offset 100 .*\nHow far restore r1 came: kafka partition 0"):
+        restored(config)
+    admin = admin_client(config.kafka)
+    set_config(admin, target, "max.message.bytes", "100000")
+    report = restored(config)
+
+    assert values(config.kafka, target) == values(config.kafka, config.topics[0])
+    assert report.record_count == 151
+
+
+def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    time.sleep(0.5)
+
+
+def test_preflight_says_everything_at_once(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source([*numbered(5), *numbered(5, kafka_partition=1)], kafka_partitions=2)
+    target = create_topic(
+        f"{config.topics[0]}-restored",
+        cleanup_policy="compact,delete",
+        retention_ms=3_600_000,
+        message_timestamp_type="LogAppendTime",
+        message_timestamp_before_max_ms=1000,
+    )
+
+    with pytest.raises(PreflightError) as refused:
+        restored(config)
+
+    said = str(refused.value)
+    for named in ("cleanup.policy", "retention.ms", "LogAppendTime", "before.max.ms", "has 1 kafka partitions"):
+        assert named in said
+    assert values(config.kafka, target) == []
+    assert keys(config.store, "_restore") == []
+
+
+def test_the_source_topic_is_a_target_only_in_words(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    topic = source(numbered(5))
+
+    with pytest.raises(PreflightError, match="is the source topic itself"):
+        restored(config, to_topic=topic)
+    report = restored(config, to_topic=topic, allow_source_topic=True)
+
+    assert len(values(config.kafka, topic)) == 10
+    assert report.kafka_partitions[0].first_target_offset == 5
+
+
+def test_timestamp_zero_is_counted_and_refused_unless_allowed(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    topic = create_topic(config.topics[0])
+    wire.produce(
+        config.kafka.bootstrap_servers, topic, 0, [wire.WireRecord(t, value=b"%d" % t) for t in (0, -1, 5, 0, 7)]
+    )
+    archived(config)
+
+    with pytest.raises(PreflightError, match=r"2 records have timestamp 0 \(2 in kafka partition 0\)"):
+        restored(config)
+    report = restored(config, allow_unsendable_timestamps=True)
+
+    found = records(config.kafka, report.to_topic)
+    times = found.column("timestamp").cast(pa.int64()).to_pylist()
+    assert found.column("value").to_pylist() == [b"0", b"-1", b"5", b"0", b"7"]
+    assert [times[n] for n in (1, 2, 4)] == [-1, 5, 7]
+    assert report.kafka_partitions[0].altered_timestamps == 2
+
+
+def test_a_deleted_object_is_named_before_the_first_record(
+    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+) -> None:
+    source(numbered(10))
+    (segment,) = live(config)
+    s3_client.delete_object(Bucket=config.store.bucket, Key=segment.key)
+
+    with pytest.raises(PreflightError, match=f"object {re.escape(segment.key)} does not exist"):
+        restored(config)
+    assert "does not exist" in restored(config, dry_run=True).refusals[0]
+
+
+def test_an_object_deleted_while_it_is_restored_is_named_with_how_far_it_came(
+    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+) -> None:
+    source([*numbered(10), *[Sent(b"later", timestamp=NOON + timedelta(hours=2))] * 10])
+    _, second = live(config)
+
+    class LosingRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            s3_client.delete_object(Bucket=config.store.bucket, Key=second.key)
+            return super().run(function, tasks, max_concurrent)
+
+    with pytest.raises(
+        IntegrityError, match=rf"object {re.escape(second.key)} (.|\n)*How far restore r1 came: kafka partition 0"
+    ):
+        restore(request(config), LosingRunner())
+
+
+def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
+    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+) -> None:
+    source(numbered(1000))
+    (segment,) = live(config)
+    whole = s3_client.get_object(Bucket=config.store.bucket, Key=segment.key)["Body"].read()
+    body = bytearray(whole)
+    body[200] ^= 0xFF
+    s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
+
+    with pytest.raises(PreflightError, match=f"object {re.escape(segment.key)} was replaced"):
+        restored(config)
+
+    # As if the bytes had changed below a store that still gives the planned entity tag.
+    store, plan_key = ObjectStore(config.store), request(config).plan_key
+    s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=whole)
+    with pytest.raises(IntegrityError, match="stopped"):
+        restore(request(config), StoppingRunner())
+    s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
+    plan = RestorePlan.from_json(store.get(plan_key), plan_key)
+    found = store.head(segment.key)
+    plan_now = store.head(plan_key)
+    assert found is not None
+    assert plan_now is not None
+    blind = replace(plan, objects=tuple(replace(o, etag=found.etag) for o in plan.objects))
+    store.replace(plan_key, blind.to_json(), plan_now.etag)
+    with pytest.raises(
+        IntegrityError, match=rf"object {re.escape(segment.key)} cannot be read(.|\n)*nothing is in the target"
+    ):
+        restored(config)
+    assert values(config.kafka, f"{config.topics[0]}-restored") == []
+
+
+def live(config: ConnectorConfig) -> Any:
+    snapshot = TopicIndex(config.store, config.archive.index_dir, config.name, config.topics[0]).peek()
+    assert snapshot is not None
+    return snapshot.segments
+
+
+class StoppingRunner(InProcessRunner):
+    """Ends a restore after its plan is in the bucket."""
+
+    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+        if function is replay:
+            raise IntegrityError("stopped")
+        return super().run(function, tasks, max_concurrent)
+
+
+def test_a_target_that_was_recreated_meanwhile_is_refused(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source(numbered(10))
+    target = f"{config.topics[0]}-restored"
+    with pytest.raises(IntegrityError, match="stopped"):
+        restore(request(config), StoppingRunner())
+
+    delete_topic(config.kafka, target)
+    with pytest.raises(MissingTopicError, match="was deleted since it began"):
+        restored(config)
+    create_topic(target)
+    with pytest.raises(TopicRecreatedError, match="began with target topic"):
+        restored(config)
+
+
+def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    topic = source(numbered(10))
+    with pytest.raises(IntegrityError, match="stopped"):
+        restore(request(config), StoppingRunner())
+    produce(config.kafka, topic, numbered(5))
+    archived(config)
+
+    assert restored(config).record_count == 10
+    assert restored(config, restore_id="r2", to_topic=f"{topic}-all").record_count == 15
+
+
+def test_records_deleted_from_the_target_fail_the_verification(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    source(numbered(10))
+    target = f"{config.topics[0]}-restored"
+
+    class DeletingRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            if function is verify:
+                admin = admin_client(config.kafka)
+                for future in admin.delete_records([TopicPartition(target, 0, 3)]).values():
+                    future.result(30)
+            return super().run(function, tasks, max_concurrent)
+
+    with pytest.raises(LogTruncatedError, match=r"holds offsets \[3, 10\), 0 and what follows was restored"):
+        restore(request(config), DeletingRunner())
+    assert "_restore/r1.report.json" not in keys(config.store, "_restore")
+
+
+def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, create_topic: CreateTopic) -> None:
+    topic = create_topic(config.topics[0])
+    produce(config.kafka, topic, numbered(10))
+    admin = admin_client(config.kafka)
+    for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
+        future.result(30)
+    archived(config)
+    now = datetime.now(timezone.utc)
+
+    whole = restored(config, dry_run=True)
+    today = restored(config, dry_run=True, from_time=now - timedelta(hours=1), to_time=now + timedelta(hours=1))
+
+    assert whole.gaps == (f"{topic}-0: offsets [0, 4) were lost to retention before they were archived",)
+    assert "1 of 2 hours are not complete in the archive" in today.gaps[0]
+    assert any("holds no record in the window" in note for note in today.notes)
+
+
+def test_a_topic_that_was_never_archived_is_a_clear_error(config: ConnectorConfig) -> None:
+    with pytest.raises(MissingTopicError, match=f"connector c has archived nothing of topic {config.topics[0]}"):
+        restored(config)
