@@ -1,0 +1,178 @@
+"""What of a topic is not archived yet, and which hours to ask for next, by Kafka and the index alone."""
+
+import hashlib
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from kafka_s3_platform.archive.plan import ms
+from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import RangeSet, span
+from kafka_s3_platform.model.state import HOUR, IndexState
+from kafka_s3_platform.store.index import IndexSnapshot
+
+MAX_HOURS = 48
+"""Hours that are asked for at once."""
+
+OffsetLookup = Callable[[Sequence[int]], Mapping[int, Mapping[int, int | None]]]
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """A topic as Kafka and the index show it at one moment."""
+
+    topic: ArchivedTopic
+    description: TopicDescription
+    frontiers: Mapping[int, Frontier]
+    state: IndexState
+    stored_hours: frozenset[datetime]
+    lookup: OffsetLookup
+
+    @property
+    def now(self) -> datetime:
+        return next(iter(self.frontiers.values())).observed_at
+
+    @cached_property
+    def uncovered(self) -> dict[int, RangeSet]:
+        """Readable offsets that are not archived, of those kafka partitions that have any."""
+        found = {p: _readable(f) - self.state.coverage(p) for p, f in self.frontiers.items()}
+        return {p: ranges for p, ranges in found.items() if ranges}
+
+    @property
+    def lag(self) -> dict[int, int]:
+        """Offsets behind, by kafka partition: an upper bound of records, since offsets have holes."""
+        return {p: sum(map(len, self.uncovered.get(p, ()))) for p in self.frontiers}
+
+    @cached_property
+    def newest_closed(self) -> datetime | None:
+        return newest_closed_hour(self.now, self.topic.lateness, self.topic.hours.first)
+
+    @cached_property
+    def oldest_uncovered(self) -> datetime | None:
+        """The last hour that begins at or before the first uncovered record of every kafka partition.
+
+        None when all is archived, or when an uncovered record comes before the first hour's.
+        """
+        first = self.topic.hours.first
+        starts = {p: ranges.ranges[0].start_offset for p, ranges in self.uncovered.items()}
+
+        def is_beyond(hour: int) -> bool:
+            at = ms(first + hour * HOUR)
+            found = self.lookup([at])[at]
+            return any(_is_after(found[p], offset) for p, offset in starts.items())
+
+        hours = range(int((self.now - first) // HOUR) + 1)
+        reached = bisect_left(hours, 1, key=is_beyond) if starts else 0
+        return first + (reached - 1) * HOUR if reached else None
+
+    @property
+    def precedes_hours(self) -> bool:
+        """Whether an uncovered record comes before the first hour's: only a run up to now reads it."""
+        return bool(self.uncovered) and self.oldest_uncovered is None
+
+    @property
+    def seconds_to_retention_loss(self) -> float | None:
+        """How long the oldest uncovered records are kept at least, None when nothing is at stake."""
+        kept = int(self.description.configs.get("retention.ms", -1))
+        if kept < 0 or self.oldest_uncovered is None:
+            return None
+        return (self.oldest_uncovered + timedelta(milliseconds=kept) - self.now).total_seconds()
+
+    def hours_due(self, materialized: Collection[datetime]) -> list[datetime]:
+        """Closed hours to archive or to report, oldest first.
+
+        Those are not scanned though the log can hold records of them; or archived, but not `materialized` (a crash
+        between commit and event); or the newest one, not complete. Old empty hours that nobody asked for are not due.
+        """
+        newest = self.newest_closed
+        if newest is None:
+            return []
+        due = {h for h in self._reachable(newest) if not self.state.is_scanned(h)}
+        due |= {h for h in self._archived() if h not in materialized and h <= newest}
+        if not self.state.is_complete(newest, self.topic.lateness):
+            due.add(newest)
+        return sorted(due)
+
+    def lost(self, hours: Sequence[datetime]) -> set[datetime]:
+        """Those of `hours` that retention may have taken records of: asking for one fails unless gaps are allowed."""
+        if self.topic.config.archive.allow_gaps or not hours:
+            return set()
+        found = self.lookup([ms(h) for h in hours])
+        return {h for h in hours if any(self._is_lost(f, found[ms(h)][p]) for p, f in self.frontiers.items())}
+
+    def fingerprint(self, hours: Sequence[datetime]) -> str:
+        """A digest of all that decides how archiving `hours` ends: with the same one, it ends the same way again."""
+        start, end = ms(hours[0]), ms(hours[-1] + HOUR + self.topic.lateness)
+        found = self.lookup([start, end])
+        parts = {p: self._inputs(f, found[start][p], found[end][p]) for p, f in sorted(self.frontiers.items())}
+        inputs = [self.description.topic_id, self.topic.config.model_dump_json(), hours[0].isoformat(), parts]
+        return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]
+
+    def _reachable(self, newest: datetime) -> Sequence[datetime]:
+        """Closed hours that uncovered records may belong to, and a short idle time since the last hour asked for."""
+        starts = [newest]
+        last = max((h.hour for h in self.state.hours), default=None)
+        if self.oldest_uncovered is not None:
+            starts.append(self.oldest_uncovered)
+        if last is not None and newest - last <= MAX_HOURS * HOUR:
+            starts.append(last + HOUR)
+        count = int((newest - min(starts)) // HOUR) + 1
+        return [min(starts) + n * HOUR for n in range(count)]
+
+    def _archived(self) -> set[datetime]:
+        asked = {h.hour for h in self.state.hours}
+        first = self.topic.hours.first
+        scanned = {h for h in asked if self.state.is_scanned(h)}
+        stored = {h for h in self.stored_hours - asked if self.state.is_complete(h, self.topic.lateness)}
+        return {h for h in scanned | stored if h >= first}
+
+    def _is_lost(self, frontier: Frontier, start_offset: int | None) -> bool:
+        log_start = frontier.log_start_offset
+        covered = self.state.coverage(frontier.kafka_partition)
+        return log_start > 0 and start_offset == log_start and not covered.covers(log_start - 1, log_start)
+
+    def _inputs(self, frontier: Frontier, start: int | None, end: int | None) -> list[int]:
+        stable = frontier.last_stable_offset
+        bounds = [stable if offset is None else min(offset, stable) for offset in (start, end)]
+        covered = self.state.coverage(frontier.kafka_partition) & span(*bounds)
+        edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]
+        return [frontier.log_start_offset, *bounds, *edges]
+
+
+def look(topic: ArchivedTopic, admin: ClusterAdmin, snapshot: IndexSnapshot | None) -> Backlog:
+    """The topic's backlog now. Reads only; raises the errors of Kafka's and the store's rooms."""
+    description = admin.describe_topic(topic.topic)
+    kafka_partitions = description.kafka_partitions
+    segments = (*snapshot.segments, *snapshot.retired) if snapshot else ()
+    return Backlog(
+        topic,
+        description,
+        admin.frontiers(topic.topic, kafka_partitions),
+        snapshot.state if snapshot else IndexState(),
+        frozenset(s.chunk_start for s in segments if s.chunk == "hourly" and s.chunk_start),
+        lambda times: admin.offsets_for_times(topic.topic, kafka_partitions, times),
+    )
+
+
+def contiguous(hours: Sequence[datetime]) -> list[list[datetime]]:
+    """Ascending hours as runs of hours that follow each other."""
+    found: list[list[datetime]] = []
+    for hour in hours:
+        if found and hour - found[-1][-1] == HOUR:
+            found[-1].append(hour)
+        else:
+            found.append([hour])
+    return found
+
+
+def _readable(frontier: Frontier) -> RangeSet:
+    return span(frontier.log_start_offset, frontier.last_stable_offset)
+
+
+def _is_after(found: int | None, offset: int) -> bool:
+    return found is None or found > offset

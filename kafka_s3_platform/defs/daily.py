@@ -1,0 +1,52 @@
+"""The daily chunks of a topic."""
+
+from datetime import date
+
+import dagster as dg
+
+from kafka_s3_platform.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.compact.run import compact
+from kafka_s3_platform.defs.failures import dagster_failures
+from kafka_s3_platform.defs.metadata import Metadata, kafka_partitions_table, segments_metadata
+from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.topic import ArchivedTopic
+
+
+def daily_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
+    """`<connector>/daily/<topic>`. The days picked are compacted one after the other in one run."""
+    spec = dg.AssetSpec(
+        topic.key("daily"),
+        deps=[topic.key("hourly")],
+        group_name="daily",
+        kinds={"s3", "parquet", "spark"},
+        partitions_def=topic.days.definition,
+        description=f"The hourly segments of topic `{topic.topic}`, merged by day into large ones in offset order.",
+        metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.topics_dir}/{topic.topic}"},
+    )
+
+    @dg.multi_asset(
+        name=topic.op_name("daily"), specs=[spec], backfill_policy=dg.BackfillPolicy.single_run(), pool=topic.name
+    )
+    def daily(context: dg.AssetExecutionContext, spark: SparkResource) -> dg.MaterializeResult[None]:
+        with dagster_failures(context), spark.runner() as runner:
+            for key in context.partition_keys:
+                day = date.fromisoformat(key)
+                report = compact(CompactRequest(topic.config, topic.topic, day, context.run.run_id), runner)
+                metadata = day_metadata(report, topic.config.store.bucket)
+                context.add_asset_metadata(metadata, partition_key=key)
+        return dg.MaterializeResult()
+
+    return daily
+
+
+def day_metadata(report: CompactReport, bucket: str) -> Metadata:
+    """One day's own page. `merged_objects` and `run_records_per_second` are the run's; all else is the day's."""
+    rate = report.record_count / report.seconds if report.seconds else 0.0
+    return {
+        **segments_metadata(report.day.segments, bucket),
+        "hourly_objects_left": dg.MetadataValue.int(report.day.hourly_count),
+        "merged_objects": dg.MetadataValue.int(len(report.merged)),
+        "run_records_per_second": dg.MetadataValue.float(rate),
+        "index_version": dg.MetadataValue.int(report.version),
+        "kafka_partitions": kafka_partitions_table(report.day.segments),
+    }

@@ -1,0 +1,141 @@
+"""The lag sensor: observes how far each topic is behind, and asks for the hours that are due. It never consumes."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import dagster as dg
+
+from kafka_s3_platform.defs.backlog import MAX_HOURS, Backlog, contiguous, look
+from kafka_s3_platform.defs.jobs import Job
+from kafka_s3_platform.defs.metadata import table
+from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.runs import is_requested, reason_to_wait, request, unfinished, windows_of
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import PermanentError, TransientError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+
+INTERVAL_SECONDS = 60
+BROKER_SECONDS = 10.0
+"""How long a tick waits for one answer of the broker: a tick has 60 seconds in all."""
+
+
+def lag_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
+    """One connector's sensor over its `topics`, which asks for runs of its archive job."""
+    connector = topics[0].config
+
+    @dg.sensor(
+        name=op_name("lag", connector.name),
+        job=job,
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=status,
+        description=f"Observes how far connector {connector.name} is behind and asks for the hours that are due.",
+    )
+    def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        tick = Tick(json.loads(context.cursor or "{}"))
+        with ClusterAdmin(connector.kafka, BROKER_SECONDS) as admin:
+            for topic in topics:
+                evaluate(context, topic, admin, job.name, tick)
+        return tick.result()
+
+    return lag
+
+
+def evaluate(
+    context: dg.SensorEvaluationContext, topic: ArchivedTopic, admin: ClusterAdmin, job_name: str, tick: Tick
+) -> None:
+    """One topic's part of a tick. Its errors do not keep the other topics from theirs."""
+    try:
+        backlog = look(topic, admin, topic.index.peek())
+        observe(backlog, tick)
+        ask(context, backlog, job_name, tick)
+    except TransientError as err:
+        tick.reasons.append(str(err))
+    except PermanentError as err:
+        context.log.exception("%s", topic.name)
+        tick.errors.append(err)
+
+
+def observe(backlog: Backlog, tick: Tick) -> None:
+    """Report the topic's lag where it is not what the last tick reported."""
+    topic, lag = backlog.topic, backlog.lag
+    digest = hashlib.sha256(json.dumps([sorted(lag.items()), backlog.state.version]).encode()).hexdigest()[:16]
+    if tick.cursor.get(topic.topic) == digest:
+        return
+    tick.cursor[topic.topic] = digest
+    metadata = _lag_metadata(backlog)
+    tick.observations.append(dg.AssetObservation(topic.kafka_key, metadata=metadata))
+
+
+def ask(context: dg.SensorEvaluationContext, backlog: Backlog, job_name: str, tick: Tick) -> None:
+    """Ask for the due hours of a topic that no run of ours is working on, one run for each contiguous range."""
+    topic, instance = backlog.topic, context.instance
+    key = topic.key("hourly")
+    runs = unfinished(instance, key)
+    if is_requested(runs, key):
+        tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
+        return
+    busy = windows_of(runs, topic.hours)
+    materialized = {topic.hours.start(k) for k in instance.get_materialized_partitions(key) if _is_known(topic, k)}
+    due = [h for h in backlog.hours_due(materialized) if not any(start <= h < end for start, end in busy)]
+    due = due[: 2 * MAX_HOURS]
+    lost = backlog.lost(due)
+    if lost:
+        tick.reasons.append(_lost_reason(topic, len(lost)))
+        context.log.warning(tick.reasons[-1])
+    for hours in contiguous([h for h in due if h not in lost][:MAX_HOURS]):
+        fingerprint = backlog.fingerprint(hours)
+        if reason := reason_to_wait(instance, key, fingerprint):
+            tick.reasons.append(f"{topic.name}: {reason}")
+        else:
+            keys = [topic.hours.key(h) for h in hours]
+            tick.requests.append(request(key, job_name, keys, fingerprint))
+    if backlog.precedes_hours:
+        _ask_until_now(instance, backlog, job_name, tick)
+
+
+def _ask_until_now(instance: dg.DagsterInstance, backlog: Backlog, job_name: str, tick: Tick) -> None:
+    """Records older than the first hour belong to no hour: only a run up to now archives them."""
+    topic, key = backlog.topic, backlog.topic.key("hourly")
+    starts = sorted((p, r.ranges[0].start_offset) for p, r in backlog.uncovered.items())
+    fingerprint = hashlib.sha256(json.dumps([backlog.description.topic_id, starts]).encode()).hexdigest()[:16]
+    if reason := reason_to_wait(instance, key, fingerprint):
+        tick.reasons.append(f"{topic.name}: {reason}")
+        return
+    tick.requests.append(request(key, job_name, [], fingerprint))
+
+
+def _lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
+    rows = [
+        {
+            "kafka_partition": p,
+            "lag": backlog.lag[p],
+            "log_start_offset": frontier.log_start_offset,
+            "last_stable_offset": frontier.last_stable_offset,
+            "high_watermark": frontier.high_watermark,
+            "archived_up_to": backlog.state.coverage(p).end_offset,
+        }
+        for p, frontier in sorted(backlog.frontiers.items())
+    ]
+    oldest, left = backlog.oldest_uncovered, backlog.seconds_to_retention_loss
+    return {
+        "lag": dg.MetadataValue.int(sum(backlog.lag.values())),
+        "waiting_for_transactions": dg.MetadataValue.int(
+            sum(f.last_stable_offset < f.high_watermark for f in backlog.frontiers.values())
+        ),
+        "kafka_partitions": table(rows, list(rows[0])),
+        **({"oldest_hour_not_archived": dg.MetadataValue.timestamp(oldest)} if oldest else {}),
+        **({"seconds_to_retention_loss": dg.MetadataValue.float(left)} if left is not None else {}),
+    }
+
+
+def _lost_reason(topic: ArchivedTopic, count: int) -> str:
+    return (
+        f"{topic.name}: retention took records of {count} hour(s) before they were archived; they are not asked for. "
+        f"Set archive.allow.gaps=true to record the gap and archive the rest"
+    )
+
+
+def _is_known(topic: ArchivedTopic, partition_key: str) -> bool:
+    return topic.hours.definition.has_partition_key(partition_key)

@@ -1,0 +1,100 @@
+"""Schedules: the newest closed hour, hourly; yesterday, daily. What a sensor asked for already is not asked again."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from kafka_s3_platform.compact.days import days_due
+from kafka_s3_platform.defs.jobs import Job
+from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.runs import request, unfinished, windows_of
+from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
+from kafka_s3_platform.errors import TransientError
+
+AFTER_LATENESS = timedelta(minutes=2)
+DAILY_HOUR = 1
+
+
+def hourly_schedule(
+    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
+    """Asks for the newest closed hour of each topic, shortly after its allowed lateness."""
+    minute = int((topics[0].lateness + AFTER_LATENESS).total_seconds() // 60) % 60
+
+    @dg.schedule(
+        name=op_name("hourly", topics[0].config.name),
+        job=job,
+        cron_schedule=f"{minute} * * * *",
+        execution_timezone=topics[0].config.layout.timezone,
+        default_status=status,
+    )
+    def hourly(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        now = context.scheduled_execution_time
+        asked = [_ask_hour(context.instance, topic, job.name, now) for topic in topics]
+        return [r for r in asked if r] or dg.SkipReason("the newest closed hour is archived or being archived")
+
+    return hourly
+
+
+def daily_schedule(
+    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
+    """Asks for yesterday of each topic, where the index holds hourly segments of it."""
+    lateness = topics[0].lateness + AFTER_LATENESS
+    minute, hours = int(lateness.total_seconds() // 60) % 60, int(lateness.total_seconds() // 3600)
+
+    @dg.schedule(
+        name=op_name("daily", topics[0].config.name),
+        job=job,
+        cron_schedule=f"{minute} {(DAILY_HOUR + hours) % 24} * * *",
+        execution_timezone=topics[0].config.layout.timezone,
+        default_status=status,
+    )
+    def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+        asked: list[dg.RunRequest | None] = []
+        try:
+            asked = [_ask_day(context.instance, topic, job.name, context.scheduled_execution_time) for topic in topics]
+        except TransientError as err:
+            return dg.SkipReason(str(err))
+        return [r for r in asked if r] or dg.SkipReason("yesterday is compacted, being compacted, or holds nothing")
+
+    return daily
+
+
+def verify_schedule(
+    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
+    """Looks at the objects once a day, after the night's compaction."""
+    return dg.ScheduleDefinition(
+        name=op_name("verify", topics[0].config.name),
+        job=job,
+        cron_schedule="0 6 * * *",
+        execution_timezone=topics[0].config.layout.timezone,
+        default_status=status,
+    )
+
+
+def _ask_hour(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime) -> dg.RunRequest | None:
+    key = topic.key("hourly")
+    hour = newest_closed_hour(now, topic.lateness, topic.hours.first)
+    if hour is None or topic.hours.key(hour) in instance.get_materialized_partitions(key):
+        return None
+    busy = windows_of(unfinished(instance, key), topic.hours)
+    return None if _holds(busy, hour) else request(key, job_name, [topic.hours.key(hour)])
+
+
+def _ask_day(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime) -> dg.RunRequest | None:
+    key, snapshot = topic.key("daily"), topic.index.peek()
+    zone = ZoneInfo(topic.config.layout.timezone)
+    yesterday = now.astimezone(zone).date() - timedelta(days=1)
+    if snapshot is None or yesterday not in days_due(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
+        return None
+    busy = windows_of(unfinished(instance, key), topic.days)
+    partition_key = yesterday.isoformat()
+    return None if _holds(busy, topic.days.start(partition_key)) else request(key, job_name, [partition_key])
+
+
+def _holds(windows: Sequence[tuple[datetime, datetime]], moment: datetime) -> bool:
+    return any(start <= moment < end for start, end in windows)

@@ -1,0 +1,117 @@
+"""One topic of one connector: its asset keys, its partitions and its index."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.model.state import HOUR
+from kafka_s3_platform.store.index import TopicIndex
+
+Group = Literal["hourly", "daily", "restored"]
+
+
+@dataclass(frozen=True)
+class ArchivedTopic:
+    """A topic that a connector archives."""
+
+    config: ConnectorConfig
+    topic: str
+
+    @property
+    def name(self) -> str:
+        """`<connector>/<topic>`: also the pool, so that no two runs work on one topic at a time."""
+        return f"{self.config.name}/{self.topic}"
+
+    @property
+    def kafka_key(self) -> dg.AssetKey:
+        return dg.AssetKey(["kafka", self.topic])
+
+    def key(self, group: Group) -> dg.AssetKey:
+        """The asset key `<connector>/<group>/<topic>`."""
+        return dg.AssetKey([self.config.name, group, self.topic])
+
+    def op_name(self, *before: str) -> str:
+        """The name of one of this topic's ops or jobs."""
+        return op_name(*before, self.config.name, self.topic)
+
+    @property
+    def lateness(self) -> timedelta:
+        return timedelta(milliseconds=self.config.archive.allowed_lateness_ms)
+
+    @property
+    def index(self) -> TopicIndex:
+        return TopicIndex(self.config.store, self.config.archive.index_dir, self.config.name, self.topic)
+
+    @cached_property
+    def hours(self) -> "Hours":
+        return Hours(self.config)
+
+    @cached_property
+    def days(self) -> "Days":
+        return Days(self.config)
+
+
+def archived_topics(connectors: Iterable[ConnectorConfig]) -> list[ArchivedTopic]:
+    """Every topic of every connector."""
+    return [ArchivedTopic(config, topic) for config in connectors for topic in config.topics]
+
+
+class Windows:
+    """Partition keys <-> starts of their time windows in UTC, by Dagster's own rules (clock changes included)."""
+
+    def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
+        self.definition = definition
+
+    def start(self, partition_key: str) -> datetime:
+        """The start of a partition key's window, UTC."""
+        return self.definition.start_time_for_partition_key(partition_key).astimezone(timezone.utc)
+
+    def end(self, partition_key: str) -> datetime:
+        """The end of a partition key's window, UTC."""
+        return self.definition.end_time_for_partition_key(partition_key).astimezone(timezone.utc)
+
+    def key(self, moment: datetime) -> str:
+        """The partition key of the window that holds `moment`."""
+        return self.definition.get_partition_key_for_timestamp(moment.timestamp())
+
+    @property
+    def first(self) -> datetime:
+        """The start of the first window, UTC."""
+        return self.definition.start.astimezone(timezone.utc)
+
+
+class Hours(Windows):
+    """The hours of a connector, from the first of its start day up to the open one, which can be archived on demand.
+
+    They begin with the day, because a day's chunk depends on all of its hours.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        zone = config.layout.timezone
+        super().__init__(dg.HourlyPartitionsDefinition(_start_day(config), timezone=zone, end_offset=1))
+
+
+class Days(Windows):
+    """The days of a connector, from that of its start hour up to today, which restored hours of today depend on."""
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        zone = config.layout.timezone
+        super().__init__(dg.DailyPartitionsDefinition(_start_day(config), timezone=zone, end_offset=1))
+
+
+def _start_day(config: ConnectorConfig) -> datetime:
+    local = config.archive.start_hour.astimezone(ZoneInfo(config.layout.timezone))
+    return local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+
+
+def newest_closed_hour(now: datetime, lateness: timedelta, first: datetime) -> datetime | None:
+    """The start of the newest hour whose end and allowed lateness have passed, None before the first has."""
+    hours = int((now - lateness - first) // HOUR)
+    return first + (hours - 1) * HOUR if hours > 0 else None

@@ -1,0 +1,153 @@
+"""Which hours are due, for made-up logs: (offset, timestamp) of every record, the bounds and what is archived."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.archive.plan import ms
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.backlog import MAX_HOURS, Backlog, contiguous
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.kafka.admin import TopicDescription
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.segment import HourRange, Scan
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform_tests.support import HOUR, NOON, connector
+
+NOW = NOON + timedelta(minutes=30)
+NEWEST = NOON - HOUR
+
+
+def backlog(
+    times: Sequence[datetime],
+    *,
+    log_start: int = 0,
+    scanned: Sequence[tuple[int, int]] = (),
+    asked: Mapping[datetime, tuple[int, int]] | None = None,
+    stored: Sequence[datetime] = (),
+    seen_at: datetime | None = None,
+    configs: Mapping[str, str] | None = None,
+    **archive: Any,
+) -> Backlog:
+    """One kafka partition whose record at offset n has the timestamp `times[n]`; `seen_at`: when it was observed."""
+    highest = list(accumulate((ms(t) for t in times), max))
+
+    def lookup(timestamps: Sequence[int]) -> Mapping[int, Mapping[int, int | None]]:
+        found = {t: max(bisect_left(highest, t), log_start) for t in timestamps}
+        return {t: {0: o if o < len(times) else None} for t, o in found.items()}
+
+    config = connector(KafkaSettings(bootstrap_servers="b:1"), StoreSettings(bucket="bucket"), "t", **archive)
+    state = IndexState(
+        version=1,
+        scans=tuple(Scan(0, a, b, b - a, None, 1) for a, b in scanned),
+        hours=tuple(HourRange(h, 0, a, b) for h, (a, b) in (asked or {}).items()),
+        frontiers=(Frontier(0, log_start, len(times), len(times), 0, seen_at),) if seen_at else (),
+    )
+    frontier = Frontier(0, log_start, len(times), len(times), 0, NOW)
+    description = TopicDescription("t", "id", (0,), configs or {})
+    return Backlog(ArchivedTopic(config, "t"), description, {0: frontier}, state, frozenset(stored), lookup)
+
+
+def ago(*hours: float) -> list[datetime]:
+    return [NOON - h * HOUR for h in hours]
+
+
+def test_nothing_archived_asks_for_all_hours_from_the_first_record_to_the_newest_closed_one() -> None:
+    assert backlog(ago(3.5, 2.5)).hours_due(()) == ago(4, 3, 2, 1)
+
+
+def test_empty_hours_before_the_first_record_are_not_asked_for() -> None:
+    found = backlog(ago(3.5))
+    assert found.oldest_uncovered == NOON - 4 * HOUR
+    assert found.lag == {0: 1}
+
+
+def test_an_archived_topic_asks_for_the_newest_closed_hour_alone() -> None:
+    found = backlog(ago(30), scanned=[(0, 1)], asked={NOON - 100 * HOUR: (0, 1)})
+    assert found.hours_due([NOON - 100 * HOUR]) == [NEWEST]
+
+
+def test_idle_hours_since_the_last_one_asked_for_are_asked_for_too() -> None:
+    found = backlog(ago(5.5), scanned=[(0, 1)], asked={NOON - 6 * HOUR: (0, 1)})
+    assert found.hours_due([NOON - 6 * HOUR]) == ago(5, 4, 3, 2, 1)
+
+
+def test_nothing_is_due_once_the_newest_closed_hour_is_complete_and_materialized() -> None:
+    found = backlog(ago(1.5, 0.5), scanned=[(0, 2)], asked={NEWEST: (1, 2)}, seen_at=NOW)
+    assert found.hours_due([NEWEST]) == []
+
+
+def test_an_hour_that_was_archived_but_not_materialized_is_asked_for_again() -> None:
+    found = backlog(ago(1.5, 0.5), scanned=[(0, 2)], asked={NEWEST: (1, 2)}, seen_at=NOW)
+    assert found.hours_due([]) == [NEWEST]
+
+
+def test_an_hour_that_was_archived_in_passing_but_not_materialized_is_asked_for() -> None:
+    late = NOON - 5 * HOUR
+    found = backlog(ago(1.5, 0.5), scanned=[(0, 2)], asked={NEWEST: (1, 2)}, seen_at=NOW, stored=[late, NEWEST])
+    assert found.hours_due([NEWEST]) == [late]
+
+
+def test_a_record_far_ahead_asks_for_no_hour_but_the_newest_closed_one() -> None:
+    ahead = NOON + 1000 * HOUR
+    found = backlog([ahead, *ago(0.5)], scanned=[(0, 1)], asked={NOON - 2 * HOUR: (0, 0)}, seen_at=NOON - HOUR)
+    assert found.hours_due([NOON - 2 * HOUR]) == [NEWEST]
+
+
+def test_an_open_hour_is_never_asked_for() -> None:
+    assert NOON not in backlog([NOON + timedelta(minutes=10)]).hours_due(())
+
+
+def test_records_before_the_first_hour_belong_to_no_hour() -> None:
+    found = backlog(ago(24 * 90, 1.5))
+    assert found.precedes_hours
+    assert not backlog(ago(24 * 20, 1.5)).precedes_hours
+
+
+def test_an_hour_that_lost_records_to_retention_is_known_as_such() -> None:
+    found = backlog(ago(9, 8, 3.5, 2.5), log_start=2)
+    assert found.oldest_uncovered == NOON - 4 * HOUR
+    assert found.lost(ago(4, 3, 2)) == {NOON - 4 * HOUR}
+
+
+def test_nothing_is_lost_where_retention_took_archived_records_or_gaps_are_allowed() -> None:
+    assert backlog(ago(9, 8, 3.5), log_start=2, scanned=[(0, 2)]).lost(ago(4)) == set()
+    assert backlog(ago(9, 8, 3.5), log_start=2, allow_gaps=True).lost(ago(4)) == set()
+
+
+def test_the_time_left_counts_from_the_oldest_hour_that_is_not_archived() -> None:
+    found = backlog(ago(3.5), configs={"retention.ms": str(10 * 3_600_000)})
+    assert found.seconds_to_retention_loss == pytest.approx(5.5 * 3600)
+    assert backlog(ago(3.5)).seconds_to_retention_loss is None
+
+
+def test_the_fingerprint_of_closed_hours_does_not_move_with_new_records() -> None:
+    hours = ago(4, 3)
+    before, after = backlog(ago(3.5, 1.5)), backlog(ago(3.5, 1.5, 0.2, 0.1))
+    assert before.fingerprint(hours) == after.fingerprint(hours)
+
+
+def test_the_fingerprint_moves_with_coverage_retention_and_configuration() -> None:
+    hours, times = ago(4, 3), ago(3.5, 3.4, 1.5)
+    found = {
+        backlog(times).fingerprint(hours),
+        backlog(times, scanned=[(0, 1)]).fingerprint(hours),
+        backlog(times, log_start=1).fingerprint(hours),
+        backlog(times, allow_gaps=True).fingerprint(hours),
+    }
+    assert len(found) == 4
+
+
+def test_hours_are_asked_for_in_runs_that_follow_each_other() -> None:
+    assert contiguous(ago(9, 8, 5, 2, 1)) == [ago(9, 8), ago(5), ago(2, 1)]
+    assert contiguous([]) == []
+
+
+def test_a_long_backlog_is_due_as_a_whole_oldest_first() -> None:
+    due = backlog(ago(500)).hours_due(())
+    assert len(due) == 500 > MAX_HOURS
+    assert due == sorted(due)

@@ -1,0 +1,130 @@
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.definitions import build_definitions
+from kafka_s3_platform.errors import ConfigError
+
+PARIS = {"timezone": "Europe/Paris", "archive.start.hour": "2024-03-05T14:00", "archive.allowed.lateness.ms": "900000"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two connectors; both archive `flights`, and topics whose names differ in a dot and an underscore only."""
+    (tmp_path / "worker.properties").write_text("bootstrap.servers=broker.invalid:9092\n")
+    write(tmp_path, "first", "flights, a.b, a_b", **PARIS)
+    write(tmp_path, "second.one", "flights")
+    return tmp_path
+
+
+def write(folder: Path, name: str, topics: str, **more: str) -> None:
+    keys = {"connector.class": "S3SinkConnector", "topics": topics, "s3.bucket.name": "bucket"}
+    config = {**keys, "aws.access.key.id": "id", "aws.secret.access.key": "hidden", **more}
+    (folder / f"{name}.json").write_text(json.dumps({"name": name, "config": config}))
+
+
+def load(folder: Path, *, autostart: bool = False) -> dg.Definitions:
+    return build_definitions(load_connectors(folder, {}), autostart=autostart)
+
+
+def asset(spec: dg.AssetSpec) -> dict[str, Any]:
+    return {
+        "deps": sorted(dep.asset_key.to_user_string() for dep in spec.deps),
+        "group": spec.group_name,
+        "kinds": sorted(spec.kinds),
+        "partitions": None if spec.partitions_def is None else repr(spec.partitions_def),
+        "skippable": spec.skippable,
+    }
+
+
+def op(assets: dg.AssetsDefinition) -> dict[str, Any]:
+    policy = assets.backfill_policy
+    return {
+        "keys": sorted(key.to_user_string() for key in assets.keys),
+        "pools": sorted(assets.op.pools) if assets.is_executable else [],
+        "one run a backfill": policy is not None and policy.max_partitions_per_run is None,
+    }
+
+
+def graph(definitions: dg.Definitions) -> dict[str, Any]:
+    repository = definitions.get_repository_def()
+    specs = sorted(definitions.resolve_all_asset_specs(), key=lambda s: s.key.to_user_string())
+    executable = [a for a in repository.asset_graph.assets_defs if a.is_executable and a.keys]
+    checks = sorted(key.to_user_string() for key in repository.asset_graph.asset_check_keys)
+    jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
+    return {
+        "assets": {spec.key.to_user_string(): asset(spec) for spec in specs},
+        "ops": {a.op.name: op(a) for a in sorted(executable, key=lambda a: a.op.name)},
+        "checks": checks,
+        "jobs": {job.name: entities(job) for job in sorted(jobs, key=lambda j: j.name)},
+        "schedules": {
+            s.name: (s.cron_schedule, s.execution_timezone, s.job_name, s.default_status.value)
+            for s in sorted(repository.schedule_defs, key=lambda s: s.name)
+        },
+        "sensors": {
+            s.name: (s.minimum_interval_seconds, s.job_name, s.default_status.value)
+            for s in sorted(repository.sensor_defs, key=lambda s: s.name)
+        },
+    }
+
+
+def entities(job: dg.JobDefinition) -> list[str]:
+    layer = job.asset_layer
+    checks = [key.to_user_string() for key in layer.asset_graph.asset_check_keys]
+    return sorted([*(key.to_user_string() for key in layer.executable_asset_keys), *checks])
+
+
+def test_the_whole_graph(folder: Path, snapshot: SnapshotAssertion) -> None:
+    assert graph(load(folder)) == snapshot
+
+
+def test_topics_that_differ_in_a_dot_only_live_side_by_side(folder: Path) -> None:
+    definitions = load(folder)
+    dg.Definitions.validate_loadable(definitions)
+    keys = {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
+    assert {"first/hourly/a.b", "first/hourly/a_b", "kafka/a.b", "kafka/a_b"} <= keys
+
+
+def test_sensors_and_schedules_wait_to_be_turned_on_unless_told_otherwise(folder: Path) -> None:
+    for autostart, status in ((False, "STOPPED"), (True, "RUNNING")):
+        repository = load(folder, autostart=autostart).get_repository_def()
+        assert {s.default_status.value for s in repository.schedule_defs} == {status}
+        assert {s.default_status.value for s in repository.sensor_defs} == {status}
+
+
+def test_a_broken_file_is_named_and_nothing_loads(folder: Path) -> None:
+    write(folder, "broken", "flights", **{"flush.sise": "10"})
+    with pytest.raises(ConfigError, match=r"broken\.json(.|\n)*flush\.sise(.|\n)*flush\.size"):
+        load(folder)
+
+
+def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folder: Path) -> None:
+    script = """
+        import socket, sys, warnings
+
+        class Refused(socket.socket):
+            def connect(self, address):
+                raise AssertionError(f"connected to {address}")
+            connect_ex = connect
+
+        socket.socket = Refused
+        warnings.simplefilter("error")
+        from kafka_s3_platform.definitions import defs
+        import dagster as dg
+
+        dg.Definitions.validate_loadable(defs())
+        assert not [name for name in sys.modules if name.partition(".")[0] in ("pyspark", "dagster_pyspark")]
+    """
+    env = {**os.environ, "KAFKA_S3_CONNECTORS": str(folder), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    found = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")

@@ -1,0 +1,57 @@
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG, dagster_failures
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    MissingTopicError,
+    OpenTransactionError,
+    PlatformError,
+)
+
+
+def run(instance: dg.DagsterInstance, error: Exception, retries: int = 0) -> dg.ExecuteInProcessResult:
+    @dg.asset
+    def failing(context: dg.AssetExecutionContext) -> None:
+        with dagster_failures(context):
+            raise error
+
+    return dg.materialize([failing], instance=instance, tags={RETRIES_TAG: str(retries)}, raise_on_error=False)
+
+
+def tag(found: dg.ExecuteInProcessResult, instance: dg.DagsterInstance) -> str | None:
+    stored = instance.get_run_by_id(found.run_id)
+    assert stored is not None
+    return stored.tags.get(FAILURE_TAG)
+
+
+def test_a_permanent_error_fails_at_once_with_its_own_words(instance: dg.DagsterInstance) -> None:
+    found = run(instance, MissingTopicError("topic flights does not exist; create it"), retries=3)
+    data = found.get_step_failure_events()[0].step_failure_data
+    assert data.user_failure_data is not None
+    assert data.user_failure_data.description == "topic flights does not exist; create it"
+    assert tag(found, instance) == "permanent"
+    assert not [e for e in found.all_events if e.is_step_up_for_retry]
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailableError("no broker"), OpenTransactionError("open")])
+def test_a_transient_error_that_may_not_be_retried_any_more_is_told_apart(
+    instance: dg.DagsterInstance, error: PlatformError
+) -> None:
+    found = run(instance, error)
+    assert not found.success
+    assert tag(found, instance) == "transient"
+
+
+def test_a_transient_error_is_retried(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.failures.RETRY_SECONDS", 0.01)
+    found = run(instance, BrokerUnavailableError("no broker"), retries=2)
+    assert len([e for e in found.all_events if e.is_step_up_for_retry]) == 2
+    assert tag(found, instance) == "transient"
+
+
+def test_a_defect_is_neither(instance: dg.DagsterInstance) -> None:
+    found = run(instance, ZeroDivisionError("a defect"), retries=3)
+    assert not found.success
+    assert tag(found, instance) is None
+    assert not [e for e in found.all_events if e.is_step_up_for_retry]

@@ -1,0 +1,182 @@
+"""The lag sensor's states, against real Kafka and S3. Nothing here needs Spark: runs find all archived already."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import dagster as dg
+import pytest
+from confluent_kafka import Producer
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.errors import MissingTopicError
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
+from kafka_s3_platform_tests.support import HOUR, Sent, archived, connector, produce, scanned, send
+
+pytestmark = pytest.mark.integration
+
+NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    create_topic(topic_name)
+    return connector(kafka_settings, store_settings, topic_name, start_hour=NOW - timedelta(days=30))
+
+
+def send_hours(config: ConnectorConfig, hours: Sequence[int]) -> None:
+    produce(config.kafka, config.topics[0], [Sent(timestamp=NOW - h * HOUR + timedelta(minutes=1)) for h in hours])
+
+
+def keys(config: ConnectorConfig, first: int, last: int) -> tuple[str, str]:
+    hours = topic_of(config).hours
+    return hours.key(NOW - first * HOUR), hours.key(NOW - last * HOUR)
+
+
+def archive_hours(config: ConnectorConfig, first: int, last: int) -> None:
+    archived(config, [NOW - h * HOUR for h in range(first, last - 1, -1)])
+
+
+def test_a_new_topic_asks_for_its_hours_in_one_run_and_shows_its_lag(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hours(config, [5, 4, 2])
+    found = tick(config, "lag__c", instance)
+    assert found.run_requests is not None
+    assert [asked_keys(r) for r in found.run_requests] == [keys(config, 5, 1)]
+    [observed] = found.asset_events
+    assert observed.asset_key == topic_of(config).kafka_key
+    assert observed.metadata["lag"].value == 3
+
+
+def test_the_lag_is_observed_again_only_when_it_moved(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    send_hours(config, [3])
+    first = tick(config, "lag__c", instance)
+    again = tick(config, "lag__c", instance, first.cursor)
+    assert not again.asset_events
+    assert again.cursor == first.cursor
+    send_hours(config, [2])
+    assert tick(config, "lag__c", instance, again.cursor).asset_events
+
+
+def test_hours_whose_run_died_between_commit_and_event_are_reported_by_the_next(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hours(config, [3, 2, 1])
+    archive_hours(config, 3, 1)
+    before = scanned(config)
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert asked_keys(asked) == keys(config, 3, 1)
+    assert launch(config, asked, instance).success
+    assert scanned(config) == before
+    assert instance.get_materialized_partitions(topic_of(config).key("hourly")) >= set(keys(config, 3, 1))
+    idle = tick(config, "lag__c", instance)
+    assert not idle.run_requests
+    assert idle.skip_reason
+
+
+def test_hours_of_a_run_under_way_are_not_asked_for(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    send_hours(config, [5, 4, 3, 2])
+    asked = tick(config, "lag__c", instance).run_requests
+    assert asked
+    key = topic_of(config).key("hourly")
+    manual = {"dagster/partition": keys(config, 4, 4)[0]}
+    start(config, instance, key, manual)
+    found = tick(config, "lag__c", instance).run_requests or ()
+    assert [asked_keys(r) for r in found] == [keys(config, 5, 5), keys(config, 3, 1)]
+    start(config, instance, key, dict(asked[0].tags))
+    assert not tick(config, "lag__c", instance).run_requests
+
+
+def start(config: ConnectorConfig, instance: dg.DagsterInstance, key: dg.AssetKey, tags: dict[str, str]) -> None:
+    """A run of the topic that is under way."""
+
+    @dg.asset(key=key, partitions_def=topic_of(config).hours.definition)
+    def hourly() -> None: ...
+
+    job = dg.Definitions(assets=[hourly]).resolve_implicit_global_asset_job_def()
+    selected = frozenset([key])
+    instance.create_run_for_job(job, asset_selection=selected, tags=tags, status=dg.DagsterRunStatus.STARTED)
+
+
+def test_a_permanent_failure_is_not_asked_for_again_until_something_changes(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hours(config, [3, 2])
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    elsewhere = config.store.model_copy(update={"bucket": "no-such-bucket"})
+    failed = launch(config.model_copy(update={"store": elsewhere}), asked, instance)
+    stored = instance.get_run_by_id(failed.run_id)
+    assert stored is not None
+    assert stored.tags[FAILURE_TAG] == "permanent"
+    assert not tick(config, "lag__c", instance).run_requests
+    assert "same inputs" in str(tick(config, "lag__c", instance).skip_reason)
+    archive = config.archive.model_copy(update={"allow_gaps": True})
+    assert tick(config.model_copy(update={"archive": archive}), "lag__c", instance).run_requests
+
+
+def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loop(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hours(config, [2])
+    producer = Producer(config.kafka.properties("producer") | {"transactional.id": config.topics[0]})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    send(producer, config.topics[0], Sent(timestamp=NOW - HOUR))
+    assert producer.flush(30) == 0
+    archive_hours(config, 2, 1)
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert launch(config, asked, instance).success
+    assert not tick(config, "lag__c", instance).run_requests
+    producer.commit_transaction(30)
+    assert tick(config, "lag__c", instance).run_requests
+
+
+def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hours(config, [24 * 60])
+    found = tick(config, "lag__c", instance).run_requests or ()
+    assert asked_keys(found[-1]) == (None, None)
+    archived(config)
+    remaining = tick(config, "lag__c", instance).run_requests or ()
+    assert (None, None) not in [asked_keys(r) for r in remaining]
+
+
+def test_hours_that_retention_has_cut_into_are_told_and_not_asked_for(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    send_hours(config, [5, 5, 4, 2])
+    admin = AdminClient(config.kafka.properties("admin"))
+    gone = TopicPartition(config.topics[0], 0, 1)
+    admin.delete_records([gone])[gone].result(30)
+    found = tick(config, "lag__c", instance)
+    assert [asked_keys(r) for r in found.run_requests or ()] == [keys(config, 4, 1)]
+
+
+def test_a_broker_that_does_not_answer_is_a_reason_to_skip(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.lag_sensor.BROKER_SECONDS", 1.0)
+    unreachable = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
+    found = tick(unreachable, "lag__c", instance, json.dumps({"x": "kept"}))
+    assert "127.0.0.1:31699" in str(found.skip_reason)
+    assert found.cursor == json.dumps({"x": "kept"})
+
+
+def test_a_missing_topic_fails_the_tick_but_not_the_other_topics(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hours(config, [2])
+    both = config.model_copy(update={"topics": ("not-there", *config.topics)})
+    assert len(tick(both, "lag__c", instance).run_requests or ()) == 1
+    with pytest.raises(Exception, match="not-there") as raised:
+        tick(config.model_copy(update={"topics": ("not-there",)}), "lag__c", instance)
+    assert isinstance(raised.value, MissingTopicError) or isinstance(raised.value.__cause__, MissingTopicError)

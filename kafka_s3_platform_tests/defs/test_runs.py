@@ -1,0 +1,76 @@
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.runs import INPUTS_TAG, REQUEST_TAG, is_requested, reason_to_wait, request, unfinished
+
+KEY = dg.AssetKey(["c", "hourly", "t"])
+Status = dg.DagsterRunStatus
+
+
+@dg.asset(key=KEY)
+def hourly() -> None:
+    pass
+
+
+def add_run(
+    instance: dg.DagsterInstance, status: Status, inputs: str | None = "same", failure: str | None = None
+) -> None:
+    """A run as an earlier request left it; `inputs` None: somebody else's run."""
+    tags = {} if inputs is None else {REQUEST_TAG: "c/hourly/t", INPUTS_TAG: inputs}
+    tags |= {FAILURE_TAG: failure} if failure else {}
+    job = dg.Definitions(assets=[hourly]).resolve_implicit_global_asset_job_def()
+    run = instance.create_run_for_job(job, asset_selection=frozenset([KEY]), tags=tags, status=Status.STARTED)
+    if status == Status.FAILURE:
+        instance.report_run_failed(run)
+    elif status == Status.CANCELED:
+        instance.report_run_canceled(run)
+    elif status == Status.SUCCESS:
+        instance.handle_run_event(run.run_id, dg.DagsterEvent("PIPELINE_SUCCESS", run.job_name))
+
+
+def test_a_first_request_does_not_wait(instance: dg.DagsterInstance) -> None:
+    assert reason_to_wait(instance, KEY, "same") is None
+
+
+@pytest.mark.parametrize("status", [Status.SUCCESS, Status.CANCELED])
+def test_what_ended_is_not_asked_for_again_with_the_same_inputs(instance: dg.DagsterInstance, status: Status) -> None:
+    add_run(instance, status)
+    assert reason_to_wait(instance, KEY, "same") is not None
+    assert reason_to_wait(instance, KEY, "other") is None
+
+
+def test_a_permanent_failure_is_asked_for_again_when_its_inputs_change(instance: dg.DagsterInstance) -> None:
+    add_run(instance, Status.FAILURE, failure="permanent")
+    assert reason_to_wait(instance, KEY, "same") is not None
+    assert reason_to_wait(instance, KEY, "other") is None
+
+
+@pytest.mark.parametrize("failure", ["transient", None])
+def test_other_failures_are_asked_for_again_after_a_while(instance: dg.DagsterInstance, failure: str | None) -> None:
+    add_run(instance, Status.FAILURE, failure=failure)
+    reason = reason_to_wait(instance, KEY, "same")
+    assert reason is not None
+    assert "asked for again at" in reason
+
+
+def test_a_run_of_somebody_else_says_nothing_about_our_requests(instance: dg.DagsterInstance) -> None:
+    add_run(instance, Status.FAILURE, inputs=None, failure="permanent")
+    assert reason_to_wait(instance, KEY, "same") is None
+
+
+def test_runs_under_way_are_found_whoever_launched_them(instance: dg.DagsterInstance) -> None:
+    add_run(instance, Status.STARTED, inputs=None)
+    assert len(unfinished(instance, KEY)) == 1
+    assert not is_requested(unfinished(instance, KEY), KEY)
+    add_run(instance, Status.STARTED)
+    assert is_requested(unfinished(instance, KEY), KEY)
+    assert unfinished(instance, dg.AssetKey("other")) == []
+
+
+def test_a_request_is_one_run_over_its_range() -> None:
+    asked = request(KEY, "archive__c", ["2026-01-01-00:00", "2026-01-01-01:00"], "same")
+    assert asked.tags["dagster/asset_partition_range_start"] == "2026-01-01-00:00"
+    assert asked.tags["dagster/asset_partition_range_end"] == "2026-01-01-01:00"
+    assert asked.asset_selection == [KEY]
+    assert asked.run_key is None

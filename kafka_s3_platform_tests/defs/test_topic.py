@@ -1,0 +1,90 @@
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_s3_platform.config.settings import (
+    ArchiveSettings,
+    ConnectorConfig,
+    KafkaSettings,
+    LayoutSettings,
+    StoreSettings,
+)
+from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.topic import Days, Hours, newest_closed_hour
+
+HOUR = timedelta(hours=1)
+NAMES = st.text("abcABC019._-", min_size=1, max_size=8)
+
+
+def config(timezone_name: str, start_hour: datetime) -> ConnectorConfig:
+    return ConnectorConfig(
+        name="c",
+        topics=("t",),
+        kafka=KafkaSettings(bootstrap_servers="broker:9092"),
+        store=StoreSettings(bucket="bucket"),
+        layout=LayoutSettings(timezone=timezone_name),
+        archive=ArchiveSettings(start_hour=start_hour),
+    )
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3), st.lists(NAMES, min_size=1, max_size=3))
+def test_different_keys_have_different_op_names_that_dagster_takes(one: list[str], other: list[str]) -> None:
+    assert op_name(*one).replace("_", "").isalnum()
+    assert (op_name(*one) == op_name(*other)) == (one == other)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Paris", "America/New_York", "Asia/Kolkata", "Australia/Sydney"])
+def test_every_hour_has_one_key_and_every_key_one_hour_also_where_the_clock_changes(zone: str) -> None:
+    hours = Hours(config(zone, datetime(2025, 1, 1, tzinfo=ZoneInfo(zone))))
+    starts = [hours.first + n * HOUR for n in range(366 * 24)]
+    keys = [hours.key(start) for start in starts]
+    assert len(set(keys)) == len(keys)
+    assert [hours.start(key) for key in keys] == starts
+    assert [hours.end(key) for key in keys] == [start + HOUR for start in starts]
+    assert keys == list(hours.definition.get_partition_keys()[: len(keys)])
+
+
+def test_both_hours_of_a_clock_set_back_have_keys_of_their_own() -> None:
+    hours = Hours(config("Europe/Paris", datetime(2025, 10, 26, tzinfo=ZoneInfo("Europe/Paris"))))
+    twice = [datetime(2025, 10, 26, h, 30, tzinfo=timezone.utc) for h in (0, 1)]
+    assert [hours.key(t) for t in twice] == ["2025-10-26-02:00", "2025-10-26-02:00+0100"]
+
+
+def test_hours_and_days_begin_with_the_day_of_the_start_hour() -> None:
+    paris = ZoneInfo("Europe/Paris")
+    given_config = config("Europe/Paris", datetime(2025, 3, 5, 14, tzinfo=timezone.utc))
+    assert Hours(given_config).first == datetime(2025, 3, 5, tzinfo=paris)
+    assert Days(given_config).first == datetime(2025, 3, 5, tzinfo=paris)
+
+
+def test_the_open_hour_can_be_picked_and_no_later_one() -> None:
+    now = datetime.now(timezone.utc)
+    hours = Hours(config("UTC", now - timedelta(days=2)))
+    last = hours.definition.get_last_partition_key()
+    assert last is not None
+    assert hours.start(last) <= datetime.now(timezone.utc)
+    assert hours.end(last) >= now
+
+
+@pytest.mark.parametrize(
+    ("now", "newest"),
+    [
+        ("12:00", "10:00"),
+        ("12:04", "10:00"),
+        ("12:05", "11:00"),
+        ("13:04", "11:00"),
+        ("01:05", "00:00"),
+        ("01:04", None),
+    ],
+)
+def test_an_hour_is_closed_when_its_allowed_lateness_has_passed(now: str, newest: str | None) -> None:
+    first = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def at(text: str) -> datetime:
+        return datetime.fromisoformat(f"2026-01-01T{text}:00+00:00")
+
+    found = newest_closed_hour(at(now), timedelta(minutes=5), first)
+    assert found == (at(newest) if newest else None)
