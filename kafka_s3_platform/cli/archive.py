@@ -1,0 +1,81 @@
+"""`kafka-s3 archive`."""
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from kafka_s3_platform.cli.runs import PARTITION_KEY, RunOutcome, json_option, run_job, show, topic_option, topics_of
+from kafka_s3_platform.cli.times import moment
+from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.model.state import HOUR
+
+
+@click.command
+@click.argument("connector")
+@topic_option
+@click.option("--from", "from_hour", metavar="HOUR", help="First hour, ISO 8601, in the connector's timezone.")
+@click.option("--to", "to_hour", metavar="HOUR", help="The hour to stop before.")
+@click.option("--until-now", is_flag=True, help="Everything that is readable now, whatever its hour (the default).")
+@json_option
+def archive(
+    *, connector: str, topic: str | None, from_hour: str | None, to_hour: str | None, until_now: bool, as_json: bool
+) -> None:
+    """Archive the hours [--from, --to) of CONNECTOR's topics, or everything up to now."""
+    if (from_hour is None) != (to_hour is None) or (until_now and from_hour is not None):
+        raise click.UsageError("give both --from and --to, or --until-now, or none of them")
+    outcomes = [_archive(t, from_hour, to_hour) for t in topics_of(connector, topic)]
+    documents = [_document(o) for o in outcomes]
+    show({"runs": documents}, as_json, [line for d in documents for line in _lines(d)])
+
+
+def _archive(topic: ArchivedTopic, from_hour: str | None, to_hour: str | None) -> RunOutcome:
+    keys = _keys(topic, from_hour, to_hour) if from_hour and to_hour else []
+    return run_job(topic, op_name("archive", topic.config.name), topic.key("hourly"), keys)
+
+
+def _keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str]:
+    """First and last partition key of [from, to)."""
+    start, end = _hour(topic, "--from", from_hour), _hour(topic, "--to", to_hour)
+    if start >= end:
+        raise click.UsageError(f"no hour is in [{from_hour}, {to_hour})")
+    last = topic.hours.definition.get_last_partition_window()
+    if start < topic.hours.first or last is None or end > last.end:
+        raise click.UsageError(
+            f"[{from_hour}, {to_hour}) is not within [{topic.hours.first.isoformat()}, now]; archive.start.hour is "
+            f"{topic.config.archive.start_hour.isoformat()}"
+        )
+    return [topic.hours.key(start), topic.hours.key(end - HOUR)]
+
+
+def _hour(topic: ArchivedTopic, option: str, text: str) -> datetime:
+    zone = ZoneInfo(topic.config.layout.timezone)
+    found = moment(option, text, zone)
+    if found.astimezone(zone).minute or found.second or found.microsecond:
+        raise click.UsageError(f"{option} {text}: hours begin at minute 0")
+    return found
+
+
+def _document(outcome: RunOutcome) -> dict[str, Any]:
+    hours = [e for e in outcome.events if e[PARTITION_KEY] is not None]
+    totals = [e for e in outcome.events if e[PARTITION_KEY] is None]
+    return {
+        "topic": outcome.topic,
+        "run_id": outcome.run_id,
+        "hours": sorted(hours, key=lambda e: str(e[PARTITION_KEY])),
+        "totals": {k: v for e in totals for k, v in e.items() if k != PARTITION_KEY} or None,
+    }
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    head = f"{document['topic']}: run {document['run_id']}"
+    rows = [
+        f"  {h[PARTITION_KEY]}  {h['partition_row_count']:>12,} records  {h['object_bytes']:>14,} bytes in "
+        f"{h['objects']} object(s)  {'complete' if h['complete'] else 'not complete'}"
+        for h in document["hours"]
+    ]
+    totals = document["totals"]
+    done = [f"  {totals['records']:,} records archived now in {totals['seconds']:.1f} s"] if totals else []
+    return [head, *rows, *done]

@@ -1,0 +1,41 @@
+"""`kafka-s3 compact`."""
+
+from datetime import date
+from typing import Any
+
+import click
+
+from kafka_s3_platform.cli.runs import RunOutcome, json_option, run_job, show, topic_option, topics_of
+from kafka_s3_platform.defs.names import op_name
+
+
+@click.command
+@click.argument("connector")
+@click.option("--day", required=True, metavar="DAY", help="A day of the connector's timezone, such as 2013-01-31.")
+@topic_option
+@json_option
+def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
+    """Merge the hourly segments of a day of CONNECTOR's topics into daily ones."""
+    try:
+        key = date.fromisoformat(day).isoformat()
+    except ValueError as err:
+        raise click.UsageError(f"--day {day}: not a day, such as 2013-01-31") from err
+    job_name = op_name("compact", connector)
+    topics = topics_of(connector, topic)
+    for found in topics:
+        if not found.days.definition.has_partition_key(key):
+            raise click.UsageError(f"--day {day}: the days of {found.name} are those from its start hour to today")
+    documents = [_document(run_job(t, job_name, t.key("daily"), [key])) for t in topics]
+    show({"runs": documents}, as_json, [_line(d) for d in documents])
+
+
+def _document(outcome: RunOutcome) -> dict[str, Any]:
+    return {"topic": outcome.topic, "run_id": outcome.run_id, "days": list(outcome.events)}
+
+
+def _line(document: dict[str, Any]) -> str:
+    day = document["days"][0]
+    return (
+        f"{document['topic']}: {day['partition_key']} holds {day['partition_row_count']:,} records in {day['objects']} "
+        f"object(s), {day['merged_objects']} were merged (run {document['run_id']})"
+    )

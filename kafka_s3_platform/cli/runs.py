@@ -1,0 +1,147 @@
+"""Runs of the code location's jobs from the command line, on the instance that the UI shows."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import dagster as dg
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+
+from kafka_s3_platform.config.files import connectors_folder, load_connectors
+from kafka_s3_platform.config.keys import nearest
+from kafka_s3_platform.definitions import defs
+from kafka_s3_platform.defs.checks import index_checks
+from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG
+from kafka_s3_platform.defs.runs import unfinished
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import ConfigError, PermanentError, TransientError
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+topic_option = click.option("--topic", metavar="T", help="Only this topic of the connector.")
+
+PARTITION_KEY = "partition_key"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """A run that succeeded. Each event is the metadata of an hour, a day or (partition key None) the run."""
+
+    topic: str
+    run_id: str
+    events: tuple[dict[str, Any], ...]
+
+
+def topics_of(connector: str, topic: str | None) -> list[ArchivedTopic]:
+    """The connector's topics, or the one that was named. ConfigError where there is no such one."""
+    configs = {config.name: config for config in load_connectors(connectors_folder(os.environ), os.environ)}
+    if connector not in configs:
+        raise ConfigError(_unknown(f"no connector file declares {connector}", connector, list(configs)))
+    config = configs[connector]
+    if topic is not None and topic not in config.topics:
+        raise ConfigError(_unknown(f"connector {connector} does not archive topic {topic}", topic, config.topics))
+    return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name)]
+
+
+def run_job(
+    topic: ArchivedTopic,
+    job_name: str,
+    key: dg.AssetKey,
+    partition_keys: Sequence[str] = (),
+    ops: Mapping[str, dg.Config] | None = None,
+) -> RunOutcome:
+    """Run one asset of a job in this process, on the contiguous `partition_keys` or without any.
+
+    Raises TransientError or PermanentError with the message of the error that ended it.
+    """
+    tags = {RETRIES_TAG: "0"}
+    if partition_keys:
+        tags |= {
+            ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
+            ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
+        }
+    job = defs().resolve_job_def(job_name)
+    with instance() as found:
+        _refuse_overlap(found, topic, key)
+        result = job.get_subset(
+            asset_selection=frozenset([key]), asset_check_selection=frozenset(index_checks(key))
+        ).execute_in_process(
+            run_config=dg.RunConfig(ops=dict(ops or {}), loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
+            instance=found,
+            tags=tags,
+            raise_on_error=False,
+        )
+        if not result.success:
+            raise _error(result, found)
+    return RunOutcome(topic.topic, result.run_id, tuple(_events(result, key)))
+
+
+def instance() -> dg.DagsterInstance:
+    """The instance of DAGSTER_HOME, else that of the `dagster.yaml` here, as `dagster dev` takes it."""
+    if os.environ.get("DAGSTER_HOME"):
+        return dg.DagsterInstance.get()
+    if Path("dagster.yaml").exists():
+        return dg.DagsterInstance.from_config(str(Path.cwd()))
+    click.echo("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run", err=True)
+    return dg.DagsterInstance.ephemeral()
+
+
+def show(value: Any, as_json: bool, lines: Sequence[str]) -> None:
+    """Print a command's outcome: JSON for scripts, or lines for people."""
+    click.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+
+
+def plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
+    """Metadata as JSON values."""
+    return {name.removeprefix("dagster/"): _plain(value) for name, value in metadata.items()}
+
+
+def _plain(value: dg.MetadataValue) -> Any:
+    if isinstance(value, dg.TableMetadataValue):
+        return [dict(record.data) for record in value.records]
+    return value.value
+
+
+def _refuse_overlap(found: dg.DagsterInstance, topic: ArchivedTopic, key: dg.AssetKey) -> None:
+    """Pools hold back runs that the daemon starts; this one is not: two that change one topic must not overlap."""
+    changing = [topic.key("hourly"), topic.key("daily")]
+    runs = [run for k in (changing if key in changing else [key]) for run in unfinished(found, k)]
+    if runs:
+        raise TransientError(
+            f"topic {topic.topic}: run {runs[0].run_id} is queued or under way; try again when it ended"
+        )
+
+
+def _events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
+    found = []
+    for event in result.all_events:
+        if event.is_step_materialization:
+            reported: Any = event.step_materialization_data.materialization
+        elif event.is_asset_observation:
+            reported = event.asset_observation_data.asset_observation
+        else:
+            continue
+        if reported.asset_key == key:
+            found.append({PARTITION_KEY: reported.partition, **plain(reported.metadata)})
+    return found
+
+
+def _error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exception:
+    """The platform's error that ended the run, or one that carries what Dagster says of any other."""
+    failed = next((e for e in result.all_events if e.is_step_failure), None)
+    if failed is None:
+        return PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
+    data = failed.step_failure_data
+    said = data.user_failure_data.description if data.user_failure_data else None
+    message = f"run {result.run_id}: {said or (data.error.to_string() if data.error else 'failed')}"
+    run = found.get_run_by_id(result.run_id)
+    is_transient = run is not None and run.tags.get(FAILURE_TAG) == "transient"
+    return TransientError(message) if is_transient else PermanentError(message)
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    near = nearest(name, known)
+    return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(known) or 'none'}")

@@ -1,0 +1,50 @@
+"""`kafka-s3 up`, `down` and `status`: the embedded stack."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+import click
+
+from kafka_s3_platform.local import stack
+from kafka_s3_platform.local.settings import StackSettings
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+@click.command
+@as_json
+def up(as_json: bool) -> None:
+    """Start Kafka and S3 on this machine and wait until they answer."""
+    _show(stack.up(StackSettings.from_environment()), as_json)
+
+
+@click.command
+@as_json
+def down(as_json: bool) -> None:
+    """Stop Kafka and S3; their data is kept."""
+    stopped = stack.down(StackSettings.from_environment())
+    click.echo(json.dumps({"stopped": stopped}) if as_json else f"stopped: {', '.join(stopped) or 'nothing ran'}")
+
+
+@click.command
+@as_json
+@click.pass_context
+def status(ctx: click.Context, as_json: bool) -> None:
+    """Tell how to reach Kafka and S3 and whether they answer. Exit status 1 if one does not."""
+    found = stack.status(StackSettings.from_environment())
+    _show(found, as_json)
+    ctx.exit(0 if found.healthy else 1)
+
+
+def _show(status: stack.StackStatus, as_json: bool) -> None:
+    values = {**dataclasses.asdict(status), "healthy": status.healthy}
+    click.echo(json.dumps(values, indent=2) if as_json else _as_text(values, status.servers))
+
+
+def _as_text(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> str:
+    reach = [f"{name:<22} {value}" for name, value in values.items() if name not in ("servers", "healthy")]
+    state = [
+        f"{s.name:<22} {'healthy' if s.healthy else s.detail}{f' (pid {s.pid})' if s.pid else ''}" for s in servers
+    ]
+    return "\n".join([*reach, *state])
