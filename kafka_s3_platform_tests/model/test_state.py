@@ -42,17 +42,13 @@ def test_a_high_watermark_seen_before_the_allowed_lateness_is_over_proves_nothin
 
 
 def test_an_hour_is_complete_when_covered_up_to_a_high_watermark_seen_late_enough() -> None:
-    state = IndexState(
-        scans=(scan(0, 10, 25),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),)
-    )
+    state = IndexState(scans=(scan(0, 10, 25),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),))
     assert state.is_complete(NOON, LATE)
 
 
 def test_records_behind_the_planned_end_keep_the_hour_incomplete() -> None:
     """One record far ahead in time, or a control marker, holds ListOffsets: records of the hour may follow it."""
-    state = IndexState(
-        scans=(scan(0, 10, 20),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),)
-    )
+    state = IndexState(scans=(scan(0, 10, 20),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),))
     assert state.is_scanned(NOON)
     assert not state.is_complete(NOON, LATE)
 

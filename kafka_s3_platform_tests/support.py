@@ -1,0 +1,134 @@
+"""What tests of the use cases share: a runner without Spark, a connector, records in and out."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import count
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, Producer
+
+from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.config.settings import (
+    ArchiveSettings,
+    ConnectorConfig,
+    KafkaSettings,
+    LayoutSettings,
+    StoreSettings,
+)
+from kafka_s3_platform.formats.envelope import EnvelopeReader
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+"""An hour long past: its records are event time."""
+
+_attempts = count(1)
+
+
+class InProcessRunner:
+    """Runs the real task functions one after the other in this process."""
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        for task in tasks:
+            yield function(task, Attempt(next(_attempts), 0))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One record to produce."""
+
+    value: bytes | None = b"v"
+    key: bytes | None = None
+    timestamp: datetime = NOON
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    kafka_partition: int = 0
+
+
+def produce(kafka: KafkaSettings, topic: str, records: Iterable[Sent], **producer: Any) -> None:
+    """Produce and wait for every acknowledgement."""
+    refused: list[KafkaError] = []
+    own = {"linger.ms": 5, "message.max.bytes": 4_000_000, "enable.idempotence": True}
+    client = Producer(kafka.properties("producer") | own | producer)
+    for record in records:
+        send(client, topic, record, lambda err, _: refused.append(err) if err else None)
+    assert client.flush(30) == 0
+    assert refused == []
+
+
+def send(client: Producer, topic: str, record: Sent, on_delivery: Callable[[Any, Any], None] | None = None) -> None:
+    """Hand one record to a producer."""
+    client.produce(
+        topic,
+        record.value,
+        record.key,
+        record.kafka_partition,
+        timestamp=round(record.timestamp.timestamp() * 1000),
+        headers=list(record.headers),
+        on_delivery=on_delivery,
+    )
+
+
+def connector(
+    kafka: KafkaSettings, store: StoreSettings, topic: str, *, layout: dict[str, Any] | None = None, **archive: Any
+) -> ConnectorConfig:
+    """A connector named `c` whose archive begins a month before `NOON`, without allowed lateness."""
+    settings = {"start_hour": NOON - timedelta(days=30), "allowed_lateness_ms": 0} | archive
+    return ConnectorConfig(
+        name="c",
+        topics=(topic,),
+        tasks_max=2,
+        kafka=kafka,
+        store=store,
+        layout=LayoutSettings(**(layout or {})),
+        archive=ArchiveSettings(**settings),
+    )
+
+
+def archived(config: ConnectorConfig, hours: Sequence[datetime] | None = None, run_id: str = "") -> ArchiveReport:
+    """Archive `hours`, or all up to now, of the connector's one topic."""
+    wanted = None if hours is None else tuple(hours)
+    request = ArchiveRequest(config, config.topics[0], run_id or f"run-{uuid4()}", wanted)
+    return archive(request, InProcessRunner())
+
+
+def snapshot(config: ConnectorConfig) -> IndexSnapshot:
+    """The index of the connector's one topic."""
+    return TopicIndex(config.store, config.archive.index_dir, config.name, config.topics[0]).open()
+
+
+def stored(config: ConnectorConfig) -> pa.Table:
+    """Every record of the live segments, by kafka partition and offset, with the key of its object."""
+    store = ObjectStore(config.store)
+    tables = []
+    for segment in snapshot(config).segments:
+        batches = list(EnvelopeReader(store.open(segment.key), segment.key).batches())
+        table = pa.Table.from_batches(batches)
+        tables.append(table.append_column("object", pa.array([segment.key] * table.num_rows)))
+    if not tables:
+        return pa.table({"partition": [], "offset": []})
+    return pa.concat_tables(tables).sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def offsets_by_kafka_partition(table: pa.Table) -> dict[int, list[int]]:
+    """Kafka partition -> offsets, in order, repeated ones repeated."""
+    found: dict[int, list[int]] = {}
+    for kafka_partition, offset in zip(
+        table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
+    ):
+        found.setdefault(kafka_partition, []).append(offset)
+    return found
+
+
+def scanned(config: ConnectorConfig, kafka_partition: int = 0) -> tuple[OffsetRange, ...]:
+    """Coverage of one kafka partition."""
+    return snapshot(config).state.coverage(kafka_partition).ranges
