@@ -1,0 +1,162 @@
+"""`make bench`: archive and restore against the least that the machine needs for the same job.
+
+Everything runs on the embedded stack, one after the other, so figures of one run compare; those of two runs do not.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.floor import consume_to_arrow, in_processes, produce_alone
+from bench.measure import measured
+from bench.workload import create_topic, delete_topic, ensure_topic
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.local.stack import up
+
+RECORD_BYTES = 243
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    records: int
+    megabytes: float
+    seconds: float
+    cpu_seconds: float
+    peak_python_mib: float
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+
+def main() -> None:
+    """Run what the arguments name and print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--records", type=int, default=4_000_000)
+    parser.add_argument("--rounds", type=int, default=1, help="repeat; the best round of each is shown")
+    parser.add_argument("--scale", action="store_true", help="archive 1, 4 and 16 million records instead")
+    given = parser.parse_args()
+    stack = StackSettings.from_environment()
+    up(stack)
+    rows = _scale(stack) if given.scale else _compare(stack, given.records, given.rounds)
+    _print(rows)
+
+
+def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
+    servers = stack.bootstrap_servers
+    tell(f"preparing {records:,} records (once)")
+    topic = ensure_topic(servers, records)
+    rows: list[Row] = []
+    for _ in range(rounds):
+        stamp = f"b{time.time_ns()}"
+        rows.append(_floor("confluent-kafka to Arrow alone (the floor)", consume_to_arrow, servers, topic, records))
+        rows.append(_child("archive (Spark, to zstd Parquet in S3)", "archive", stamp, topic))
+        rows += _producing(servers, stamp, topic, records)
+        rows += _spark_source(servers, topic, records)
+    best = {row.what: min((r for r in rows if r.what == row.what), key=lambda r: r.seconds) for row in rows}
+    return list(best.values())
+
+
+def _producing(servers: str, stamp: str, topic: str, records: int) -> list[Row]:
+    alone, restored = f"{stamp}-alone", f"{stamp}-restored"
+    create_topic(servers, alone)
+    rows = [_floor("producer alone", produce_alone, servers, alone, records)]
+    delete_topic(servers, alone)
+    create_topic(servers, restored)
+    rows.append(_child("restore (Spark, verified by reading back)", "restore", stamp, topic, restored))
+    figures = LAST["restore"]
+    row = rows[-1]
+    rows.append(Row("restore, its replay alone", row.records, row.megabytes, figures["replay_seconds"], 0.0, 0.0))
+    delete_topic(servers, restored)
+    return rows
+
+
+def _floor(what: str, work: Callable[[str, str, int, range], int], servers: str, topic: str, records: int) -> Row:
+    tell(what)
+    with measured() as usage:
+        handled = in_processes(work, servers, topic, records)
+    return Row(what, handled, handled * RECORD_BYTES / 1e6, usage.seconds, usage.cpu_seconds, usage.peak_python_mib)
+
+
+LAST: dict[str, dict[str, Any]] = {}
+"""Figures of the last child process of each mode."""
+
+
+def _child(what: str, mode: str, *arguments: str) -> Row:
+    tell(what)
+    command = [sys.executable, "-m", "bench.archive", mode, *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures = json.loads(done.stdout.splitlines()[-1])
+    tell(f"  Spark started in {figures['spark_start_seconds']:.1f} s (not counted)")
+    LAST[mode] = figures
+    return Row(
+        what,
+        figures["records"],
+        figures["bytes"] / 1e6,
+        figures["seconds"],
+        figures["cpu_seconds"],
+        figures["peak_python_mib"],
+    )
+
+
+def _spark_source(servers: str, topic: str, records: int) -> list[Row]:
+    what = "Spark's own Kafka source to Arrow"
+    tell(what)
+    command = [sys.executable, "-m", "bench.spark_source", servers, topic]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        tell(f"  not measured: its jars could not be fetched or it failed ({reason[:200]})")
+        return []
+    figures = json.loads(done.stdout.splitlines()[-1])
+    size = figures["records"] * RECORD_BYTES / 1e6
+    return [Row(what, figures["records"], size, figures["seconds"], figures["cpu_seconds"], figures["peak_python_mib"])]
+
+
+def _scale(stack: StackSettings) -> list[Row]:
+    rows = []
+    for records in (1_000_000, 4_000_000, 16_000_000):
+        tell(f"preparing {records:,} records (once)")
+        topic = ensure_topic(stack.bootstrap_servers, records)
+        rows.append(_child(f"archive {records:,} records", "archive", f"s{time.time_ns()}", topic))
+    return rows
+
+
+def tell(text: str) -> None:
+    """Progress, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print(rows: list[Row]) -> None:
+    print("\n| what | records/s | MB/s | s | CPU s per million | largest Python process MiB |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        cpu = f"{row.cpu_seconds / row.records * 1e6:.2f}" if row.cpu_seconds else "-"
+        memory = f"{row.peak_python_mib:,.0f}" if row.peak_python_mib else "-"
+        speed = f"{row.rate:,.0f} | {row.megabytes / row.seconds:,.0f} | {row.seconds:.1f}"
+        print(f"| {row.what} | {speed} | {cpu} | {memory} |")
+    for line in _ratios({row.what.split(" (")[0]: row for row in rows}):
+        print(line)
+    print(json.dumps([asdict(row) for row in rows]), file=sys.stderr)
+
+
+def _ratios(rows: dict[str, Row]) -> list[str]:
+    pairs = [
+        ("archive", "confluent-kafka to Arrow alone", 0.7),
+        ("restore, its replay alone", "producer alone", 0.6),
+        ("restore", "producer alone", 0.6),
+    ]
+    found = [(a, b, rows[a].rate / rows[b].rate, e) for a, b, e in pairs if a in rows and b in rows]
+    return ["", *(f"{a}: {ratio:.2f} of {b} (expected {expected})" for a, b, ratio, expected in found)]
+
+
+if __name__ == "__main__":
+    main()

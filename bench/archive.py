@@ -1,0 +1,105 @@
+"""Archive and restore of the bench topic, each in a process of its own, on Spark; prints one JSON line."""
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import datetime, timezone
+from time import monotonic
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pydantic import SecretStr
+
+from bench.measure import Usage, measured
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.config.settings import (
+    ArchiveSettings,
+    ConnectorConfig,
+    KafkaSettings,
+    LayoutSettings,
+    StoreSettings,
+)
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.spark.runner import Attempt, SparkRunner
+from kafka_s3_platform.spark.session import spark_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def connector(name: str, topic: str) -> ConnectorConfig:
+    """A connector on the embedded stack with two concurrent tasks and everything else as by default."""
+    stack = StackSettings.from_environment()
+    return ConnectorConfig(
+        name=name,
+        topics=(topic,),
+        tasks_max=2,
+        kafka=KafkaSettings(bootstrap_servers=stack.bootstrap_servers),
+        store=StoreSettings(
+            bucket=stack.bucket,
+            region="us-east-1",
+            endpoint_url=stack.s3_endpoint,
+            access_key_id=SecretStr(stack.aws_access_key_id),
+            secret_access_key=SecretStr(stack.aws_secret_access_key),
+        ),
+        layout=LayoutSettings(topics_dir=f"bench/{name}"),
+        archive=ArchiveSettings(start_hour=datetime(2026, 1, 1, tzinfo=timezone.utc)),
+    )
+
+
+def started_session() -> "tuple[SparkSession, float]":
+    """A Spark session whose Python workers have started, and the seconds that took."""
+    from pyspark.sql import SparkSession
+
+    begun = monotonic()
+    builder = SparkSession.builder
+    for key, value in spark_conf({"spark.master": "local[2,4]"}).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    list(SparkRunner(lambda: session).run(_nothing, [0, 1], 2))
+    return session, monotonic() - begun
+
+
+def _nothing(task: int, attempt: Attempt) -> int:
+    return task
+
+
+def bench_archive(name: str, topic: str) -> dict[str, float]:
+    """Archive everything up to now under a new connector name."""
+    session, start_seconds = started_session()
+    with measured() as usage:
+        request = ArchiveRequest(connector(name, topic), topic, str(uuid4()), None)
+        report = archive(request, SparkRunner(lambda: session))
+    session.stop()
+    return _figures(usage, report.record_count, report.record_bytes, start_seconds, report.object_count)
+
+
+def bench_restore(name: str, topic: str, target: str) -> dict[str, float]:
+    """Restore what `bench_archive` archived to the (existing, empty) target; the replay apart from its verification."""
+    session, start_seconds = started_session()
+    with measured() as usage:
+        request = RestoreRequest(
+            config=connector(name, topic), topic=topic, to_topic=target, restore_id=str(uuid4()), run_id=str(uuid4())
+        )
+        report = restore(request, SparkRunner(lambda: session))
+    session.stop()
+    return _figures(usage, report.record_count, report.record_bytes, start_seconds, 0) | {
+        "replay_seconds": report.replay_seconds
+    }
+
+
+def _figures(usage: Usage, records: int, size: int, start_seconds: float, objects: int) -> dict[str, float]:
+    return asdict(usage) | {
+        "records": records,
+        "bytes": size,
+        "spark_start_seconds": start_seconds,
+        "objects": objects,
+    }
+
+
+if __name__ == "__main__":
+    mode, *rest = sys.argv[1:]
+    sys.stdout.write(json.dumps({"archive": bench_archive, "restore": bench_restore}[mode](*rest)) + "\n")

@@ -1,0 +1,88 @@
+"""The bench topic: keyed JSON records of about 230 B, an event time that moves on by a millisecond a record."""
+
+from datetime import datetime, timezone
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+KAFKA_PARTITIONS = 8
+START_MS = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)
+
+
+def value(n: int) -> bytes:
+    """E.g. 230 B of JSON that compresses like an event log."""
+    return (
+        b'{"id":%d,"user":"user-%08d","session":"%016x","action":"%s","amount":%d.%02d,"currency":"EUR",'
+        b'"country":"%s","agent":"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36","ok":true,"attempt":%d}'
+        % (
+            n,
+            n * 7919 % 99_999_989,
+            n * 0x9E3779B97F4A7C15 % 2**64,
+            (b"view", b"click", b"cart", b"buy")[n % 4],
+            n % 997,
+            n % 100,
+            (b"DE", b"FR", b"IN", b"US", b"BR")[n % 5],
+            n % 3,
+        )
+    )
+
+
+def ensure_topic(bootstrap_servers: str, records: int) -> str:
+    """The topic of `records`, produced if it is not there."""
+    topic = f"bench-{records}"
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    if topic not in admin.list_topics(timeout=30).topics:
+        create_topic(bootstrap_servers, topic)
+        produce(bootstrap_servers, topic, records, range(KAFKA_PARTITIONS))
+    return topic
+
+
+def create_topic(bootstrap_servers: str, topic: str) -> None:
+    """An empty topic that keeps old timestamps."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    new = NewTopic(topic, KAFKA_PARTITIONS, 1, config={"retention.ms": "-1"})
+    admin.create_topics([new])[topic].result(30)
+
+
+def delete_topic(bootstrap_servers: str, topic: str) -> None:
+    """Give the disk space of a topic back."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def produce(bootstrap_servers: str, topic: str, records: int, kafka_partitions: range) -> None:
+    """Record n goes to kafka partition n modulo 8; only those of `kafka_partitions` are sent. The bare producer."""
+    failures: list[KafkaError] = []
+
+    def failed(err: KafkaError | None, _: Message) -> None:
+        if err is not None:
+            failures.append(err)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.kbytes": 262_144,
+            "queue.buffering.max.messages": 500_000,
+            "delivery.report.only.error": True,
+            "on_delivery": failed,
+        }
+    )
+    for n in range(records):
+        kafka_partition = n % KAFKA_PARTITIONS
+        if kafka_partition in kafka_partitions:
+            send(producer, topic, kafka_partition, b"user-%08d" % (n * 7919 % 99_999_989), value(n), START_MS + n)
+    producer.flush()
+    if failures:
+        raise RuntimeError(f"{topic}: {len(failures)} records were not delivered: {failures[0]}")
+
+
+def send(producer: Producer, topic: str, kafka_partition: int, key: bytes, payload: bytes, timestamp: int) -> None:
+    """Produce one record, waiting while the local queue is full."""
+    while True:
+        try:
+            return producer.produce(topic, payload, key, kafka_partition, timestamp=timestamp)
+        except BufferError:
+            producer.poll(0.05)
