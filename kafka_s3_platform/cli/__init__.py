@@ -15,6 +15,13 @@ COMMANDS = {
     "up": "kafka_s3_platform.cli.stack",
     "down": "kafka_s3_platform.cli.stack",
     "status": "kafka_s3_platform.cli.stack",
+    "check": "kafka_s3_platform.cli.check",
+    "archive": "kafka_s3_platform.cli.archive",
+    "compact": "kafka_s3_platform.cli.compact",
+    "restore": "kafka_s3_platform.cli.restore",
+    "verify": "kafka_s3_platform.cli.verify",
+    "vacuum": "kafka_s3_platform.cli.vacuum",
+    "demo": "kafka_s3_platform.cli.demo",
 }
 """Module of each command, which holds it under the command's own name."""
 
