@@ -77,7 +77,10 @@ def test_a_half_hour_zone_has_its_own_hours() -> None:
 
 
 def test_the_daily_partitioner_keeps_the_hours_of_a_day_apart() -> None:
-    names, _ = TimeBasedPartitioner(LayoutSettings(partitioner="Daily")).encode(np.array([0, HOUR_MS], np.int64))
+    layout = LayoutSettings(
+        partitioner="Daily", path_format="'year'=YYYY/'month'=MM/'day'=dd", partition_duration_ms=24 * HOUR_MS
+    )
+    names, _ = TimeBasedPartitioner(layout).encode(np.array([0, HOUR_MS], np.int64))
     assert names == [(0, "year=1970/month=01/day=01"), (HOUR_MS, "year=1970/month=01/day=01")]
 
 
