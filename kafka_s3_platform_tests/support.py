@@ -82,7 +82,7 @@ def connector(
     kafka: KafkaSettings, store: StoreSettings, topic: str, *, layout: dict[str, Any] | None = None, **archive: Any
 ) -> ConnectorConfig:
     """A connector named `c` whose archive begins a month before `NOON`, without allowed lateness."""
-    settings = {"start_hour": NOON - timedelta(days=30), "allowed_lateness_ms": 0} | archive
+    settings: dict[str, Any] = {"start_hour": NOON - timedelta(days=30), "allowed_lateness_ms": 0} | archive
     return ConnectorConfig(
         name="c",
         topics=(topic,),

@@ -281,7 +281,9 @@ def _commit_results(reserved: _Reserved, tasks: Sequence[ScanTask], results: Seq
     _check_results(reserved, tasks, results)
     commit_id = str(uuid4())
     removed = (f"(kind = 'reservation' AND epoch = {reserved.epoch})",) if last else ()
-    rows: list[Row] = [row for r in results for row in (*r.scans, *r.segments, *r.gaps)]
+    rows: list[Row] = []
+    for result in results:
+        rows += [*result.scans, *result.segments, *result.gaps]
     change = Change(added=tuple(rows), removed=removed, run_id=reserved.run_id)
     gap_hours = _gap_hours(reserved, results)
     for _ in range(MAX_CONFLICTS):

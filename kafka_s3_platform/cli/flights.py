@@ -30,7 +30,7 @@ class Flight:
 
     key: bytes | None
     value: bytes
-    headers: list[tuple[str, bytes | None]]
+    headers: list[tuple[str, str | bytes | None]]
     timestamp_ms: int
 
 
@@ -98,7 +98,7 @@ def flights() -> Iterator[Flight]:
 
 def _flight(row: dict[str, Any]) -> Flight:
     moment = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
-    headers: list[tuple[str, bytes | None]] = [("origin", row["origin"].encode())]
+    headers: list[tuple[str, str | bytes | None]] = [("origin", row["origin"].encode())]
     if row["dep_time"] is None:
         headers.append(("cancelled", None))
     return Flight(

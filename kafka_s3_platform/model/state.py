@@ -87,7 +87,8 @@ class IndexState:
     @cached_property
     def _coverage(self) -> dict[int, RangeSet]:
         found: dict[int, list[OffsetRange]] = defaultdict(list)
-        for item in (*self.scans, *self.gaps):
+        items: list[Scan | Gap] = [*self.scans, *self.gaps]
+        for item in items:
             found[item.kafka_partition].append(OffsetRange(item.start_offset, item.end_offset))
         return {p: RangeSet(ranges) for p, ranges in found.items()}
 

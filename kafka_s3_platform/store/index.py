@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -36,6 +36,8 @@ from kafka_s3_platform.model.segment import (
 from kafka_s3_platform.model.state import IndexState
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -151,7 +153,7 @@ class TopicIndex:
             DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self._options)
             return IndexSnapshot(self, DeltaTable(self.uri, storage_options=self._options))
 
-    def _run(self, verb: str, call: Callable[[], Any]) -> Any:
+    def _run(self, verb: str, call: Callable[[], R]) -> R:
         try:
             return call()
         except TableNotFoundError:

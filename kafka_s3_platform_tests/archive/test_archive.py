@@ -291,7 +291,7 @@ def test_kafka_partitions_added_later_are_archived_from_their_first_offset(
     config = connector(kafka_settings, store_settings, topic_name)
     archived(config)
     assert archived(config, [NOON]).hours[0].complete
-    admin = AdminClient(kafka_settings.properties("admin"))
+    admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
     admin.create_partitions([NewPartitions(topic_name, 2)])[topic_name].result(10)
     produce(kafka_settings, topic_name, [Sent(b"new", None, NOON + HOUR, (), 1) for _ in range(3)])
     report = archived(config, [NOON + 2 * HOUR])
@@ -320,7 +320,7 @@ def test_a_recreated_topic_is_refused(
     produce(kafka_settings, topic_name, [Sent()])
     config = connector(kafka_settings, store_settings, topic_name)
     archived(config)
-    admin = AdminClient(kafka_settings.properties("admin"))
+    admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
     admin.delete_topics([topic_name])[topic_name].result(10)
     _create_again(create_topic, topic_name)
     with pytest.raises(TopicRecreatedError, match="deleted and created again"):
@@ -365,7 +365,7 @@ def _delete_before(kafka: KafkaSettings, topic: str, offset: int) -> None:
     from confluent_kafka import TopicPartition
 
     place = TopicPartition(topic, 0, offset)
-    admin = AdminClient(kafka.properties("admin"))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_records([place])[place].result(10)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -71,7 +72,7 @@ def hourly(hours: int, each: int) -> dict[int, datetime]:
     return {h * each + i: NOON + h * HOUR + timedelta(minutes=i) for h in range(hours) for i in range(each)}
 
 
-def covered(*ranges: tuple[int, int], **more: object) -> IndexState:
+def covered(*ranges: tuple[int, int], **more: Any) -> IndexState:
     return IndexState(scans=tuple(Scan(0, a, b, b - a, 0, 1) for a, b in ranges), **more)
 
 

@@ -54,7 +54,7 @@ def test_a_compacted_day_is_due_again_with_late_records_only(
 def test_folders_that_the_index_does_not_know_are_counted_and_told_once(
     config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.folder_sensor.MAX_LISTINGS", 4)
+    monkeypatch.setattr("kafka_s3_platform.defs.folder_sensor.MAX_LISTINGS", 8)
     send_days(config, 0, 1)
     archived(config)
     store, base = ObjectStore(config.store), f"topics/{config.topics[0]}"

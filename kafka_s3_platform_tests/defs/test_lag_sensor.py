@@ -129,11 +129,18 @@ def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loo
     send(producer, config.topics[0], Sent(timestamp=NOW - HOUR))
     assert producer.flush(30) == 0
     archive_hours(config, 2, 1)
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
-    assert launch(config, asked, instance).success
+    report_and_try_once(config, instance)
     assert not tick(config, "lag__c", instance).run_requests
+    assert not topic_of(config).index.open().state.is_complete(NOW - HOUR, timedelta())
     producer.commit_transaction(30)
     assert tick(config, "lag__c", instance).run_requests
+
+
+def report_and_try_once(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    """The first run reports both hours, the second tries the one that waits once more, alone."""
+    for _ in range(2):
+        [asked] = tick(config, "lag__c", instance).run_requests or ()
+        assert launch(config, asked, instance).success
 
 
 def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(
@@ -154,7 +161,7 @@ def test_hours_that_retention_has_cut_into_are_told_and_not_asked_for(
     from confluent_kafka.admin import AdminClient
 
     send_hours(config, [5, 5, 4, 2])
-    admin = AdminClient(config.kafka.properties("admin"))
+    admin = AdminClient({"bootstrap.servers": config.kafka.bootstrap_servers})
     gone = TopicPartition(config.topics[0], 0, 1)
     admin.delete_records([gone])[gone].result(30)
     found = tick(config, "lag__c", instance)

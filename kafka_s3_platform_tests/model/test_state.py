@@ -1,6 +1,7 @@
 """When an hour is scanned, and when it is complete: never too early."""
 
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -61,7 +62,7 @@ def test_an_open_transaction_keeps_the_hour_incomplete() -> None:
 
 
 def test_a_hole_in_coverage_keeps_the_hour_incomplete_until_it_is_a_recorded_gap() -> None:
-    given = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED),)}
+    given: Any = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED),)}
     scans = (scan(0, 0, 8), scan(0, 12, 20))
     assert not IndexState(scans=scans, **given).is_complete(NOON, LATE)
     assert IndexState(scans=scans, gaps=(Gap(0, 8, 12, "retention"),), **given).is_complete(NOON, LATE)
@@ -78,7 +79,7 @@ def test_a_complete_hour_stays_complete_when_the_log_grows_and_kafka_partitions_
 
 
 def test_a_kafka_partition_that_the_hour_was_not_asked_of_counts_from_its_first_offset() -> None:
-    given = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED), seen(1, 7, CLOSED))}
+    given: Any = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED), seen(1, 7, CLOSED))}
     assert not IndexState(scans=(scan(0, 0, 20), scan(1, 3, 7)), **given).is_complete(NOON, LATE)
     assert IndexState(scans=(scan(0, 0, 20), scan(1, 0, 7)), **given).is_complete(NOON, LATE)
 

@@ -117,7 +117,7 @@ def test_many_commits_are_optimized_and_nothing_is_lost(index: TopicIndex) -> No
 def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
     index.open().commit(Change((segment("a"), segment("b", 10, 20))))
     rows: pa.Table = DeltaTable(index.uri, storage_options=index._options).to_pyarrow_table()  # noqa: SLF001
-    found = duckdb.sql("select kind, count(*), sum(record_count)::bigint from rows group by kind").fetchall()
+    found = duckdb.query("select kind, count(*), sum(record_count)::bigint from rows group by kind").fetchall()
     assert rows.num_rows == 2
     assert found == [("segment", 2, 20)]
 

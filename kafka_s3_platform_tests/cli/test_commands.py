@@ -1,0 +1,87 @@
+"""The commands on real Kafka, S3 and Spark, as a script calls them."""
+
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, produce
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def topic(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> str:
+    """Three hours of records, two an hour, the second of each without a value."""
+    create_topic(topic_name, kafka_partitions=2)
+    times = [NOON + n * HOUR + timedelta(minutes=1) for n in range(3)]
+    sent = [Sent(value, b"k", t, (("h", None),), p) for t in times for p, value in ((0, b"v"), (1, None))]
+    produce(kafka_settings, topic_name, sent)
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name)
+    return topic_name
+
+
+def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
+    kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings
+) -> None:
+    hours = ["--from", "2026-01-01T12", "--to", "2026-01-01T14"]
+    [archived] = parsed(kafka_s3("archive", "c", *hours, "--json"))["runs"]
+    assert [h["partition_key"] for h in archived["hours"]] == ["2026-01-01-12:00", "2026-01-01-13:00"]
+    assert [h["partition_row_count"] for h in archived["hours"]] == [2, 2]
+    assert all(uri.startswith("s3://") for h in archived["hours"] for uri in h["uris"])
+
+    [rest] = parsed(kafka_s3("archive", "c", "--until-now", "--json"))["runs"]
+    assert rest["totals"]["records"] == 2
+
+    [compacted] = parsed(kafka_s3("compact", "c", "--day", "2026-01-01", "--json"))["runs"]
+    [day] = compacted["days"]
+    assert (day["partition_row_count"], day["merged_objects"], day["hourly_objects_left"]) == (6, 6, 0)
+
+    target = f"{topic}.restored"
+    to_target = ["--topic", topic, "--to-topic", target, "--create-topic"]
+    planned = parsed(kafka_s3("restore", "c", *to_target, "--dry-run", "--json"))
+    assert (planned["records"], planned["dry_run"], planned["refusals"]) == (6, True, [])
+    window = ["--from", "2026-01-01T13:00", "--restore-id", "mine"]
+    restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
+    assert (restored["records"], restored["verified"], restored["restore_id"]) == (4, True, "mine")
+    assert len(records_of(kafka_settings, target)) == 4
+
+    [verified] = parsed(kafka_s3("verify", "c", "--deep", "--json"))["topics"]
+    assert (verified["ok"], verified["record_count"], verified["deep"]) == (True, 6, True)
+    [cleaned] = parsed(kafka_s3("vacuum", "c", "--dry-run", "--json"))["topics"]
+    assert (cleaned["removed"], cleaned["aborted_uploads"]) == ([], [])
+
+    runs = runs_of(kafka_s3)
+    assert {archived["run_id"], rest["run_id"], compacted["run_id"], restored["run_id"]} <= runs.keys()
+    assert set(runs.values()) == {dg.DagsterRunStatus.SUCCESS}
+
+
+def runs_of(kafka_s3: KafkaS3) -> dict[str, dg.DagsterRunStatus]:
+    """The runs that the UI of the same DAGSTER_HOME shows."""
+    with dg.DagsterInstance.from_config(str(kafka_s3.folder / "dagster")) as instance:
+        return {run.run_id: run.status for run in instance.get_runs()}
+
+
+def test_without_json_people_are_told_the_same(kafka_s3: KafkaS3, topic: str) -> None:
+    found = kafka_s3("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T13")
+    assert found.returncode == 0, found.stderr
+    assert "2026-01-01-12:00" in found.stdout
+    assert "2 records" in found.stdout
+    assert "Traceback" not in found.stderr
+
+
+def test_restoring_what_is_not_archived_fails_for_good(kafka_s3: KafkaS3, topic: str) -> None:
+    found = kafka_s3("restore", "c", "--topic", topic, "--to-topic", topic)
+    assert found.returncode == 1
+    assert topic in found.stderr
+    assert "Traceback" not in found.stderr

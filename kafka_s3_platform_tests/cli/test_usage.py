@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
+
+USAGE, FAILED, TRY_AGAIN = 2, 1, 75
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["archive", "c", "--from", "2026-01-01T00"], "both --from and --to"),
+        (["archive", "c", "--from", "2026-01-01T00", "--to", "2026-01-01T02", "--until-now"], "or --until-now"),
+        (["archive", "c", "--from", "2026-01-01T02", "--to", "2026-01-01T02"], "no hour is in"),
+        (["archive", "c", "--from", "2026-01-01T00:30", "--to", "2026-01-01T02"], "minute 0"),
+        (["archive", "c", "--from", "yesterday", "--to", "2026-01-01T02"], "not an ISO 8601 time"),
+        (["archive", "c", "--from", "1999-01-01T00", "--to", "1999-01-01T02"], "archive.start.hour"),
+        (["archive", "c", "--from", "2026-01-01T00", "--to", "2999-01-01T00"], "now"),
+        (["compact", "c"], "--day"),
+        (["compact", "c", "--day", "2026-13-01"], "not a day"),
+        (["compact", "c", "--day", "1999-01-01"], "from its start hour"),
+        (["restore", "c", "--topic", "t"], "--to-topic"),
+        (["restore", "c", "--topic", "t", "--to-topic", "u", "--kafka-partitions", "0,x"], "not numbers"),
+        (["vacuum", "c", "--older-than", "soon"], "not an age"),
+        (["check", "connectors/none.json"], "none.json"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: list[str], reason: str) -> None:
+    write_connector(kafka_s3, "t")
+    found = kafka_s3(*arguments)
+    assert (found.returncode, found.stdout) == (USAGE, ""), found.stderr
+    assert reason in found.stderr
+
+
+def test_an_unknown_connector_or_topic_is_told_with_the_nearest_one(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "flights, trains")
+    for arguments, near in ((["verify", "cc"], "c?"), (["verify", "c", "--topic", "flight"], "flights?")):
+        found = kafka_s3(*arguments)
+        assert found.returncode == FAILED
+        assert f"did you mean {near}" in found.stderr
+
+
+def test_a_store_that_does_not_answer_is_worth_another_try(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t")
+    found = kafka_s3("verify", "c", "--json")
+    assert found.returncode == TRY_AGAIN, found.stderr
+    assert "127.0.0.1:31698" in found.stderr
+    assert found.stdout == ""
+
+
+def test_a_broker_that_does_not_answer_fails_the_run_in_a_way_worth_another_try(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t")
+    found = kafka_s3("archive", "c")
+    assert found.returncode == TRY_AGAIN, found.stderr
+    assert "127.0.0.1:31699" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_check_tells_what_each_key_does_and_hides_secrets(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t", **{"confluent.topic.replication.factor": "1"})
+    found = kafka_s3("check", "connectors/c.json", "--json")
+    assert found.returncode == 0, found.stderr
+    document = json.loads(found.stdout)
+    classes = {key["key"]: key["class"] for key in document["keys"]}
+    assert document["ok"]
+    assert classes["topics"] == "honoured"
+    assert classes["confluent.topic.replication.factor"] == "accepted without meaning here"
+    assert '"secret"' not in found.stdout
+    assert "accepted without meaning here" in kafka_s3("check", "connectors/c.json").stdout
+
+
+def test_check_of_a_file_that_does_not_load_fails_and_names_the_key(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t", **{"flush.sise": "10"})
+    found = kafka_s3("check", "connectors/c.json")
+    assert found.returncode == FAILED
+    assert "flush.size" in found.stdout
+    assert kafka_s3("verify", "c").returncode == FAILED
