@@ -60,7 +60,7 @@ def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
         rows.append(_floor("confluent-kafka to Arrow alone (the floor)", consume_to_arrow, servers, topic, records))
         rows.append(_child("archive (Spark, to zstd Parquet in S3)", "archive", stamp, topic))
         rows += _producing(servers, stamp, topic, records)
-        rows += _spark_source(servers, topic, records)
+        rows += _spark_source(servers, topic)
     best = {row.what: min((r for r in rows if r.what == row.what), key=lambda r: r.seconds) for row in rows}
     return list(best.values())
 
@@ -107,11 +107,11 @@ def _child(what: str, mode: str, *arguments: str) -> Row:
     )
 
 
-def _spark_source(servers: str, topic: str, records: int) -> list[Row]:
+def _spark_source(servers: str, topic: str) -> list[Row]:
     what = "Spark's own Kafka source to Arrow"
     tell(what)
     command = [sys.executable, "-m", "bench.spark_source", servers, topic]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         tell(f"  not measured: its jars could not be fetched or it failed ({reason[:200]})")

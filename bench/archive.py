@@ -63,7 +63,7 @@ def started_session() -> "tuple[SparkSession, float]":
     return session, monotonic() - begun
 
 
-def _nothing(task: int, attempt: Attempt) -> int:
+def _nothing(task: int, _: Attempt) -> int:
     return task
 
 

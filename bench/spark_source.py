@@ -1,4 +1,4 @@
-"""Spark's own Kafka source into Arrow batches, headers included; prints one JSON line. Fails if its jars cannot be had."""
+"""Spark's own Kafka source into Arrow batches, with headers; prints one JSON line. Fails if its jars cannot be had."""
 
 import json
 import sys

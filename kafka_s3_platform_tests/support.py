@@ -38,7 +38,12 @@ _attempts = count(1)
 class InProcessRunner:
     """Runs the real task functions one after the other in this process."""
 
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+    def run(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,  # noqa: ARG002
+    ) -> Iterator[R]:
         for task in tasks:
             yield function(task, Attempt(next(_attempts), 0))
 

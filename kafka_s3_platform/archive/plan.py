@@ -109,8 +109,8 @@ def check(given: PlanInput) -> None:
     topic, known = given.description.topic, given.state.topic
     if known and known.topic_id != given.description.topic_id:
         raise TopicRecreatedError(
-            f"topic {topic} has id {given.description.topic_id}, the archive holds {known.topic_id}: it was deleted and "
-            f"created again. Archive it under another connector name, so that its offsets do not mix with the old ones"
+            f"topic {topic} has id {given.description.topic_id}, the archive holds {known.topic_id}: it was deleted "
+            f"and created again. Archive it under another connector name, lest its offsets mix with the old ones"
         )
     for kafka_partition, frontier in given.frontiers.items():
         end = given.state.coverage(kafka_partition).end_offset
@@ -202,8 +202,9 @@ def _retention_gap(given: PlanInput, frontier: Frontier, start: int, what: str) 
         return gap
     extent = "" if covered else " (how many of them belong to it is unknown: nothing before them is archived)"
     raise OffsetGapError(
-        f"{topic}-{frontier.kafka_partition}: offsets [{known}, {log_start}) were deleted before they were archived, and "
-        f"{what} may have held some of them{extent}. Set archive.allow.gaps=true to record the gap and archive the rest"
+        f"{topic}-{frontier.kafka_partition}: offsets [{known}, {log_start}) were deleted before they were archived, "
+        f"and {what} may have held some of them{extent}. To record the gap and archive the rest, set "
+        f"archive.allow.gaps=true"
     )
 
 

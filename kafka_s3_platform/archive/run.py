@@ -41,7 +41,7 @@ DAY_MS = 86_400_000
 
 
 def archive(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
-    """Archive what `request` asks for and is not archived yet. Raises the errors of its rooms, all with their reason."""
+    """Archive what `request` asks for and is not archived yet. Raises the errors of its rooms, with their reasons."""
     config = request.config
     store = ObjectStore(config.store)
     index = index_of(request)
@@ -271,8 +271,8 @@ def _check_topic(admin: ClusterAdmin, reserved: _Reserved) -> None:
     now = admin.describe_topic(reserved.description.topic)
     if now.topic_id != reserved.description.topic_id:
         raise TopicRecreatedError(
-            f"topic {now.topic} was deleted and created again during the scan (id {reserved.description.topic_id} became "
-            f"{now.topic_id}); nothing of it was committed"
+            f"topic {now.topic} was deleted and created again during the scan (id {reserved.description.topic_id} "
+            f"became {now.topic_id}); nothing of it was committed"
         )
 
 
@@ -316,9 +316,9 @@ def _check_not_superseded(reserved: _Reserved, state: IndexState) -> None:
     if not any(r.epoch == reserved.epoch for r in state.reservations):
         others = sorted({r.run_id for r in state.reservations} - {reserved.run_id})
         raise SupersededError(
-            f"{reserved.index.uri}: the reservation of run {reserved.run_id} (epoch {reserved.epoch}) was superseded by a "
-            f"later run that overlaps it (open now: {', '.join(others) or 'none'}); this run commits nothing. Run again "
-            f"for what is still missing"
+            f"{reserved.index.uri}: the reservation of run {reserved.run_id} (epoch {reserved.epoch}) was superseded "
+            f"by a later run that overlaps it (open now: {', '.join(others) or 'none'}); this run commits nothing. "
+            f"Run again for what is still missing"
         )
 
 

@@ -178,9 +178,13 @@ def _joined(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     joined: list[Scan] = []
     for item in scans:
         if joined and joined[-1].end_offset == item.start_offset:
-            last = joined.pop()
-            epoch = item.leader_epoch if item.leader_epoch is not None else last.leader_epoch
-            count = last.record_count + item.record_count
-            item = Scan(item.kafka_partition, last.start_offset, item.end_offset, count, epoch, item.epoch)
-        joined.append(item)
+            joined.append(_merged(joined.pop(), item))
+        else:
+            joined.append(item)
     return tuple(joined)
+
+
+def _merged(first: Scan, second: Scan) -> Scan:
+    epoch = second.leader_epoch if second.leader_epoch is not None else first.leader_epoch
+    count = first.record_count + second.record_count
+    return Scan(first.kafka_partition, first.start_offset, second.end_offset, count, epoch, second.epoch)

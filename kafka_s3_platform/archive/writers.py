@@ -71,7 +71,7 @@ class SegmentWriters:
         self._open: dict[Bucket, _SegmentWriter] = {}
         self._closed: list[Segment] = []
 
-    def __enter__(self) -> "SegmentWriters":
+    def __enter__(self) -> "SegmentWriters":  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
     def __exit__(

@@ -57,8 +57,8 @@ def _check_addresses(topic: ArchivedTopic, settings: StackSettings) -> None:
     wanted = (settings.bootstrap_servers, settings.s3_endpoint)
     if found != wanted:
         raise ConfigError(
-            f"the connector files name {found[0]} and {found[1]}, the embedded stack is at {wanted[0]} and {wanted[1]}: "
-            f"write its addresses into connectors/worker.properties and connectors/{TOPIC}.json"
+            f"the connector files name {found[0]} and {found[1]}, the embedded stack is at {wanted[0]} and {wanted[1]}"
+            f": write its addresses into connectors/worker.properties and connectors/{TOPIC}.json"
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -42,7 +43,7 @@ class OffsetRange:
         """Split at each of `offsets` that lies strictly inside."""
         inside = sorted({o for o in offsets if self.start_offset < o < self.end_offset})
         bounds = [self.start_offset, *inside, self.end_offset]
-        return [OffsetRange(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [OffsetRange(a, b) for a, b in pairwise(bounds)]
 
 
 class RangeSet:

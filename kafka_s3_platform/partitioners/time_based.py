@@ -28,7 +28,7 @@ Int32s = npt.NDArray[np.int32]
 
 
 class TimeBasedPartitioner:
-    """Encodes timestamps as Connect's `TimeBasedPartitioner` does, and its Hourly and Daily forms, which fix the duration.
+    """Encodes timestamps as Connect's `TimeBasedPartitioner` does; its Hourly and Daily forms fix the duration.
 
     Raises:
         ConfigError: the path format or the timezone is not usable.

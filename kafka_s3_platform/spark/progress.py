@@ -34,4 +34,5 @@ class Progress:
         seconds = max(self.seconds, 1e-3)
         left = seconds * (self._expected - self._size) / self._size if self._size else 0.0
         rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
-        return f"{self._what}: {self._done}/{self._tasks} tasks, {self.records:,} records, {rates}, about {left:,.0f} s left"
+        done = f"{self._done}/{self._tasks} tasks, {self.records:,} records"
+        return f"{self._what}: {done}, {rates}, about {left:,.0f} s left"

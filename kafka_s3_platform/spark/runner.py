@@ -87,8 +87,7 @@ def _guarded(function: Callable[[T, Attempt], R]) -> Callable[[T], _Outcome[R]]:
     def call(task: T) -> _Outcome[R]:
         from pyspark import TaskContext
 
-        context = TaskContext.get()
-        assert context is not None, "runs on a Spark executor"
+        context: Any = TaskContext.get()
         attempt = Attempt(context.taskAttemptId(), context.attemptNumber())
         try:
             return _Outcome(function(task, attempt), None)

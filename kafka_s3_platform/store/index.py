@@ -132,28 +132,29 @@ class TopicIndex:
         self.uri = f"s3://{store.bucket}/{index_dir}/{connector}/{topic}"
 
     def exists(self) -> bool:
-        return self._run("look for", lambda: DeltaTable.is_deltatable(self.uri, self._options))
+        return self.run("look for", lambda: DeltaTable.is_deltatable(self.uri, self.options))
 
     def open(self) -> "IndexSnapshot":
         """The index as it is now, created if absent. Raises store errors."""
-        return self._run("open", self._open)
+        return self.run("open", self._open)
 
     def peek(self) -> "IndexSnapshot | None":
         """The index as it is now, None if nothing was archived yet. Only reads."""
         try:
-            table = self._run("open", lambda: DeltaTable(self.uri, storage_options=self._options))
+            table = self.run("open", lambda: DeltaTable(self.uri, storage_options=self.options))
         except TableNotFoundError:
             return None
         return IndexSnapshot(self, table)
 
     def _open(self) -> "IndexSnapshot":
         try:
-            return IndexSnapshot(self, DeltaTable(self.uri, storage_options=self._options))
+            return IndexSnapshot(self, DeltaTable(self.uri, storage_options=self.options))
         except TableNotFoundError:
-            DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self._options)
-            return IndexSnapshot(self, DeltaTable(self.uri, storage_options=self._options))
+            DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self.options)
+            return IndexSnapshot(self, DeltaTable(self.uri, storage_options=self.options))
 
-    def _run(self, verb: str, call: Callable[[], R]) -> R:
+    def run(self, verb: str, call: Callable[[], R]) -> R:
+        """`call()`; what delta-rs raises becomes a store error that names the index."""
         try:
             return call()
         except TableNotFoundError:
@@ -170,7 +171,8 @@ class TopicIndex:
         return StoreUnavailableError(f"{what}; run again when the store answers")
 
     @property
-    def _options(self) -> dict[str, str]:
+    def options(self) -> dict[str, str]:
+        """Storage options of delta-rs, secrets included."""
         store = self.store
         secrets = {
             "AWS_ACCESS_KEY_ID": store.access_key_id,
@@ -254,7 +256,7 @@ class IndexSnapshot:
         version = self.version + 1
         table = _to_table(change, version, commit_id or str(uuid4()), gap_hours or {})
         try:
-            self.index._run("commit to", lambda: self._write(table, change.predicates, version))
+            self.index.run("commit to", lambda: self._write(table, change.predicates, version))
         except StoreUnavailableError as err:
             if isinstance(err.__cause__, CommitFailedError):
                 raise IndexConflictError(f"{self.index.uri}: version {version} was committed by another run") from err
@@ -276,7 +278,7 @@ class IndexSnapshot:
         if version % OPTIMIZE_EVERY:
             return
         try:
-            table = DeltaTable(self.index.uri, storage_options=self.index._options)
+            table = DeltaTable(self.index.uri, storage_options=self.index.options)
             table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
             table.create_checkpoint()
         except DeltaError as err:
@@ -284,7 +286,7 @@ class IndexSnapshot:
 
     def _read(self, kinds: Sequence[str]) -> pa.Table:
         filters = pc.field("kind").isin(list(kinds))
-        return self.index._run("read", lambda: self._table.to_pyarrow_table(filters=filters))
+        return self.index.run("read", lambda: self._table.to_pyarrow_table(filters=filters))
 
 
 def _plain(err: Exception) -> str:

@@ -1,6 +1,6 @@
 """Runs of assets on an instance, as Dagster's daemons launch them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -30,7 +30,7 @@ def run(
     *,
     instance: dg.DagsterInstance,
     tags: dict[str, str] | None = None,
-    **ops: dg.Config,
+    ops: Mapping[str, dg.Config] | None = None,
 ) -> dg.ExecuteInProcessResult:
     """One run for a contiguous range of partition keys, without retries."""
     picked = {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]} if keys else {}
@@ -40,7 +40,7 @@ def run(
     ).execute_in_process(
         instance=instance,
         tags={RETRIES_TAG: "0", **picked, **(tags or {})},
-        run_config=dg.RunConfig(ops=dict(ops), loggers={"console": {"config": {"log_level": "ERROR"}}}),
+        run_config=dg.RunConfig(ops=dict(ops or {}), loggers={"console": {"config": {"log_level": "ERROR"}}}),
         raise_on_error=False,
     )
 

@@ -89,7 +89,7 @@ def test_picked_hours_and_everything_up_to_now_go_together(
 ) -> None:
     key = topic_of(config).key("hourly")
     ops = {topic_of(config).op_name("hourly"): ArchiveConfig(until_now=True)}
-    found = run(config, "archive__c", key, keys_of(config, 2), instance=instance, **ops)
+    found = run(config, "archive__c", key, keys_of(config, 2), instance=instance, ops=ops)
     assert found.success
     assert set(events(found, key)) == set(keys_of(config, *range(24)))
     assert stored(config).num_rows == 24 * 25 // 2 + 1

@@ -108,7 +108,12 @@ class StallingRunner(InProcessRunner):
     def __init__(self) -> None:
         self.reserved, self.go_on = threading.Event(), threading.Event()
 
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+    def run(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,
+    ) -> Iterator[R]:
         self.reserved.set()
         assert self.go_on.wait(60)
         yield from super().run(function, tasks, max_concurrent)
@@ -120,7 +125,12 @@ class LateCommitRunner(InProcessRunner):
     def __init__(self) -> None:
         self.scanned, self.go_on = threading.Event(), threading.Event()
 
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+    def run(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,
+    ) -> Iterator[R]:
         yield from super().run(function, tasks, max_concurrent)
         self.scanned.set()
         assert self.go_on.wait(60)
@@ -186,7 +196,12 @@ class TwiceRunner(InProcessRunner):
     def __init__(self) -> None:
         self.late: list[Exception] = []
 
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+    def run(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,  # noqa: ARG002
+    ) -> Iterator[R]:
         for n, task in enumerate(tasks):
             yield function(task, Attempt(1000 + n, 1))
             try:

@@ -9,6 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.reader import ConfluentReader, ReadEnd
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.record import RECORD_SCHEMA
@@ -45,6 +46,17 @@ def read(reader: ConfluentReader, start: int, end: int, leader_epoch: int | None
     reading = reader.read(0, OffsetRange(start, end), leader_epoch)
     batches = list(reading)
     return pa.Table.from_batches(batches, RECORD_SCHEMA), reading.end
+
+
+def records_of(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> pa.Table:
+    """Every record that the log of one kafka partition holds."""
+    with ClusterAdmin(kafka) as admin:
+        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+    batches = []
+    if log.log_start_offset < log.high_watermark:
+        with ConfluentReader(kafka, topic) as reader:
+            batches = list(reader.read(kafka_partition, OffsetRange(log.log_start_offset, log.high_watermark)))
+    return pa.Table.from_batches(batches, RECORD_SCHEMA)
 
 
 def record_batch(rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:

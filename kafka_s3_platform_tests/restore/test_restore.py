@@ -24,9 +24,6 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.reader import ConfluentReader
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -36,6 +33,7 @@ from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka import wire
+from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
@@ -70,18 +68,8 @@ def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
     return restore(request(config, **changes), InProcessRunner())
 
 
-def records(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> pa.Table:
-    with ClusterAdmin(kafka) as admin:
-        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-    batches = []
-    if log.log_start_offset < log.high_watermark:
-        with ConfluentReader(kafka, topic) as reader:
-            batches = list(reader.read(kafka_partition, OffsetRange(log.log_start_offset, log.high_watermark)))
-    return pa.Table.from_batches(batches, RECORD_SCHEMA)
-
-
 def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes | None]:
-    found: list[bytes | None] = records(kafka, topic, kafka_partition).column("value").to_pylist()
+    found: list[bytes | None] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
     return found
 
 
@@ -128,7 +116,7 @@ def test_a_topic_comes_back_as_it_was(config: ConnectorConfig, source: Callable[
     report = restored(config)
 
     for kafka_partition in range(3):
-        was, now = (records(config.kafka, t, kafka_partition) for t in (config.topics[0], report.to_topic))
+        was, now = (records_of(config.kafka, t, kafka_partition) for t in (config.topics[0], report.to_topic))
         assert now.select(CONTENT).equals(was.select(CONTENT))
     assert (report.record_count, report.sent_count, report.foreign_count) == (530, 530, 0)
     assert report.out_of_range_count == 1
@@ -346,7 +334,7 @@ def test_timestamp_zero_is_counted_and_refused_unless_allowed(
         restored(config)
     report = restored(config, allow_unsendable_timestamps=True)
 
-    found = records(config.kafka, report.to_topic)
+    found = records_of(config.kafka, report.to_topic)
     times = found.column("timestamp").cast(pa.int64()).to_pylist()
     assert found.column("value").to_pylist() == [b"0", b"-1", b"5", b"0", b"7"]
     assert [times[n] for n in (1, 2, 4)] == [-1, 5, 7]

@@ -111,13 +111,13 @@ def test_many_commits_are_optimized_and_nothing_is_lost(index: TopicIndex) -> No
         index.open().commit(Change((scan(n, n + 1),)))
     state = index.open().state
     assert state.coverage(0) == span(0, OPTIMIZE_EVERY + 2)
-    assert len(DeltaTable(index.uri, storage_options=index._options).file_uris()) < 10  # noqa: SLF001
+    assert len(DeltaTable(index.uri, storage_options=index.options).file_uris()) < 10
 
 
 def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
     index.open().commit(Change((segment("a"), segment("b", 10, 20))))
-    rows: pa.Table = DeltaTable(index.uri, storage_options=index._options).to_pyarrow_table()  # noqa: SLF001
-    found = duckdb.query("select kind, count(*), sum(record_count)::bigint from rows group by kind").fetchall()
+    rows: pa.Table = DeltaTable(index.uri, storage_options=index.options).to_pyarrow_table()
+    found = duckdb.execute("select kind, count(*), sum(record_count)::bigint from rows group by kind").fetchall()
     assert rows.num_rows == 2
     assert found == [("segment", 2, 20)]
 
