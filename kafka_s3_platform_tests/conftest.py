@@ -6,7 +6,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.processes import port_is_free
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
@@ -90,22 +89,20 @@ def topic_name() -> str:
 
 
 @pytest.fixture
-def create_topic(stack: embedded.StackStatus) -> CreateTopic:
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-
-    def create(name: str, kafka_partitions: int = 1, **configs: object) -> str:
-        config = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        admin.create_topics([NewTopic(name, kafka_partitions, 1, config=config)])[name].result(30)
-        while not has_leaders(admin, name):
-            time.sleep(0.02)
-        return name
-
-    return create
+def kafka_settings(stack: embedded.StackStatus) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=stack.bootstrap_servers)
 
 
 @pytest.fixture
-def kafka_settings(stack: embedded.StackStatus) -> KafkaSettings:
-    return KafkaSettings(bootstrap_servers=stack.bootstrap_servers)
+def create_topic(kafka_settings: KafkaSettings) -> Iterator[CreateTopic]:
+    with ClusterAdmin(kafka_settings) as admin:
+
+        def create(name: str, kafka_partitions: int = 1, **configs: object) -> str:
+            config = {key.replace("_", "."): str(value) for key, value in configs.items()}
+            admin.create_topic(name, kafka_partitions, configs=config)
+            return name
+
+        yield create
 
 
 @pytest.fixture
@@ -137,7 +134,7 @@ def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark() -> Iterator["SparkSession"]:
     """A Spark session with two cores in this process, which retries a failed task as a cluster does."""
     from pyspark.sql import SparkSession
@@ -151,12 +148,6 @@ def spark() -> Iterator["SparkSession"]:
         session = builder.getOrCreate()
         yield session
         session.stop()
-
-
-def has_leaders(admin: AdminClient, topic: str) -> bool:
-    """Whether every kafka partition of the topic can be used."""
-    metadata = admin.list_topics(topic, timeout=10).topics[topic]
-    return metadata.error is None and all(part.leader >= 0 for part in metadata.partitions.values())
 
 
 def free_port_settings() -> Any:

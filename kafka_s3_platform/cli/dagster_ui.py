@@ -37,6 +37,9 @@ query Status($id: String!) {
 }"""
 
 DONE = ("COMPLETED", "COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED")
+ENDED = ("SUCCESS", "FAILURE", "CANCELED")
+"""A contiguous selection is one run: its end is the backfill's, which Dagster notes up to half a minute later."""
+
 START_SECONDS = 120
 
 
@@ -74,13 +77,13 @@ class DagsterUI:
         while True:
             found = self.query(STATUS, {"id": backfill_id})["partitionBackfillOrError"]
             runs = found["runs"]
-            if found["status"] in DONE:
+            if found["status"] in DONE or (runs and all(r["status"] in ENDED for r in runs)):
                 break
             if time.monotonic() - told > 10:
                 told = time.monotonic()
                 tell(f"backfill {backfill_id}: {found['status']}, {len(runs)} run(s), {told - started:.0f} s")
             time.sleep(0.5)
-        if found["status"] not in DONE[:2] or any(r["status"] != "SUCCESS" for r in runs):
+        if not runs or any(r["status"] != "SUCCESS" for r in runs):
             raise PermanentError(f"backfill {backfill_id} ended as {found['status']}: {found['error']}, runs {runs}")
         return [r["runId"] for r in runs]
 

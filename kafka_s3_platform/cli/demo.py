@@ -15,7 +15,8 @@ import click
 from kafka_s3_platform.archive.hours import hour_reports
 from kafka_s3_platform.cli.dagster_ui import DagsterUI, dagster_dev
 from kafka_s3_platform.cli.flights import FLIGHTS, KAFKA_PARTITIONS, TOPIC, ensure_flights, records_of, same_records
-from kafka_s3_platform.cli.runs import run_job, topics_of
+from kafka_s3_platform.cli.restore import run_restore
+from kafka_s3_platform.cli.runs import topics_of
 from kafka_s3_platform.compact.days import day_report
 from kafka_s3_platform.defs.restored import RestoreConfig
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -98,8 +99,7 @@ def _restore(topic: ArchivedTopic) -> list[Step]:
         to_topic=target, from_time=RESTORED_DAY.isoformat(), to_time=end.isoformat(), create_topic=True
     )
     with _told(f"restoring {RESTORED_DAY:%Y-%m-%d} to the new topic {target}") as restore_seconds:
-        ops = {topic.op_name("restored"): config}
-        run_job(topic, topic.op_name("restore"), topic.key("restored"), ops=ops)
+        run_restore(topic, config)
     with _told("comparing it with the source, record by record") as compare_seconds:
         window = (RESTORED_DAY, end)
         source, restored = (records_of(topic.config.kafka, name, window) for name in (TOPIC, target))

@@ -1,11 +1,18 @@
 """`kafka-s3 restore`."""
 
+from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.runs import json_option, run_job, show, topics_of
+from kafka_s3_platform.cli.runs import RunOutcome, json_option, run_job, show, topics_of
+from kafka_s3_platform.cli.times import moment
 from kafka_s3_platform.defs.restored import RestoreConfig
+from kafka_s3_platform.defs.topic import ArchivedTopic
+
+RESOLUTION = timedelta(milliseconds=1)
+"""Of record timestamps: what a half-open window ends with."""
 
 
 @click.command
@@ -46,6 +53,7 @@ def restore(
     """
     [archived] = topics_of(connector, topic)
     config = RestoreConfig(
+        everything=from_time is None and to_time is None,
         to_topic=to_topic,
         from_time=from_time,
         to_time=to_time,
@@ -57,11 +65,29 @@ def restore(
         allow_source_topic=allow_source_topic,
         dry_run=dry_run,
     )
-    ops = {archived.op_name("restored"): config}
-    outcome = run_job(archived, archived.op_name("restore"), archived.key("restored"), ops=ops)
+    outcome = run_restore(archived, config)
     report = {"topic": topic, "run_id": outcome.run_id, **outcome.events[0]}
     show(report, as_json, _lines(report))
     ctx.exit(1 if report["refusals"] else 0)
+
+
+def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
+    """A run of the topic's restore job on the hours of its window: those show it in the UI."""
+    keys = _hours(topic, config)
+    return run_job(
+        topic, topic.op_name("restore"), topic.key("restored"), keys, ops={topic.op_name("restored"): config}
+    )
+
+
+def _hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:
+    """First and last hour of the window as far as there are such hours, the newest hour where it is everything."""
+    zone, first = ZoneInfo(topic.config.layout.timezone), topic.hours.first
+    last = topic.hours.start(topic.hours.definition.get_last_partition_key() or topic.hours.key(first))
+    if config.everything:
+        return [topic.hours.key(last)]
+    start = moment("--from", config.from_time, zone) if config.from_time else first
+    end = moment("--to", config.to_time, zone) - RESOLUTION if config.to_time else last
+    return [topic.hours.key(min(max(t, first), last)) for t in (start, end)]
 
 
 def _lines(report: dict[str, Any]) -> list[str]:

@@ -18,13 +18,18 @@ from kafka_s3_platform.restore.run import restore
 
 
 class RestoreConfig(dg.Config):
-    """What is restored, and where to. Times win over the hours picked; without both, everything is restored."""
+    """What is restored, and where to. Times, or `everything`, win over the hours picked."""
 
     to_topic: str = Field(description="The topic to write to.")
     create_topic: bool = Field(
         default=False, description="Create the topic, with as many kafka partitions as the source has, if it is absent."
     )
     dry_run: bool = Field(default=False, description="Plan and check, and say what would be done; write nothing.")
+    everything: bool = Field(
+        default=False,
+        description="Restore all that is archived, timestamps before and after any hour included. Dagster still wants "
+        "an hour to be picked: the newest is as good as any.",
+    )
     from_time: str | None = Field(
         default=None,
         description="Restore records with this timestamp or a later one: ISO 8601; without an offset, in the "
@@ -154,7 +159,7 @@ def _window(
     zone = ZoneInfo(topic.config.layout.timezone)
     if config.from_time or config.to_time:
         return _time("from_time", config.from_time, zone), _time("to_time", config.to_time, zone)
-    if not (context.has_partition_key or context.has_partition_key_range):
+    if config.everything:
         return None, None
     _refuse_split(context, topic)
     first, last = context.partition_key_range

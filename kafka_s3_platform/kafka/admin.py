@@ -114,17 +114,16 @@ class ClusterAdmin:
         while not self._is_usable(topic, kafka_partitions):
             if time.monotonic() > deadline:
                 raise BrokerUnavailableError(
-                    f"{what}: not every kafka partition has a leader after {self._timeout:g} s"
+                    f"{what}: not every kafka partition has a leader that answers after {self._timeout:g} s"
                 )
             time.sleep(POLL_SECONDS)
 
     def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
-        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        """Metadata names leaders before these know that they lead, so the leaders themselves are asked."""
         try:
-            found = self._answer(asked[topic], f"looking for topic {topic}").partitions
-        except MissingTopicError:
+            return bool(self.frontiers(topic, range(kafka_partitions)))
+        except (BrokerUnavailableError, MissingTopicError):
             return False
-        return len(found) == kafka_partitions and all(p.leader is not None for p in found)
 
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
         """Log start, last stable offset and high watermark of each kafka partition, now."""

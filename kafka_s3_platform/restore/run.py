@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import (
-    AuthorizationError,
     MissingTopicError,
     PlatformError,
     SupersededError,
@@ -32,9 +31,6 @@ from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
-
-LEADER_SECONDS = 30.0
-"""How long a new topic's kafka partitions are given to get leaders."""
 
 
 def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
@@ -123,7 +119,7 @@ def _begin(
         configs, _ = new_topic_configs(plan, target.configs.now)
         admin.create_topic(request.to_topic, len(plan.source.kafka_partitions), configs=configs)
         logger.info("created topic %s with %d kafka partitions", request.to_topic, len(plan.source.kafka_partitions))
-        target = _created(request, admin)
+        target = look_at_target(request, admin)
         # The defaults of its brokers hold for a new topic too, and are known only now.
         refuse(request, list(findings(plan, target.configs)))
     plan = replace(plan, target=_target_start(request, plan, target))
@@ -135,21 +131,6 @@ def _begin(
             f"it and run again"
         ) from err
     return plan
-
-
-def _created(request: RestoreRequest, admin: ClusterAdmin) -> Target:
-    """The new topic, once its kafka partitions have leaders; what brokers answer until then is no error yet."""
-    deadline = time.monotonic() + LEADER_SECONDS
-    while True:
-        try:
-            target = look_at_target(request, admin)
-        except PlatformError as err:
-            if isinstance(err, AuthorizationError) or time.monotonic() > deadline:
-                raise
-        else:
-            if target.description is not None or time.monotonic() > deadline:
-                return target
-        time.sleep(0.1)
 
 
 def _target_start(request: RestoreRequest, plan: RestorePlan, target: Target) -> TargetStart:

@@ -27,7 +27,8 @@ def topic(
     times = [NOON + n * HOUR + timedelta(minutes=1) for n in range(3)]
     sent = [Sent(value, b"k", t, (("h", None),), p) for t in times for p, value in ((0, b"v"), (1, None))]
     produce(kafka_settings, topic_name, sent)
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name)
+    lateness = {"archive.allowed.lateness.ms": "0"}
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **lateness)
     return topic_name
 
 
