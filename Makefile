@@ -33,6 +33,7 @@ demo: setup ## Archive January 2013 of real flights, compact it, restore a day, 
 # The same server as `dg dev`, which would be one more tool to install, only to start it.
 dev: export PYTHONWARNINGS := ignore:Function `dev_command` is superseded
 dev: export DAGSTER_HOME := $(CURDIR)
+dev: export KAFKA_S3_AUTOSTART := 1
 dev: up ## Start the stack and Dagster's UI with sensors and schedules
 	$(BIN)/dagster dev
 
@@ -50,7 +51,7 @@ format: setup ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix
 
 bench: setup ## Measure archive and restore against their floors
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale)
 
 up: setup ## Start Kafka and S3 on this machine
 	$(BIN)/kafka-s3 up

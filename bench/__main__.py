@@ -113,7 +113,8 @@ def _spark_source(servers: str, topic: str) -> list[Row]:
     command = [sys.executable, "-m", "bench.spark_source", servers, topic]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        reason = next((line.strip() for line in lines if "not found" in line), lines[-1])
         tell(f"  not measured: its jars could not be fetched or it failed ({reason[:200]})")
         return []
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
-from itertools import count, takewhile
+from itertools import count, groupby, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,7 +21,7 @@ RECORDS_PER_SECOND = 150_000
 BYTES_PER_SECOND = 60_000_000
 """What one task sends and verifies on one core of a small machine: for estimates only."""
 
-MAX_SENTENCES = 20
+MAX_STRETCHES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +282,18 @@ def _incomplete(request: RestoreRequest, state: IndexState, selection: Selection
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     missing = sorted(set(hours) - state.complete_hours(hours, lateness))
     if missing:
-        named = ", ".join(f"{h:%Y-%m-%dT%H:%M%z}" for h in missing[:MAX_SENTENCES])
-        more = f" and {len(missing) - MAX_SENTENCES} more" if len(missing) > MAX_SENTENCES else ""
-        yield f"{request.topic}: {len(missing)} of {len(hours)} hours are not complete in the archive: {named}{more}"
+        named = ", ".join(_stretches(missing)[:MAX_STRETCHES])
+        yield (
+            f"{request.topic}: {len(missing)} of {len(hours)} hours are not complete in the archive ({named}): what is "
+            f"not archived yet may hold more of their records"
+        )
+
+
+def _stretches(hours: Sequence[datetime]) -> list[str]:
+    """Hours that follow each other as one."""
+    runs = [[h for _, h in run] for _, run in groupby(enumerate(hours), lambda place: place[1] - place[0] * HOUR)]
+    ends = [(f"{run[0]:%Y-%m-%dT%H:%M}", f"{run[-1]:%Y-%m-%dT%H:%M%z}") for run in runs]
+    return [f"{first} to {last}" for first, last in ends]
 
 
 def _hours(request: RestoreRequest) -> Iterator[datetime]:

@@ -2,10 +2,11 @@
 
 import io
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
@@ -265,8 +266,7 @@ class ObjectStore:
             max_pool_connections=_MAX_CONNECTIONS,
         )
         try:
-            return boto3.session.Session().client(
-                "s3",
+            return _new_client(
                 region_name=settings.region,
                 endpoint_url=settings.endpoint_url,
                 aws_access_key_id=_plain(settings.access_key_id),
@@ -276,6 +276,21 @@ class ObjectStore:
             )
         except ValueError as err:
             raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
+
+
+_SESSION_LOCK = threading.Lock()
+"""boto3's clients may be shared by threads, its sessions not."""
+
+
+@cache
+def _session() -> Any:
+    return boto3.session.Session()
+
+
+def _new_client(**settings: Any) -> Any:
+    """A client of the process's one session: each new session reads S3's service model again (60 ms)."""
+    with _SESSION_LOCK:
+        return _session().client("s3", **settings)
 
 
 class ObjectFile(io.RawIOBase):

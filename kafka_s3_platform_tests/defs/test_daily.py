@@ -1,0 +1,60 @@
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import events, run, topic_of
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    Sent,
+    archived,
+    connector,
+    offsets_by_kafka_partition,
+    produce,
+    stored,
+)
+
+pytestmark = pytest.mark.integration
+
+DAYS = ["2026-01-01", "2026-01-02"]
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """Two archived days of three hours with one record in each of two kafka partitions."""
+    create_topic(topic_name, kafka_partitions=2)
+    times = [NOON + d * timedelta(days=1) + h * HOUR for d in range(2) for h in range(3)]
+    produce(kafka_settings, topic_name, [Sent(timestamp=t, kafka_partition=p) for t in times for p in (0, 1)])
+    made = connector(kafka_settings, store_settings, topic_name)
+    archived(made)
+    return made
+
+
+def test_picked_days_are_merged_in_one_run_and_each_shows_its_own_numbers(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    key = topic_of(config).key("daily")
+    found = run(config, "compact__c", key, DAYS, instance=instance)
+    assert found.success
+    reported = events(found, key)
+    assert sorted(map(str, reported)) == DAYS
+    for day in DAYS:
+        [metadata] = reported[day]
+        assert (metadata["partition_row_count"], metadata["objects"]) == (6, 2)
+        assert (metadata["merged_objects"], metadata["hourly_objects_left"]) == (6, 0)
+        assert all("hour=" not in uri for uri in metadata["uris"])
+    assert offsets_by_kafka_partition(stored(config)) == {0: list(range(6)), 1: list(range(6))}
+
+
+def test_the_checks_of_a_compaction_count_its_records_again(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    key = topic_of(config).key("daily")
+    found = run(config, "compact__c", key, DAYS, instance=instance)
+    passed = {e.check_name: e.passed for e in found.get_asset_check_evaluations()}
+    assert passed == {"counts": True, "compacted": True}

@@ -1,0 +1,184 @@
+"""Faults of the store and the cluster under an archive run: a clear error or none, nothing lost, nothing twice."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import psutil
+import pytest
+
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import OffsetGapError, PlatformError, StoreUnavailableError, TransientError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.support import (
+    NOON,
+    InProcessRunner,
+    R,
+    Sent,
+    T,
+    archived,
+    connector,
+    offsets_by_kafka_partition,
+    produce,
+    snapshot,
+    stored,
+)
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 120
+EVERY_OFFSET = {0: list(range(RECORDS)), 1: list(range(RECORDS))}
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """A connector whose topic holds 120 records in each of 2 kafka partitions, in objects of 50."""
+    create_topic(topic_name, 2)
+    fill(kafka_settings, topic_name)
+    return connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 50})
+
+
+def fill(kafka: KafkaSettings, topic: str) -> None:
+    produce(kafka, topic, [Sent(b"%d" % n, None, NOON, (), p) for n in range(RECORDS) for p in range(2)])
+
+
+@pytest.fixture
+def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
+    assert store_settings.endpoint_url is not None
+    with faulty_proxy(store_settings.endpoint_url) as running:
+        yield running
+
+
+def through(proxy: FaultyProxy, config: ConnectorConfig) -> ConnectorConfig:
+    return config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})})
+
+
+@pytest.mark.parametrize(
+    ("what", "target", "nth"),
+    [
+        ("an object", r"\+0\+0000000050\.parquet", 1),
+        ("the reservation's commit", r"_delta_log/0+1\.json", 1),
+        ("the commit of the segments", r"_delta_log/0+2\.json", 1),
+    ],
+)
+def test_a_lost_response_makes_nothing_twice(
+    config: ConnectorConfig, proxy: FaultyProxy, what: str, target: str, nth: int
+) -> None:
+    lost = proxy.lose_response("PUT", target, nth)
+    archived(through(proxy, config))
+    assert lost.hit.is_set(), what
+    assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
+    assert snapshot(config).state.reservations == ()
+    live = {s.key for s in snapshot(config).segments}
+    assert live == {o.key for o in ObjectStore(config.store).list("topics/") if o.key.endswith(".parquet")}
+
+
+def test_a_full_disk_on_upload_names_the_object_and_commits_nothing(
+    config: ConnectorConfig, proxy: FaultyProxy
+) -> None:
+    full = through(proxy, config)
+    proxy.refuse("PUT", r"\.parquet", 507, "InsufficientStorage")
+    with pytest.raises(
+        StoreUnavailableError, match=rf"{config.topics[0]}\+\d\+0000000000\.parquet.*InsufficientStorage"
+    ):
+        archived(full)
+    assert snapshot(config).segments == ()
+    assert not snapshot(config).state.coverage(0)
+    proxy.clear()
+    archived(full)
+    assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
+
+
+class LosingRunner(InProcessRunner):
+    """Retention takes the first offsets of kafka partition 0 after the run was planned and before it is scanned."""
+
+    def __init__(self, config: ConnectorConfig, before_offset: int) -> None:
+        self._config, self._before_offset = config, before_offset
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        delete_records(self._config.kafka, self._config.topics[0], self._before_offset)
+        yield from super().run(function, tasks, max_concurrent)
+
+
+def test_retention_during_a_scan_fails_naming_the_offsets(config: ConnectorConfig) -> None:
+    request = ArchiveRequest(config, config.topics[0], "run", None)
+    with pytest.raises(OffsetGapError, match=rf"{config.topics[0]}-0.*\[0, 7\)"):
+        archive(request, LosingRunner(config, 7))
+    assert snapshot(config).segments == ()
+
+
+def test_retention_during_a_scan_is_a_gap_of_its_hour_where_gaps_are_allowed(config: ConnectorConfig) -> None:
+    allowing = config.model_copy(update={"archive": config.archive.model_copy(update={"allow_gaps": True})})
+    request = ArchiveRequest(allowing, config.topics[0], "run", (NOON,))
+    report = archive(request, LosingRunner(allowing, 7))
+    assert [(g.kafka_partition, g.start_offset, g.end_offset) for g in report.gaps] == [(0, 0, 7)]
+    assert [h.gaps for h in report.hours] == [report.gaps]
+    assert snapshot(config).gaps_by_hour()[0][0] == report.gaps[0]
+    assert offsets_by_kafka_partition(stored(config)) == {0: list(range(7, RECORDS)), 1: list(range(RECORDS))}
+
+
+@pytest.fixture
+def own_stack(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
+    """A second Kafka, which may be killed."""
+    data = tmp_path_factory.mktemp("own")
+    settings = dataclasses.replace(stack_settings, data_dir=data, **free_port_settings())
+    with stopped_at_exit(settings):
+        embedded.up(settings)
+        yield settings
+
+
+def kill_broker(settings: StackSettings) -> None:
+    """SIGKILL, as a crash of its machine."""
+    [broker] = [p for p in psutil.process_iter(["cmdline"]) if is_broker(p, settings)]
+    broker.kill()
+    broker.wait(30)
+
+
+def is_broker(process: psutil.Process, settings: StackSettings) -> bool:
+    line = process.info["cmdline"] or []
+    return "java" in "".join(line[:1]) and any(str(settings.data_dir) in part for part in line)
+
+
+def test_a_broker_killed_during_a_scan_loses_nothing(own_stack: StackSettings, store_settings: StoreSettings) -> None:
+    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+    with ClusterAdmin(kafka) as admin:
+        admin.create_topic("t", 2)
+    fill(kafka, "t")
+    config = connector(kafka, store_settings, "t", layout={"flush_size": 10}, records_per_second=30.0)
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            archived(config)
+        except PlatformError as err:
+            errors.append(err)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for_an_object(config)
+    kill_broker(own_stack)
+    embedded.up(own_stack)
+    thread.join(120)
+    assert not thread.is_alive()
+    assert all(isinstance(e, TransientError) for e in errors)
+    archived(config)
+    assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
+
+
+def wait_for_an_object(config: ConnectorConfig) -> None:
+    deadline = time.monotonic() + 60
+    while not any(o.key.endswith(".parquet") for o in ObjectStore(config.store).list("topics/")):
+        assert time.monotonic() < deadline, "nothing was uploaded"
+        time.sleep(0.05)

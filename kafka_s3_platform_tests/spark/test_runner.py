@@ -1,0 +1,97 @@
+"""Tasks on a real Spark session: what comes back, what is tried again, how many run at once."""
+
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafka_s3_platform.errors import PermanentError, TransientError
+from kafka_s3_platform.spark.runner import Attempt, SparkRunner
+from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def runner(spark: "SparkSession") -> SparkRunner:
+    return SparkRunner(lambda: spark)
+
+
+def note(folder: Path, task: int, attempt: Attempt) -> None:
+    (folder / f"{task}-{attempt.number}-{attempt.attempt_id}").touch()
+
+
+def double(task: int, _: Attempt) -> int:
+    return 2 * task
+
+
+def refuse(folder: Path, task: int, attempt: Attempt) -> int:
+    note(folder, task, attempt)
+    raise PermanentError(f"topic t-{task}: refused")
+
+
+def fail_at_first(folder: Path, task: int, attempt: Attempt) -> int:
+    note(folder, task, attempt)
+    if attempt.number < 2:
+        raise TransientError("not yet")
+    return task
+
+
+def fail_always(folder: Path, task: int, attempt: Attempt) -> int:
+    note(folder, task, attempt)
+    raise TransientError(f"try {attempt.number} of topic t-{task}")
+
+
+def take_a_while(folder: Path, task: int, _: Attempt) -> int:
+    """How many run at this moment."""
+    own = folder / str(task)
+    own.touch()
+    time.sleep(0.2)
+    at_once = sum(1 for _ in folder.iterdir())
+    own.unlink()
+    return at_once
+
+
+def test_every_task_gives_its_result(runner: SparkRunner) -> None:
+    assert sorted(runner.run(double, range(10), 2)) == [2 * n for n in range(10)]
+
+
+def test_without_tasks_no_session_is_asked_for() -> None:
+    def never() -> "SparkSession":
+        raise AssertionError("a session was asked for")
+
+    assert list(SparkRunner(never).run(double, [], 2)) == []
+
+
+def test_a_permanent_error_comes_back_as_it_was_and_is_not_tried_again(runner: SparkRunner, tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match=r"^topic t-7: refused$"):
+        list(runner.run(partial(refuse, tmp_path), [7], 1))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_transient_error_is_tried_again_with_a_higher_attempt_id(runner: SparkRunner, tmp_path: Path) -> None:
+    assert list(runner.run(partial(fail_at_first, tmp_path), [7], 1)) == [7]
+    tries = sorted(tuple(map(int, p.name.split("-")[1:])) for p in tmp_path.iterdir())
+    assert [number for number, _ in tries] == [0, 1, 2]
+    assert sorted(i for _, i in tries) == [i for _, i in tries]
+
+
+def test_the_last_try_gives_the_error_itself(runner: SparkRunner, tmp_path: Path) -> None:
+    with pytest.raises(TransientError, match=rf"^try {MAX_TASK_ATTEMPTS - 1} of topic t-7$"):
+        list(runner.run(partial(fail_always, tmp_path), [7], 1))
+    assert len(list(tmp_path.iterdir())) == MAX_TASK_ATTEMPTS
+
+
+def test_after_an_error_nothing_new_starts(runner: SparkRunner, tmp_path: Path) -> None:
+    with pytest.raises(PermanentError):
+        list(runner.run(partial(refuse, tmp_path), range(20), 1))
+    assert Counter(p.name.split("-")[0] for p in tmp_path.iterdir()).total() < 20
+
+
+@pytest.mark.parametrize("max_concurrent", [1, 2])
+def test_no_more_tasks_run_at_once_than_allowed(runner: SparkRunner, tmp_path: Path, max_concurrent: int) -> None:
+    assert max(runner.run(partial(take_a_while, tmp_path), range(5), max_concurrent)) == max_concurrent
