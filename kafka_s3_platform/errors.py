@@ -5,6 +5,7 @@ PlatformError
 |  |- BrokerUnavailableError
 |  |- StoreUnavailableError
 |  |- IndexConflictError     another commit came first: read the index and plan again
+|  |- BusyError              another run is at work on what this one would touch
 |  |- OpenTransactionError   the last stable offset waits for a producer
 |- PermanentError            the same call fails again until somebody acts: never retried
    |- ConfigError            a connector or worker file
@@ -38,6 +39,10 @@ class StoreUnavailableError(TransientError):
 
 class IndexConflictError(TransientError):
     """The index moved on between reading and committing."""
+
+
+class BusyError(TransientError):
+    """Another run is at work on what this one would touch: it has to end first."""
 
 
 class OpenTransactionError(TransientError):

@@ -54,7 +54,7 @@ class ReadPlan:
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
     marks: tuple[tuple[int, int], ...] = ()
-    gap: Gap | None = None
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def needed(self) -> RangeSet:
@@ -75,7 +75,7 @@ class ArchivePlan:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        return tuple(r.gap for r in self.reads if r.gap)
+        return tuple(g for r in self.reads for g in r.gaps)
 
     @property
     def waiting(self) -> dict[int, int]:
@@ -85,7 +85,7 @@ class ArchivePlan:
 
 
 def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ArchivePlan:
-    """Plan the contiguous, ascending `hours`. Raises what `check` and `_retention_gap` raise."""
+    """Plan the contiguous, ascending `hours`. Raises what `check` does, and OffsetGapError for what retention took."""
     check(given)
     times = sorted({ms(t) for hour in hours for t in (hour, hour + HOUR + given.lateness)})
     found = given.lookup(times)
@@ -132,8 +132,17 @@ class _Offsets:
 
     def hour_range(self, hour: datetime) -> HourRange:
         start = self.start(hour)
-        end = max(start, self._at(ms(hour + HOUR + self.given.lateness)))
-        return HourRange(hour, self.frontier.kafka_partition, start, end)
+        return HourRange(hour, self.frontier.kafka_partition, start, self._known_end(hour, start))
+
+    def _known_end(self, hour: datetime, start: int) -> int | None:
+        """None while more of the hour may come before o(its end): it is open, or a transaction is."""
+        over = hour + HOUR + self.given.lateness
+        if self.given.now < over:
+            return None
+        offset, stable = self.found[ms(over)], self.frontier.last_stable_offset
+        if offset is not None and offset <= stable:
+            return max(start, offset)
+        return max(start, stable) if stable == self.frontier.high_watermark else None
 
     def start(self, hour: datetime) -> int:
         if self.given.state.was_added(self.frontier.kafka_partition):
@@ -142,10 +151,13 @@ class _Offsets:
 
     def read(self, hours: Sequence[datetime]) -> ReadPlan:
         start, kafka_partition = self.start(hours[0]), self.frontier.kafka_partition
-        gap = _retention_gap(self.given, self.frontier, start, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}")
-        needed = span(start, self._end(hours, start)) - self.given.state.coverage(kafka_partition)
+        begin = frontier_start(self.given.state, kafka_partition, hours[0], start)
+        lost = lost_offsets(self.given.state, self.frontier, hours[0], start)
+        gaps = _gaps(self.given, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}")
+        readable = span(max(begin, self.frontier.log_start_offset), self._end(hours, start))
+        needed = readable - self.given.state.coverage(kafka_partition)
         marks = [(o, t) for t, o in self.found.items() if o is not None]
-        return ReadPlan(kafka_partition, _cut(self.given, needed, [o for o, _ in marks]), tuple(sorted(marks)), gap)
+        return ReadPlan(kafka_partition, _cut(self.given, needed, [o for o, _ in marks]), tuple(sorted(marks)), gaps)
 
     def _end(self, hours: Sequence[datetime], start: int) -> int:
         last, given = hours[-1], self.given
@@ -176,36 +188,57 @@ class _Offsets:
 
 
 def _read_until_now(given: PlanInput, frontier: Frontier) -> ReadPlan:
-    covered = given.state.coverage(frontier.kafka_partition)
-    start = frontier.log_start_offset
-    gap = _retention_gap(given, frontier, start, "everything up to now") if covered else _before_archive(frontier)
-    needed = span(start, frontier.last_stable_offset) - covered
-    return ReadPlan(frontier.kafka_partition, _cut(given, needed, []), gap=gap)
+    kafka_partition, log_start = frontier.kafka_partition, frontier.log_start_offset
+    covered = given.state.coverage(kafka_partition)
+    promised = given.state.promised_start(kafka_partition, None)
+    began_with = log_start if promised is None else min(promised, log_start)
+    # nothing was promised of what was gone before archiving began, but coverage must not look whole
+    before = [_lost_to_retention(frontier, r) for r in span(0, began_with) - covered]
+    gaps = _gaps(given, frontier, span(began_with, log_start) - covered, "everything up to now")
+    needed = span(log_start, frontier.last_stable_offset) - covered
+    return ReadPlan(kafka_partition, _cut(given, needed, []), gaps=(*before, *gaps))
 
 
-def _before_archive(frontier: Frontier) -> Gap | None:
-    """What was gone before archiving began: nothing was promised of it, but coverage must not look whole."""
-    if frontier.log_start_offset == 0:
-        return None
-    return Gap(frontier.kafka_partition, 0, frontier.log_start_offset, "retention")
+def frontier_start(state: IndexState, kafka_partition: int, hour: datetime, start: int) -> int:
+    """Where reading for `hour`, which begins at `start` now, begins: with what the hour before it left unread.
+
+    That are records that came late, or in a transaction that was open, after the hour before was archived.
+    """
+    planned = (state.hour_start(kafka_partition, h) for h in (hour - HOUR, hour))
+    return min([start, *(p for p in planned if p is not None)])
 
 
-def _retention_gap(given: PlanInput, frontier: Frontier, start: int, what: str) -> Gap | None:
-    """Uncovered offsets right before `start` that no longer exist, if what is asked for may have held them."""
-    log_start, topic = frontier.log_start_offset, given.description.topic
-    covered = given.state.coverage(frontier.kafka_partition)
-    if log_start == 0 or start != log_start or covered.covers(log_start - 1, log_start):
-        return None
-    known = max((r.end_offset for r in covered if r.end_offset <= log_start), default=0)
-    gap = Gap(frontier.kafka_partition, known, log_start, "retention")
-    if given.config.archive.allow_gaps:
-        return gap
-    extent = "" if covered else " (how many of them belong to it is unknown: nothing before them is archived)"
+def lost_offsets(state: IndexState, frontier: Frontier, hour: datetime, start: int) -> RangeSet:
+    """Offsets that retention took before they were archived, if `hour`, which begins at `start` now, may have had some.
+
+    All that was gone before archiving began is among them where it has not begun.
+    """
+    kafka_partition, log_start = frontier.kafka_partition, frontier.log_start_offset
+    begin = frontier_start(state, kafka_partition, hour, start)
+    if begin > log_start or log_start == 0:
+        return RangeSet()
+    owed = begin if begin < log_start else state.promised_start(kafka_partition, hour) or 0
+    return span(owed, log_start) - state.coverage(kafka_partition)
+
+
+def _gaps(given: PlanInput, frontier: Frontier, lost: RangeSet, what: str) -> tuple[Gap, ...]:
+    if not lost or given.config.archive.allow_gaps:
+        return tuple(_lost_to_retention(frontier, r) for r in lost)
+    place = f"{given.description.topic}-{frontier.kafka_partition}"
+    begun = given.state.coverage(frontier.kafka_partition)
+    unknown = (
+        " (how many of them belong to it is unknown: nothing before them is archived. A first run up to now records "
+        "them as gone before archiving began, and archives the rest)"
+    )
     raise OffsetGapError(
-        f"{topic}-{frontier.kafka_partition}: offsets [{known}, {log_start}) were deleted before they were archived, "
-        f"and {what} may have held some of them{extent}. To record the gap and archive the rest, set "
+        f"{place}: offsets {', '.join(map(str, lost))} were deleted before they were archived, and {what} may have "
+        f"held some of them{'' if begun else unknown}. To record the gap and archive the rest, set "
         f"archive.allow.gaps=true"
     )
+
+
+def _lost_to_retention(frontier: Frontier, offsets: OffsetRange) -> Gap:
+    return Gap(frontier.kafka_partition, offsets.start_offset, offsets.end_offset, "retention")
 
 
 def _cut(given: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:

@@ -15,9 +15,7 @@ from kafka_s3_platform.archive.plan import ArchivePlan, PlanInput, ReadPlan, ms,
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.scan import HOUR_MS, ScanResult, ScanTask, scan
 from kafka_s3_platform.errors import (
-    IndexConflictError,
     IntegrityError,
-    StoreUnavailableError,
     SupersededError,
     TopicRecreatedError,
 )
@@ -28,7 +26,7 @@ from kafka_s3_platform.model.segment import Reservation, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.index import Change, IndexSnapshot, Row, TopicIndex
+from kafka_s3_platform.store.index import Change, IndexSnapshot, Row, TopicIndex, committed
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -36,7 +34,6 @@ logger = logging.getLogger(__name__)
 SLICE_TASKS = 64
 """Tasks whose results are committed together: a killed run of a long backfill keeps its finished slices."""
 
-MAX_CONFLICTS = 20
 DAY_MS = 86_400_000
 
 
@@ -74,6 +71,7 @@ class _Reserved:
     description: TopicDescription
     plan: ArchivePlan
     state: IndexState
+    index_id: str
     epoch: int
     planned_at: datetime
     run_id: str
@@ -83,24 +81,21 @@ def _reserve(
     request: ArchiveRequest, index: TopicIndex, admin: ClusterAdmin, description: TopicDescription
 ) -> _Reserved:
     """Commit the plan on the index version it was made from; plan again whenever another commit came first."""
-    for _ in range(MAX_CONFLICTS):
-        snapshot = index.open()
+
+    def step(snapshot: IndexSnapshot) -> _Reserved:
+        snapshot.state.refuse_during_maintenance(request.topic, datetime.now(timezone.utc))
         plan = _plan(request, snapshot.state, admin, description)
-        try:
-            epoch = _commit_plan(request, snapshot, plan, description)
-        except (IndexConflictError, StoreUnavailableError) as err:
-            logger.warning("%s; planning again", err)
-            continue
+        epoch = _commit_plan(request, snapshot, plan, description)
         _log_plan(request, plan, epoch)
         now = plan.frontiers[0].observed_at
-        return _Reserved(index, description, plan, snapshot.state, epoch, now, request.run_id)
-    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first while planning; run again")
+        return _Reserved(index, description, plan, snapshot.state, snapshot.index_id, epoch, now, request.run_id)
+
+    return committed(index, step)
 
 
 def _plan(
     request: ArchiveRequest, state: IndexState, admin: ClusterAdmin, description: TopicDescription
 ) -> ArchivePlan:
-    _refuse_during_maintenance(request, state)
     kafka_partitions = description.kafka_partitions
     frontiers = admin.frontiers(request.topic, kafka_partitions)
     given = PlanInput(
@@ -113,15 +108,6 @@ def _plan(
     if request.hours is None:
         return plan_until_now(given)
     return plan_hours(given, request.hours)
-
-
-def _refuse_during_maintenance(request: ArchiveRequest, state: IndexState) -> None:
-    for other in state.maintenance:
-        if other.holds(datetime.now(timezone.utc)):
-            raise IndexConflictError(
-                f"topic {request.topic}: run {other.run_id} is vacuuming its objects since "
-                f"{other.reserved_at:%H:%M:%S}; run again when it has ended"
-            )
 
 
 def _commit_plan(
@@ -201,14 +187,19 @@ def _observed(results: Iterator[ScanResult], progress: Progress) -> Iterator[Sca
 def _tasks(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin) -> list[ScanTask]:
     """The plan's ranges as tasks of about `archive.task.size` offsets each."""
     groups = [(r, g) for r in reserved.plan.reads for g in _grouped(r.ranges, request.config.archive.task_size)]
-    return [_task(request, reserved, admin, read, ranges) for read, ranges in groups]
+    concurrent = min(request.config.tasks_max, len(groups))
+    return [_task(request, reserved, admin, read, ranges, concurrent) for read, ranges in groups]
 
 
 def _task(
-    request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin, read: ReadPlan, ranges: tuple[OffsetRange, ...]
+    request: ArchiveRequest,
+    reserved: _Reserved,
+    admin: ClusterAdmin,
+    read: ReadPlan,
+    ranges: tuple[OffsetRange, ...],
+    concurrent: int,
 ) -> ScanTask:
     config = request.config
-    concurrent = min(config.tasks_max, len(reserved.plan.needed))
     return ScanTask(
         kafka=config.kafka,
         store=config.store,
@@ -216,6 +207,7 @@ def _task(
         connector=config.name,
         topic=request.topic,
         topic_id=reserved.description.topic_id,
+        index_id=reserved.index_id,
         run_id=request.run_id,
         epoch=reserved.epoch,
         kafka_partition=read.kafka_partition,
@@ -286,29 +278,24 @@ def _commit_results(reserved: _Reserved, tasks: Sequence[ScanTask], results: Seq
         rows += [*result.scans, *result.segments, *result.gaps]
     change = Change(added=tuple(rows), removed=removed, run_id=reserved.run_id)
     gap_hours = _gap_hours(reserved, results)
-    for _ in range(MAX_CONFLICTS):
-        snapshot = reserved.index.open()
-        if commit_id in snapshot.state.commit_ids:
-            return
-        _check_not_superseded(reserved, snapshot.state)
-        try:
+
+    def step(snapshot: IndexSnapshot) -> None:
+        if commit_id not in snapshot.state.commit_ids:
+            _check_not_superseded(reserved, snapshot.state)
             snapshot.commit(change, commit_id, gap_hours)
-        except (IndexConflictError, StoreUnavailableError) as err:
-            logger.warning("%s; reading the index again", err)
-            continue
-        return
-    raise IndexConflictError(f"{reserved.index.uri}: {MAX_CONFLICTS} other commits came first; run again")
+
+    committed(reserved.index, step)
 
 
 def _gap_hours(reserved: _Reserved, results: Sequence[ScanResult]) -> dict[Gap, datetime]:
     """The hour asked for that each gap found by scanning begins in."""
-    hours = [h for h in reserved.plan.hours if h.start_offset < h.end_offset]
+    hours = [h for h in reserved.plan.hours if h.end_offset is None or h.start_offset < h.end_offset]
     return {
         gap: h.hour
         for result in results
         for gap in result.gaps
         for h in hours
-        if h.kafka_partition == gap.kafka_partition and h.start_offset <= gap.start_offset < h.end_offset
+        if h.kafka_partition == gap.kafka_partition and h.holds(gap.start_offset)
     }
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ class ScanTask:
     connector: str
     topic: str
     topic_id: str
+    index_id: str
     run_id: str
     epoch: int
     kafka_partition: int
@@ -58,7 +59,7 @@ class ScanTask:
         return sum(len(r) for r in self.ranges)
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        given = (self.connector, self.topic, self.topic_id, self.run_id, self.epoch, attempt.attempt_id)
+        given = (self.connector, self.topic, self.topic_id, self.index_id, self.run_id, self.epoch, attempt.attempt_id)
         return SegmentTarget(self.layout, self.topic, self.kafka_partition, Provenance(*given))
 
 
@@ -185,6 +186,5 @@ def _joined(scans: Sequence[Scan]) -> tuple[Scan, ...]:
 
 
 def _merged(first: Scan, second: Scan) -> Scan:
-    epoch = second.leader_epoch if second.leader_epoch is not None else first.leader_epoch
     count = first.record_count + second.record_count
-    return Scan(first.kafka_partition, first.start_offset, second.end_offset, count, epoch, second.epoch)
+    return replace(second, start_offset=first.start_offset, record_count=count)

@@ -21,13 +21,13 @@ from datetime import datetime, timedelta, timezone
 from typing import TypeVar
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import IndexConflictError, StoreUnavailableError
+from kafka_s3_platform.errors import BusyError, TransientError
 from kafka_s3_platform.formats.envelope import EXTENSION
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Compaction, Maintenance, Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.partitioners.keys import parse_segment_key
 from kafka_s3_platform.store.errors import PreconditionError
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, live_keys
+from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore, UnfinishedUpload
 from kafka_s3_platform.store.upload import Provenance
 
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_CONFLICTS = 20
 STEP = 100
 """Deletions between two looks at the index: is the lease still ours?"""
 
@@ -172,6 +171,7 @@ class _Vacuum:
         return (
             (provenance.connector, provenance.topic) == (self._config.name, self._topic)
             and provenance.topic_id in ids
+            and provenance.index_id == snapshot.index_id
             and parse_segment_key(info.key, topics_dir) is not None
             and info.last_modified >= _second(snapshot.created_at)
         )
@@ -213,20 +213,16 @@ class _Vacuum:
 
 def _begin(index: TopicIndex, run_id: str, older_than: timedelta) -> _Lease:
     """Commit the vacuum's row; with it go the reservations of runs that ended without a word, and expired leases."""
-    for _ in range(MAX_CONFLICTS):
-        snapshot = index.open()
+
+    def step(snapshot: IndexSnapshot) -> _Lease:
         now = datetime.now(timezone.utc)
         _refuse_if_busy(index, snapshot.state, run_id, now, older_than)
         lease = _Lease(index, run_id, snapshot.version + 1, now)
-        row = Maintenance(run_id, lease.epoch, now)
         old = ("(kind = 'reservation')", "(kind = 'compaction')", "(kind = 'maintenance')")
-        try:
-            snapshot.commit(Change(added=(row,), removed=old, run_id=run_id))
-        except (IndexConflictError, StoreUnavailableError) as err:
-            logger.warning("%s; looking again", err)
-            continue
+        snapshot.commit(Change(added=(Maintenance(run_id, lease.epoch, now),), removed=old, run_id=run_id))
         return lease
-    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run the vacuum again")
+
+    return committed(index, step)
 
 
 def _refuse_if_busy(index: TopicIndex, state: IndexState, run_id: str, now: datetime, older_than: timedelta) -> None:
@@ -236,7 +232,7 @@ def _refuse_if_busy(index: TopicIndex, state: IndexState, run_id: str, now: date
     # one of this very run is there when the response of its commit was lost
     busy += [m for m in state.maintenance if m.holds(now) and m.run_id != run_id]
     for other in busy:
-        raise IndexConflictError(
+        raise BusyError(
             f"{index.uri}: run {other.run_id} is at work since {other.reserved_at:%Y-%m-%d %H:%M:%S} UTC; run the "
             f"vacuum when it has ended. If it was killed, run it again, or vacuum with an age that its start is past"
         )
@@ -244,15 +240,16 @@ def _refuse_if_busy(index: TopicIndex, state: IndexState, run_id: str, now: date
 
 def _end(lease: _Lease) -> None:
     """Take the row away. Where that fails, it holds others off for the rest of its lease."""
-    for _ in range(MAX_CONFLICTS):
-        try:
-            snapshot = lease.index.open()
-            if lease.is_mine(snapshot.state):
-                snapshot.commit(Change(removed=(lease.predicate,), run_id=lease.run_id))
-            return
-        except (IndexConflictError, StoreUnavailableError) as err:
-            logger.warning("%s; trying again to end the vacuum", err)
-    logger.error("%s: the vacuum's row stays until %s", lease.index.uri, lease.reserved_at + MAINTENANCE_LEASE)
+
+    def step(snapshot: IndexSnapshot) -> None:
+        if lease.is_mine(snapshot.state):
+            snapshot.commit(Change(removed=(lease.predicate,), run_id=lease.run_id))
+
+    try:
+        committed(lease.index, step)
+    except TransientError as err:
+        until = lease.reserved_at + MAINTENANCE_LEASE
+        logger.warning("%s: the vacuum's row stays until %s: %s", lease.index.uri, until, err)
 
 
 def _topics_dirs(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[str]:

@@ -27,13 +27,14 @@ class MergeTask:
     connector: str
     topic: str
     topic_id: str
+    index_id: str
     run_id: str
     epoch: int
     bucket: Bucket
     merge: Merge
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        given = (self.connector, self.topic, self.topic_id, self.run_id, self.epoch, attempt.attempt_id)
+        given = (self.connector, self.topic, self.topic_id, self.index_id, self.run_id, self.epoch, attempt.attempt_id)
         return SegmentTarget(
             self.layout, self.topic, self.merge.kafka_partition, Provenance(*given), chunk="daily", rewrite=True
         )

@@ -15,17 +15,15 @@ from kafka_s3_platform.compact.days import day_report, day_start
 from kafka_s3_platform.compact.merge import MergeResult, MergeTask, merge
 from kafka_s3_platform.compact.plan import Merge, daily_encoded_partition, daily_layout, plan_day
 from kafka_s3_platform.compact.request import CompactReport, CompactRequest
-from kafka_s3_platform.errors import IndexConflictError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.errors import SupersededError
 from kafka_s3_platform.model.segment import Compaction, Segment
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, live_keys, quote
+from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys, quote
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
-
-MAX_CONFLICTS = 20
 
 
 def compact(request: CompactRequest, runner: TaskRunner) -> CompactReport:
@@ -57,6 +55,7 @@ class _Reserved:
     index: TopicIndex
     run_id: str
     topic_id: str
+    index_id: str
     merges: tuple[Merge, ...]
     epoch: int
 
@@ -71,36 +70,23 @@ class _Reserved:
 
 def _reserve(request: CompactRequest, index: TopicIndex) -> _Reserved:
     """Commit the plan on the index version it was made from; plan again whenever another commit came first."""
-    for _ in range(MAX_CONFLICTS):
-        snapshot = index.open()
+
+    def step(snapshot: IndexSnapshot) -> _Reserved:
         reserved = _plan(request, snapshot)
-        if not reserved.merges:
-            return reserved
-        try:
+        if reserved.merges:
             snapshot.commit(_reservation(request, snapshot.state, reserved))
-        except (IndexConflictError, StoreUnavailableError) as err:
-            logger.warning("%s; planning again", err)
-            continue
         return reserved
-    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first while planning; run again")
+
+    return committed(index, step)
 
 
 def _plan(request: CompactRequest, snapshot: IndexSnapshot) -> _Reserved:
     zone = ZoneInfo(request.config.layout.timezone)
-    _refuse_during_maintenance(request, snapshot.state)
+    snapshot.state.refuse_during_maintenance(request.topic, datetime.now(timezone.utc))
     merges = plan_day(snapshot.segments, request.day, zone, request.config.archive.daily_segment_bytes)
     known = snapshot.state.topic
     topic_id = known.topic_id if known else ""
-    return _Reserved(snapshot.index, request.run_id, topic_id, tuple(merges), snapshot.version + 1)
-
-
-def _refuse_during_maintenance(request: CompactRequest, state: IndexState) -> None:
-    for other in state.maintenance:
-        if other.holds(datetime.now(timezone.utc)):
-            raise IndexConflictError(
-                f"topic {request.topic}: run {other.run_id} is vacuuming its objects since "
-                f"{other.reserved_at:%H:%M:%S}; compact {request.day} again when it has ended"
-            )
+    return _Reserved(snapshot.index, request.run_id, topic_id, snapshot.index_id, tuple(merges), snapshot.version + 1)
 
 
 def _reservation(request: CompactRequest, state: IndexState, reserved: _Reserved) -> Change:
@@ -132,6 +118,7 @@ def _task(request: CompactRequest, reserved: _Reserved, planned: Merge) -> Merge
         connector=config.name,
         topic=request.topic,
         topic_id=reserved.topic_id,
+        index_id=reserved.index_id,
         run_id=request.run_id,
         epoch=reserved.epoch,
         bucket=Bucket(round(start.timestamp() * 1000), daily_encoded_partition(config.layout, request.day)),
@@ -143,19 +130,14 @@ def _commit(reserved: _Reserved, results: Sequence[MergeResult]) -> None:
     """Retire the inputs and add the outputs in one commit, if every input is still live and the day still ours."""
     outputs = tuple(s for r in results for s in r.segments)
     change = Change(added=outputs, retired=reserved.inputs, removed=(reserved.predicate,), run_id=reserved.run_id)
-    for _ in range(MAX_CONFLICTS):
-        snapshot = reserved.index.open()
+
+    def step(snapshot: IndexSnapshot) -> None:
         # no other run can have made these keys: a response was lost
-        if live_keys(outputs) <= live_keys((*snapshot.segments, *snapshot.retired)):
-            return
-        _check_ours(reserved, snapshot)
-        try:
+        if not live_keys(outputs) <= live_keys((*snapshot.segments, *snapshot.retired)):
+            _check_ours(reserved, snapshot)
             snapshot.commit(change)
-        except (IndexConflictError, StoreUnavailableError) as err:
-            logger.warning("%s; reading the index again", err)
-            continue
-        return
-    raise IndexConflictError(f"{reserved.index.uri}: {MAX_CONFLICTS} other commits came first; run again")
+
+    committed(reserved.index, step)
 
 
 def _check_ours(reserved: _Reserved, snapshot: IndexSnapshot) -> None:

@@ -21,6 +21,8 @@ PARTITION_EOF = KafkaError._PARTITION_EOF
 AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
 WRONG_STATE = KafkaError._STATE
 NO_LEADER = KafkaError._NOENT
+UNKNOWN_LOCALLY = KafkaError._UNKNOWN_PARTITION
+"""Of the client's own view of the topic, which is empty for a moment after a broker came back."""
 
 POSSIBLY_PERSISTED = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT})
 """Delivery errors after which the cluster may hold the record nevertheless."""
@@ -87,6 +89,25 @@ _CODES: dict[type[PlatformError], frozenset[int]] = {
             KafkaError._PURGE_INFLIGHT,
             KafkaError._WAIT_COORD,
             KafkaError.REQUEST_TIMED_OUT,
+            # What the protocol guide calls retriable, and librdkafka does not: its own flag is for transactions.
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.BROKER_NOT_AVAILABLE,
+            KafkaError.REPLICA_NOT_AVAILABLE,
+            KafkaError.NETWORK_EXCEPTION,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.NOT_ENOUGH_REPLICAS,
+            KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            KafkaError.NOT_CONTROLLER,
+            KafkaError.CONCURRENT_TRANSACTIONS,
+            KafkaError.KAFKA_STORAGE_ERROR,
+            KafkaError.FENCED_LEADER_EPOCH,
+            KafkaError.UNKNOWN_LEADER_EPOCH,
+            KafkaError.OFFSET_NOT_AVAILABLE,
+            KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+            KafkaError.THROTTLING_QUOTA_EXCEEDED,
         }
     ),
 }

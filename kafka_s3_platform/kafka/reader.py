@@ -27,7 +27,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.batches import collector_paused, cut, offsets, payload_bytes, record_batch
 from kafka_s3_platform.kafka.client import Reasons, consumer_client
-from kafka_s3_platform.kafka.failures import AUTO_OFFSET_RESET, PARTITION_EOF, WRONG_STATE
+from kafka_s3_platform.kafka.failures import AUTO_OFFSET_RESET, PARTITION_EOF, UNKNOWN_LOCALLY, WRONG_STATE
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
@@ -60,8 +60,8 @@ class ReadEnd:
     """How a range was read.
 
     `position` is the offset that proved the end: that of a record, or of the kafka partition's end, at or past it.
-    `leader_epoch` is that of the last record, or the one given where no record was read. `bytes` counts keys, values
-    and headers.
+    `leader_epoch` is that of the record right before the range's end, None where that offset holds no record: a marker
+    or an aborted record there may be of a later epoch. `bytes` counts keys, values and headers.
     """
 
     position: int
@@ -148,6 +148,7 @@ class _Tally:
 
     unproven: int
     first_offset: int | None = None
+    next_offset: int | None = None
     records: int = 0
     bytes: int = 0
     gaps: list[Gap] = field(default_factory=list)
@@ -155,6 +156,7 @@ class _Tally:
     def count(self, batch: pa.RecordBatch, size: int) -> None:
         if self.first_offset is None:
             self.first_offset = int(offsets(batch)[0])
+        self.next_offset = int(offsets(batch)[-1]) + 1
         self.records += len(batch)
         self.bytes += size
 
@@ -223,7 +225,8 @@ class ConfluentReader:
             self._check_start(stream, wanted.end_offset, tally)
         stream.done = wanted.end_offset
         self._stream = stream if stream.usable else None
-        return ReadEnd(stream.reach, stream.leader_epoch, tuple(tally.gaps), tally.records, tally.bytes)
+        epoch = stream.leader_epoch if tally.next_offset == wanted.end_offset else None
+        return ReadEnd(stream.reach, epoch, tuple(tally.gaps), tally.records, tally.bytes)
 
     def _chunks(self, stream: _Stream, end: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
         while stream.reach < end:
@@ -333,6 +336,8 @@ class ConfluentReader:
         try:
             bounds = self._consumer.get_watermark_offsets(place, timeout=self._answer_seconds, cached=False)
         except KafkaException as err:
+            if err.args[0].code() == UNKNOWN_LOCALLY and tp.kafka_partition in self._find_topic():
+                raise BrokerUnavailableError(f"{what}: the client has lost sight of it; run again") from err
             raise self._reasons.failure(err, what) from err
         if bounds is None:
             raise self._reasons.silence(f"{what}: no answer within {self._answer_seconds:g} s")

@@ -93,13 +93,18 @@ class Reservation:
 class HourRange:
     """Where an hour that was asked for lies in a kafka partition, as ListOffsets said when it was planned.
 
-    `[start_offset, end_offset)` may be empty. The hour is scanned when coverage holds it.
+    `[start_offset, end_offset)` may be empty; the hour is scanned when coverage holds it. The end is None while nobody
+    can tell it: the hour was not over, or a transaction was open in it.
     """
 
     hour: datetime
     kafka_partition: int
     start_offset: int
-    end_offset: int
+    end_offset: int | None
+
+    def holds(self, offset: int) -> bool:
+        """Whether the offset lies in the hour's range as far as that is known."""
+        return self.start_offset <= offset and (self.end_offset is None or offset < self.end_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from kafka_s3_platform.errors import BusyError
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
@@ -48,10 +49,28 @@ class IndexState:
         ends = (s for s in self.scans if s.kafka_partition == kafka_partition and s.end_offset == end_offset)
         return next((s.leader_epoch for s in ends), None)
 
+    def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
+        """The lowest offset at which the hour was ever planned to begin."""
+        return self._hours.get(hour, {}).get(kafka_partition, (None, None))[0]
+
+    def promised_start(self, kafka_partition: int, hour: datetime | None) -> int | None:
+        """From where on an uncovered offset may be one that archiving up to `hour` owes; None: archiving has not begun.
+
+        That is the start of the latest hour before it that was planned, else what the log began with when archiving
+        did. None as the hour: whatever the hour.
+        """
+        first = self._first_log_start(kafka_partition)
+        planned = [h for h, ranges in self._hours.items() if hour and h < hour and kafka_partition in ranges]
+        if first is None or not planned:
+            return first
+        return max(first, self._hours[max(planned)][kafka_partition][0])
+
     def is_scanned(self, hour: datetime) -> bool:
         """Whether the hour was asked for and coverage holds all that ListOffsets then said it spans."""
         ranges = self._hours.get(hour, {})
-        return bool(ranges) and all(self.coverage(p).covers(start, end) for p, (start, end) in ranges.items())
+        return bool(ranges) and all(
+            end is not None and self.coverage(p).covers(start, end) for p, (start, end) in ranges.items()
+        )
 
     def is_complete(self, hour: datetime, allowed_lateness: timedelta) -> bool:
         """Whether coverage runs without a hole from the hour's start to a high watermark seen late enough.
@@ -70,6 +89,15 @@ class IndexState:
         """Those of `hours` that are complete."""
         return {hour for hour in hours if self.is_complete(hour, allowed_lateness)}
 
+    def refuse_during_maintenance(self, topic: str, now: datetime) -> None:
+        """BusyError while a vacuum is at work on the topic's objects."""
+        for other in self.maintenance:
+            if other.holds(now):
+                raise BusyError(
+                    f"topic {topic}: run {other.run_id} is vacuuming its objects since {other.reserved_at:%H:%M:%S} "
+                    f"UTC; run again when it has ended"
+                )
+
     def conflicting(self, ranges: Mapping[int, RangeSet]) -> tuple[Reservation, ...]:
         """Reservations that share an offset with `ranges`."""
         return tuple(
@@ -77,6 +105,11 @@ class IndexState:
             for r in self.reservations
             if any(r.offsets.overlaps(o) for o in ranges.get(r.kafka_partition, RangeSet()))
         )
+
+    def _first_log_start(self, kafka_partition: int) -> int | None:
+        if self.was_added(kafka_partition):
+            return 0
+        return self._first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
 
     def _watermarks_at(self, moment: datetime) -> Mapping[int, int]:
         """High watermarks of the first observation at or after `moment`: the lowest that prove anything of it."""
@@ -93,12 +126,13 @@ class IndexState:
         return {p: RangeSet(ranges) for p, ranges in found.items()}
 
     @cached_property
-    def _hours(self) -> dict[datetime, dict[int, tuple[int, int]]]:
-        """The lowest start and the highest end ever planned: ListOffsets only moves up."""
-        found: dict[datetime, dict[int, tuple[int, int]]] = defaultdict(dict)
+    def _hours(self) -> dict[datetime, dict[int, tuple[int, int | None]]]:
+        """The lowest start and the highest end ever planned: ListOffsets only moves up. None: no end is known yet."""
+        found: dict[datetime, dict[int, tuple[int, int | None]]] = defaultdict(dict)
         for item in self.hours:
-            start, end = found[item.hour].get(item.kafka_partition, (item.start_offset, item.end_offset))
-            found[item.hour][item.kafka_partition] = (min(start, item.start_offset), max(end, item.end_offset))
+            start, end = found[item.hour].get(item.kafka_partition, (item.start_offset, None))
+            ends = [e for e in (end, item.end_offset) if e is not None]
+            found[item.hour][item.kafka_partition] = (min(start, item.start_offset), max(ends, default=None))
         return found
 
     @cached_property
@@ -107,6 +141,11 @@ class IndexState:
         for item in self.frontiers:
             found[item.observed_at][item.kafka_partition] = item.high_watermark
         return found
+
+    @cached_property
+    def _first_log_starts(self) -> dict[int, int]:
+        latest_first = sorted(self.frontiers, key=lambda f: f.observed_at, reverse=True)
+        return {f.kafka_partition: f.log_start_offset for f in latest_first}
 
     @cached_property
     def _observed(self) -> list[datetime]:

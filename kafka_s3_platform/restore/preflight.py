@@ -19,7 +19,8 @@ from kafka_s3_platform.store.objects import ObjectStore
 MAX_NAMED = 20
 """Objects that one preflight names; the others are counted."""
 
-SAY_SO = "Restore to another topic, or say in words that the source topic is meant"
+SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (allow_source_topic)"
+"""An allowance is named as the option of `kafka-s3 restore` and as the field of a run's config."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def _target_findings(request: RestoreRequest, plan: RestorePlan, target: Target)
     if there < needed:
         yield refusal(
             f"{request.to_topic} has {there} kafka partitions, records of {request.topic} go to kafka partition "
-            f"{needed - 1}: records keep their number. Add kafka partitions, or choose a subset",
+            f"{needed - 1}: records keep their number. Add kafka partitions, or choose a subset: --kafka-partitions "
+            f"(kafka_partitions)",
         )
     held = {
         p: f.high_watermark - f.log_start_offset
@@ -97,7 +99,7 @@ def _missing_target(request: RestoreRequest, plan: RestorePlan, target: Target) 
     if not request.create_topic:
         yield refusal(
             f"target topic {request.to_topic} does not exist. Create it with {len(plan.source.kafka_partitions)} kafka "
-            f"partitions, or ask the restore to create it",
+            f"partitions, or let the restore create it: --create-topic (create_topic)",
         )
         return
     _, changes = new_topic_configs(plan, target.configs.now)
@@ -141,7 +143,10 @@ def _object_findings(
         if plan.allow_unsendable_timestamps:
             yield remark(f"{what}: they get the time of the restore, which was allowed")
         else:
-            yield refusal(f"{what}: allow that they get the time of the restore, or leave them out by time or offset")
+            yield refusal(
+                f"{what}: allow that they get the time of the restore, --allow-unsendable-timestamps "
+                f"(allow_unsendable_timestamps), or leave them out by time or offset"
+            )
 
 
 def _suspects(request: RestoreRequest, plan: RestorePlan) -> list[StreamTask]:

@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_RECORDS = 250_000
 CHECKPOINT_SECONDS = 5.0
-SETTLE_SECONDS = 2.0
-"""How long what a killed run had in the network is given to arrive before the target is read."""
+SETTLE_SECONDS, SETTLE_LIMIT_SECONDS = 2.0, 30.0
+"""How long nothing may have arrived before the target is read, and for how long at most that is waited for."""
 
 UNSENDABLE_TIMESTAMPS = frozenset({0})
 """Epoch ms that the Kafka client replaces by now."""
@@ -106,7 +106,7 @@ def _start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt
     checkpoint.save(position)
     if saved is None and not task.resumed and attempt.number == 0:
         return position
-    time.sleep(SETTLE_SECONDS)
+    _settle(task)
     found = find_position(task, store, position)
     checkpoint.save(found)
     logger.info(
@@ -117,6 +117,22 @@ def _start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt
         f"{found.record_count:,}",
     )
     return found
+
+
+def _settle(task: ReplayTask) -> None:
+    """Wait until the target stands still.
+
+    A killed run's records may be in the network; one that was superseded notices only at its next checkpoint, and what
+    it has queued is sent first. Other writers may keep the target moving: then the limit ends the waiting.
+    """
+    deadline, known = time.monotonic() + SETTLE_LIMIT_SECONDS, -1
+    with ClusterAdmin(task.kafka) as admin:
+        while time.monotonic() < deadline:
+            end = admin.frontiers(task.to_topic, [task.kafka_partition])[task.kafka_partition].high_watermark
+            if end == known:
+                return
+            known = end
+            time.sleep(SETTLE_SECONDS)
 
 
 def find_position(task: ReplayTask, store: ObjectStore, known: Position) -> Position:
@@ -215,7 +231,7 @@ def _leave_checkpoint(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoi
     try:
         known = checkpoint.load()
         if known is not None:
-            time.sleep(SETTLE_SECONDS)
+            _settle(task)
             checkpoint.save(find_position(task, store, known))
     except Exception as err:  # noqa: BLE001 - the try's own error is the one to tell
         logger.warning("restore %s: how far it came is found out by the next run only: %s", task.where, err)

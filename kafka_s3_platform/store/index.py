@@ -100,6 +100,7 @@ RETIRED = "retired"
 STATE_KINDS = tuple(kind for kind in KINDS if kind != "segment")
 TUPLES = ("kafka_partitions", "configs")
 OPTIMIZE_EVERY = 100
+MAX_CONFLICTS, MAX_LOST = 20, 3
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class TopicIndex:
         what = f"could not {verb} the index {self.uri} at {self.store.endpoint_url or 'AWS'}: {_plain(err)}"
         if "NoSuchBucket" in str(err):
             return MissingBucketError(f"{what}; create the bucket or correct s3.bucket.name")
-        if any(word in str(err) for word in ("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "403")):
+        if re.search(r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|\b403 Forbidden", str(err)):
             return AuthorizationError(f"{what}; check the aws.* keys and the bucket's policy")
         return StoreUnavailableError(f"{what}; run again when the store answers")
 
@@ -233,6 +234,11 @@ class IndexSnapshot:
         return tuple(_segment(row) for row in self._read([RETIRED]).to_pylist())
 
     @property
+    def index_id(self) -> str:
+        """What tells this table from any other, also from one at the same place before."""
+        return str(self._table.metadata().id)
+
+    @property
     def created_at(self) -> datetime:
         """When the index was created: no object of its runs is older."""
         return datetime.fromtimestamp((self._table.metadata().created_time or 0) / 1000, timezone.utc)
@@ -281,12 +287,31 @@ class IndexSnapshot:
             table = DeltaTable(self.index.uri, storage_options=self.index.options)
             table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
             table.create_checkpoint()
-        except DeltaError as err:
+        except (DeltaError, OSError) as err:
             logger.warning("%s: not optimized at version %d, tried again later: %s", self.index.uri, version, err)
 
     def _read(self, kinds: Sequence[str]) -> pa.Table:
         filters = pc.field("kind").isin(list(kinds))
         return self.index.run("read", lambda: self._table.to_pyarrow_table(filters=filters))
+
+
+def committed(index: TopicIndex, step: Callable[[IndexSnapshot], R]) -> R:
+    """`step(snapshot)`, which commits on the snapshot, again on a newer one while another commit comes first.
+
+    A step has to find out whether an earlier try of its own is in the index: only the response may have been lost.
+    Raises IndexConflictError after MAX_CONFLICTS tries, and what the store answers after MAX_LOST failures of it.
+    """
+    lost = 0
+    for _ in range(MAX_CONFLICTS):
+        snapshot = index.open()
+        try:
+            return step(snapshot)
+        except (IndexConflictError, StoreUnavailableError) as err:
+            lost += isinstance(err, StoreUnavailableError)
+            if lost == MAX_LOST:
+                raise
+            logger.warning("%s; reading the index again", err)
+    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")
 
 
 def _plain(err: Exception) -> str:

@@ -25,6 +25,7 @@ class Provenance:
     connector: str
     topic: str
     topic_id: str
+    index_id: str
     run_id: str
     epoch: int
     attempt: int
@@ -35,6 +36,7 @@ class Provenance:
             "connector": self.connector,
             "topic": self.topic,
             "topic-id": self.topic_id,
+            "index-id": self.index_id,
             "run-id": self.run_id,
             "epoch": str(self.epoch),
             "attempt": str(self.attempt),
@@ -46,14 +48,18 @@ class Provenance:
         found = info.metadata
         try:
             numbers = int(found["epoch"]), int(found["attempt"])
-            return cls(found["connector"], found["topic"], found["topic-id"], found["run-id"], *numbers)
+            archive = found["connector"], found["topic"], found["topic-id"], found["index-id"]
+            return cls(*archive, found["run-id"], *numbers)
         except (KeyError, ValueError):
             return None
 
     def same_archive(self, other: "Provenance") -> bool:
-        """Whether both archive the same topic, not another of its name, for the same connector."""
-        mine = (self.connector, self.topic, self.topic_id)
-        return mine == (other.connector, other.topic, other.topic_id)
+        """Whether both archive the same topic, not another of its name, for the same connector and index.
+
+        Epochs are versions of one index: those of another, lost or elsewhere, say nothing about which object is live.
+        """
+        mine = (self.connector, self.topic, self.topic_id, self.index_id)
+        return mine == (other.connector, other.topic, other.topic_id, other.index_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +98,11 @@ class SegmentUpload:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held in memory, those in flight included."""
-        busy = self._parts and not self._parts[-1].done()
-        return len(self._buffer) + (self._in_flight if busy else 0)
+        """Bytes held in memory at most: the last part counts whether it has arrived yet or not.
+
+        What is decided by this must not depend on how fast the store is.
+        """
+        return len(self._buffer) + self._in_flight
 
     def write(self, data: bytes, /) -> int:
         """Append bytes. Raises what uploading an earlier part raised; the upload is then aborted."""
@@ -219,9 +227,10 @@ class SegmentUpload:
         uri, mine, other = self._store.uri(self._key), self._provenance, Provenance.of(found)
         if other is None or not mine.same_archive(other):
             raise ForeignObjectError(
-                f"{uri} exists and was not written for connector {mine.connector} and topic {mine.topic} with id "
-                f"{mine.topic_id} ({other or 'no provenance in its metadata'}). It is left as it is. To take the place "
-                f"over, move that object elsewhere, or give the connector another topics.dir; then run again"
+                f"{uri} exists and was not written for connector {mine.connector}, topic {mine.topic} with id "
+                f"{mine.topic_id} and index {mine.index_id} ({other or 'no provenance in its metadata'}). It is left "
+                f"as it is. To take the place over, move that object elsewhere, or give the connector another topics.dir; "
+                f"then run again"
             )
         if (other.epoch, other.attempt) >= (mine.epoch, mine.attempt):
             raise SupersededError(

@@ -171,6 +171,65 @@ def test_the_first_run_up_to_now_records_what_was_gone_before_archiving_began() 
         plan_until_now(planning(hourly(3, 10), log_start=15, state=covered((0, 10))))
 
 
+def test_what_was_gone_before_archiving_began_stays_no_failure_later() -> None:
+    state = covered((50, 60), frontiers=(Frontier(0, 5, 60, 60, 0, NOW - HOUR),))
+    plan = plan_until_now(planning(hourly(9, 10), log_start=5, state=state))
+    assert plan.gaps == (Gap(0, 0, 5, "retention"),)
+    assert plan.reads[0].needed == RangeSet([OffsetRange(5, 50), OffsetRange(60, 90)])
+
+
+def test_a_kafka_partition_that_was_empty_when_archiving_began_owes_all_its_records() -> None:
+    state = IndexState(frontiers=(Frontier(0, 0, 0, 0, 0, NOW - HOUR),))
+    with pytest.raises(OffsetGapError, match=r"offsets \[0, 15\)"):
+        plan_until_now(planning(hourly(3, 10), log_start=15, state=state))
+
+
+def test_retention_behind_a_covered_range_is_a_gap_of_the_hours_before_it() -> None:
+    """Hours 14 and 15 are archived; of hours 12 and 13 nothing is left."""
+    state = covered((20, 40), frontiers=(Frontier(0, 0, 50, 50, 0, NOW - HOUR),))
+    given = planning(hourly(5, 10), log_start=30, state=state)
+    with pytest.raises(OffsetGapError, match=r"offsets \[0, 20\) were deleted"):
+        plan_hours(given, [NOON + HOUR])
+
+
+def test_retention_of_what_an_archived_hour_left_unread_is_a_gap_of_the_next() -> None:
+    state = covered((0, 8), hours=(HourRange(NOON, 0, 0, 8),), frontiers=(Frontier(0, 0, 8, 8, 0, NOW - HOUR),))
+    with pytest.raises(OffsetGapError, match=r"offsets \[8, 9\) were deleted"):
+        plan_hours(planning(hourly(5, 10), log_start=9, state=state), [NOON + HOUR])
+
+
+def test_a_record_that_came_late_is_read_with_the_next_hour() -> None:
+    """Hour 12 was archived up to offset 2; its record 2 came after that."""
+    records = {0: NOON, 1: NOON, 2: NOON + timedelta(minutes=40), 3: NOON + HOUR}
+    state = covered((0, 2), hours=(HourRange(NOON, 0, 0, 2),))
+    plan = plan_hours(planning(records, state=state), [NOON + HOUR])
+    assert plan.reads[0].needed == span(2, 4)
+    assert plan.hours == (HourRange(NOON + HOUR, 0, 3, 4),)
+
+
+def test_what_an_open_hour_still_got_is_read_with_the_next_and_it_is_not_scanned_before() -> None:
+    early = plan_hours(planning(hourly(1, 10), now=NOON + timedelta(minutes=30)), [NOON])
+    assert early.reads[0].needed == span(0, 10)
+    assert early.hours == (HourRange(NOON, 0, 0, None),)
+    state = covered((0, 10), hours=early.hours)
+    assert not state.is_scanned(NOON)
+    later = hourly(1, 30) | {30 + n: NOON + HOUR + timedelta(minutes=n) for n in range(5)}
+    assert plan_hours(planning(later, state=state), [NOON + HOUR]).reads[0].needed == span(10, 35)
+
+
+def test_a_transaction_open_over_the_next_hour_hides_nothing_for_good() -> None:
+    records = hourly(3, 10)
+    held = plan_hours(planning(records, lso=12, now=NOON + 2 * HOUR), [NOON + HOUR])
+    assert held.hours == (HourRange(NOON + HOUR, 0, 10, None),)
+    next_one = plan_hours(
+        planning(records, lso=12, now=NOON + 3 * HOUR, state=covered((0, 12), hours=held.hours)), [NOON + 2 * HOUR]
+    )
+    assert next_one.hours == (HourRange(NOON + 2 * HOUR, 0, 12, None),)
+    state = covered((0, 12), hours=(*held.hours, *next_one.hours))
+    ended = plan_hours(planning(records, now=NOON + 4 * HOUR, state=state), [NOON + 2 * HOUR])
+    assert ended.reads[0].needed == span(12, 30)
+
+
 def test_a_recreated_topic_is_refused() -> None:
     state = IndexState(generations=(TopicGeneration("t", "other", (0,), ()),))
     with pytest.raises(TopicRecreatedError, match="deleted and created again"):

@@ -14,7 +14,7 @@ from kafka_s3_platform.archive.vacuum import VacuumReport, vacuum
 from kafka_s3_platform.compact.request import CompactRequest
 from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IndexConflictError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.errors import BusyError, StoreUnavailableError, SupersededError
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Compaction, Maintenance
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.index import Change
@@ -89,9 +89,10 @@ def known(config: ConnectorConfig) -> set[str]:
 
 def put(config: ConnectorConfig, name: str, **changed: str | int) -> str:
     """An object below the topic's folder, as if written by a run long closed."""
-    topic = snapshot(config).state.topic
+    index = snapshot(config)
+    topic = index.state.topic
     assert topic is not None
-    provenance = replace(Provenance("c", topic.topic, topic.topic_id, "closed", 0, 1), **changed)  # type: ignore[arg-type]
+    provenance = replace(Provenance("c", topic.topic, topic.topic_id, index.index_id, "closed", 0, 1), **changed)  # type: ignore[arg-type]
     key = f"topics/{config.topics[0]}/{name}"
     ObjectStore(config.store).put_new(key, b"data", provenance.metadata())
     return key
@@ -202,7 +203,7 @@ def test_unfinished_uploads_of_segments_are_aborted_and_others_are_left(config: 
 
 def test_a_young_run_at_work_is_not_disturbed(config: ConnectorConfig) -> None:
     def meanwhile() -> None:
-        with pytest.raises(IndexConflictError, match="run failed is at work"):
+        with pytest.raises(BusyError, match="run failed is at work"):
             vacuumed(config, HOUR)
         assert len(vacuumed(config, dry_run=True).removed) == 0
 
@@ -212,7 +213,7 @@ def test_a_young_run_at_work_is_not_disturbed(config: ConnectorConfig) -> None:
 def test_a_young_compaction_at_work_is_not_disturbed(config: ConnectorConfig) -> None:
     now = snapshot(config)
     now.commit(Change(added=(Compaction(NOON, "compaction", now.version + 1, datetime.now(timezone.utc)),)))
-    with pytest.raises(IndexConflictError, match="run compaction is at work"):
+    with pytest.raises(BusyError, match="run compaction is at work"):
         vacuumed(config, HOUR)
     vacuumed(config)
     assert snapshot(config).state.compactions == ()
@@ -235,7 +236,7 @@ def test_no_run_is_reserved_while_a_vacuum_is_at_work(config: ConnectorConfig) -
     now = snapshot(config)
     now.commit(Change(added=(Maintenance("other", now.version + 1, datetime.now(timezone.utc)),)))
     for run in (archived, vacuumed):
-        with pytest.raises(IndexConflictError, match="run other is"):
+        with pytest.raises(BusyError, match="run other is"):
             run(config)
 
 

@@ -171,7 +171,7 @@ def written(config: ConnectorConfig, folder: str, offsets: list[int]) -> Segment
         {"value": b"v", "topic": topic, "partition": 0, "offset": o, "timestamp": 0, "timestampType": 0}
         for o in offsets
     ]
-    target = SegmentTarget(LayoutSettings(), topic, 0, Provenance("c", topic, "id", "r", 1, 1))
+    target = SegmentTarget(LayoutSettings(), topic, 0, Provenance("c", topic, "id", "index", "r", 1, 1))
     with SegmentWriters(target, ObjectStore(config.store)) as out:
         out.write(Bucket(None, folder), pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA), 0)
         (segment,) = out.close()

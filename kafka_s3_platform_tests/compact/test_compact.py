@@ -20,7 +20,7 @@ from kafka_s3_platform.compact.days import day_report, days_due
 from kafka_s3_platform.compact.request import CompactReport, CompactRequest
 from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IndexConflictError, IntegrityError, SupersededError
+from kafka_s3_platform.errors import BusyError, IndexConflictError, IntegrityError, SupersededError
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Maintenance
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.index import Change, IndexSnapshot
@@ -314,7 +314,7 @@ def test_an_input_whose_records_are_others_than_the_indexs_is_refused(config: Co
 def test_no_compaction_begins_during_a_vacuum_unless_its_lease_is_over(config: ConnectorConfig) -> None:
     now = snapshot(config)
     now.commit(Change(added=(Maintenance("v", now.version + 1, datetime.now(timezone.utc)),)))
-    with pytest.raises(IndexConflictError, match="run v is vacuuming"):
+    with pytest.raises(BusyError, match="run v is vacuuming"):
         compacted(config)
     now = snapshot(config)
     expired = Maintenance("v", now.version + 1, datetime.now(timezone.utc) - MAINTENANCE_LEASE)

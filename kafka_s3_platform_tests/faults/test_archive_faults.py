@@ -89,7 +89,7 @@ def test_a_full_disk_on_upload_names_the_object_and_commits_nothing(
     config: ConnectorConfig, proxy: FaultyProxy
 ) -> None:
     full = through(proxy, config)
-    proxy.refuse("PUT", r"\.parquet", 507, "InsufficientStorage")
+    proxy.refuse("PUT", r"/topics/.*\.parquet", 507, "InsufficientStorage")
     with pytest.raises(
         StoreUnavailableError, match=rf"{config.topics[0]}\+\d\+0000000000\.parquet.*InsufficientStorage"
     ):
@@ -114,7 +114,8 @@ class LosingRunner(InProcessRunner):
 
 def test_retention_during_a_scan_fails_naming_the_offsets(config: ConnectorConfig) -> None:
     request = ArchiveRequest(config, config.topics[0], "run", None)
-    with pytest.raises(OffsetGapError, match=rf"{config.topics[0]}-0.*\[0, 7\)"):
+    lost = rf"topic {config.topics[0]}, kafka partition 0: offsets \[0, 7\) were deleted"
+    with pytest.raises(OffsetGapError, match=lost):
         archive(request, LosingRunner(config, 7))
     assert snapshot(config).segments == ()
 
@@ -125,7 +126,7 @@ def test_retention_during_a_scan_is_a_gap_of_its_hour_where_gaps_are_allowed(con
     report = archive(request, LosingRunner(allowing, 7))
     assert [(g.kafka_partition, g.start_offset, g.end_offset) for g in report.gaps] == [(0, 0, 7)]
     assert [h.gaps for h in report.hours] == [report.gaps]
-    assert snapshot(config).gaps_by_hour()[0][0] == report.gaps[0]
+    assert snapshot(config).gaps_by_hour() == [(NOON, report.gaps[0])]
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(7, RECORDS)), 1: list(range(RECORDS))}
 
 
@@ -172,7 +173,7 @@ def test_a_broker_killed_during_a_scan_loses_nothing(own_stack: StackSettings, s
     embedded.up(own_stack)
     thread.join(120)
     assert not thread.is_alive()
-    assert all(isinstance(e, TransientError) for e in errors)
+    assert [type(e) for e in errors if not isinstance(e, TransientError)] == [], errors
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
 

@@ -22,6 +22,7 @@ from kafka_s3_platform.kafka.failures import kafka_failure, raise_kafka_error
         (KafkaError.SASL_AUTHENTICATION_FAILED, AuthorizationError),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, MissingTopicError),
         (KafkaError.REQUEST_TIMED_OUT, BrokerUnavailableError),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, BrokerUnavailableError),
         (KafkaError.MSG_SIZE_TOO_LARGE, PreflightError),
         (KafkaError.TOPIC_ALREADY_EXISTS, PermanentError),
     ],

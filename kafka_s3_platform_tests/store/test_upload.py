@@ -19,12 +19,13 @@ pytestmark = pytest.mark.integration
 
 PART = 5_242_880
 KEY = "topics/t/hour=01/t+0+0000000000.parquet"
-ME = Provenance("flüge", "t", "id-1", "run-5", epoch=5, attempt=20)
+ME = Provenance("flüge", "t", "id-1", "index-1", "run-5", epoch=5, attempt=20)
 EARLIER_ATTEMPT = replace(ME, attempt=19)
 SUPERSEDED = replace(ME, run_id="run-4", epoch=4, attempt=99)
 LATER_ATTEMPT = replace(ME, attempt=21)
 LATER_EPOCH = replace(ME, run_id="run-6", epoch=6, attempt=0)
 RECREATED_TOPIC = replace(SUPERSEDED, topic_id="id-0")
+ANOTHER_INDEX = replace(SUPERSEDED, index_id="index-0")
 OTHER_CONNECTOR = replace(SUPERSEDED, connector="other")
 
 SMALL = b"a small segment"
@@ -147,7 +148,11 @@ def test_what_a_later_one_has_written_stays(store: ObjectStore, winner: Provenan
 
 
 @both_sizes
-@pytest.mark.parametrize("foreign", [RECREATED_TOPIC, OTHER_CONNECTOR], ids=["recreated topic", "other connector"])
+@pytest.mark.parametrize(
+    "foreign",
+    [RECREATED_TOPIC, OTHER_CONNECTOR, ANOTHER_INDEX],
+    ids=["recreated topic", "other connector", "another index"],
+)
 def test_the_object_of_another_archive_stays(store: ObjectStore, foreign: Provenance, body: bytes) -> None:
     filled(store, b"theirs", foreign).finish()
     with pytest.raises(ForeignObjectError, match=r"t\+0\+0000000000.parquet exists .* To take the place over"):
