@@ -1,6 +1,7 @@
 # Needs python3 (3.10 to 3.13), java (17 or newer) and make. Everything else goes into .venv and .local.
 PYTHON ?= python3
 BIN := .venv/bin
+DATA := $(or $(KAFKA_S3_LOCAL_DATA_DIR),.local)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
@@ -60,8 +61,11 @@ down: setup ## Stop Kafka and S3; their data is kept
 	$(BIN)/kafka-s3 down
 
 clean: ## Stop Kafka and S3 and remove their data and Dagster's; .venv and downloads stay
-	if [ -x $(BIN)/kafka-s3 ]; then $(BIN)/kafka-s3 down; fi
-	rm -rf .local/kafka .local/s3 .local/lock .dagster spark-warehouse
+	@if [ -x $(BIN)/kafka-s3 ]; then $(BIN)/kafka-s3 down; else for file in "$(DATA)"/*/process.json; do \
+		if [ -f "$$file" ] && kill -0 "$$(sed 's/.*"pid": \([0-9]*\).*/\1/' "$$file")" 2>/dev/null; then \
+			echo "the server of $$file runs, and without .venv nothing here stops it: run make setup" >&2; exit 1; \
+		fi; done; fi
+	rm -rf "$(DATA)/kafka" "$(DATA)/s3" "$(DATA)/lock" .dagster spark-warehouse
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 lock: setup ## Resolve the dependencies of pyproject.toml anew

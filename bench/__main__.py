@@ -8,17 +8,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bench.floor import consume_to_arrow, in_processes, produce_alone
+from bench.floor import Work, consume_to_arrow, produce_alone, started_processes
 from bench.measure import measured
-from bench.workload import create_topic, delete_topic, ensure_topic
+from bench.workload import create_topic, delete_topic, ensure_topic, record_bytes
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import up
-
-RECORD_BYTES = 243
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
         rows.append(_floor("confluent-kafka to Arrow alone (the floor)", consume_to_arrow, servers, topic, records))
         rows.append(_child("archive (Spark, to zstd Parquet in S3)", "archive", stamp, topic))
         rows += _producing(servers, stamp, topic, records)
-        rows += _spark_source(servers, topic)
+        rows += _spark_source(servers, topic, records)
     best = {row.what: min((r for r in rows if r.what == row.what), key=lambda r: r.seconds) for row in rows}
     return list(best.values())
 
@@ -79,11 +76,12 @@ def _producing(servers: str, stamp: str, topic: str, records: int) -> list[Row]:
     return rows
 
 
-def _floor(what: str, work: Callable[[str, str, int, range], int], servers: str, topic: str, records: int) -> Row:
+def _floor(what: str, work: Work, servers: str, topic: str, records: int) -> Row:
     tell(what)
-    with measured() as usage:
-        handled = in_processes(work, servers, topic, records)
-    return Row(what, handled, handled * RECORD_BYTES / 1e6, usage.seconds, usage.cpu_seconds, usage.peak_python_mib)
+    with started_processes() as run, measured() as usage:
+        handled = run(work, servers, topic, records)
+    size = handled * record_bytes(records)
+    return Row(what, handled, size / 1e6, usage.seconds, usage.cpu_seconds, usage.peak_python_mib)
 
 
 LAST: dict[str, dict[str, Any]] = {}
@@ -107,7 +105,7 @@ def _child(what: str, mode: str, *arguments: str) -> Row:
     )
 
 
-def _spark_source(servers: str, topic: str) -> list[Row]:
+def _spark_source(servers: str, topic: str, records: int) -> list[Row]:
     what = "Spark's own Kafka source to Arrow"
     tell(what)
     command = [sys.executable, "-m", "bench.spark_source", servers, topic]
@@ -118,7 +116,7 @@ def _spark_source(servers: str, topic: str) -> list[Row]:
         tell(f"  not measured: its jars could not be fetched or it failed ({reason[:200]})")
         return []
     figures = json.loads(done.stdout.splitlines()[-1])
-    size = figures["records"] * RECORD_BYTES / 1e6
+    size = figures["records"] * record_bytes(records) / 1e6
     return [Row(what, figures["records"], size, figures["seconds"], figures["cpu_seconds"], figures["peak_python_mib"])]
 
 

@@ -1,22 +1,39 @@
 """The floors: the least that confluent-kafka needs for the job on this machine, in two processes on two cores."""
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.workload import KAFKA_PARTITIONS, START_MS, send, value
+from bench.workload import KAFKA_PARTITIONS, START_MS, key, send, spread, value
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
 PROCESSES = 2
+START_SECONDS = 120.0
+
+Work = Callable[[str, str, int, range], int]
 
 
-def in_processes(work: Callable[[str, str, int, range], int], bootstrap_servers: str, topic: str, records: int) -> int:
-    """Run `work` for half of the kafka partitions in each of two processes; the records they handled."""
+@contextmanager
+def started_processes() -> Iterator[Callable[[Work, str, str, int], int]]:
+    """Two processes that have started and imported, as Spark's workers have before they are measured.
+
+    The function runs its first argument for half of the kafka partitions in each; the records they handled.
+    """
+    context = multiprocessing.get_context("spawn")
+    started = context.Barrier(PROCESSES + 1)
     halves = [range(start, KAFKA_PARTITIONS, PROCESSES) for start in range(PROCESSES)]
-    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
-        return sum(pool.starmap(work, [(bootstrap_servers, topic, records, half) for half in halves]))
+    with context.Pool(PROCESSES, _ready, (started,)) as pool:
+        started.wait(START_SECONDS)
+        yield lambda work, *given: sum(pool.starmap(work, [(*given, half) for half in halves], chunksize=1))
+
+
+def _ready(started: Barrier) -> None:
+    """To unpickle this, a process has imported all that this module imports."""
+    started.wait(START_SECONDS)
 
 
 def consume_to_arrow(bootstrap_servers: str, topic: str, records: int, kafka_partitions: range) -> int:
@@ -70,11 +87,10 @@ def produce_alone(bootstrap_servers: str, topic: str, records: int, kafka_partit
         }
     )
     each = records // KAFKA_PARTITIONS
-    prepared = [(b"user-%08d" % (n * 7919 % 99_999_989), value(n)) for n in range(10_000)]
+    prepared = [(key(n), value(n)) for n in spread(records)]
     for n in range(each):
-        key, payload = prepared[n % len(prepared)]
         for kafka_partition in kafka_partitions:
-            send(producer, topic, kafka_partition, key, payload, START_MS + n)
+            send(producer, topic, kafka_partition, *prepared[n % len(prepared)], START_MS + n)
     if left := producer.flush(120):
         raise RuntimeError(f"{topic}: {left} records were not delivered")
     return each * len(kafka_partitions)

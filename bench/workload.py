@@ -1,4 +1,4 @@
-"""The bench topic: keyed JSON records of about 230 B, an event time that moves on by a millisecond a record."""
+"""The bench topic: keyed JSON records, an event time that moves on by a millisecond a record."""
 
 from datetime import datetime, timezone
 
@@ -9,8 +9,26 @@ KAFKA_PARTITIONS = 8
 START_MS = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)
 
 
+SAMPLE = 10_000
+
+
+def spread(records: int) -> list[int]:
+    """Numbers of records from all over the topic: those at its start are shorter."""
+    return [n * 7919 % records for n in range(SAMPLE)]
+
+
+def record_bytes(records: int) -> float:
+    """Key and value of a record, on average."""
+    return sum(len(key(n)) + len(value(n)) for n in spread(records)) / SAMPLE
+
+
+def key(n: int) -> bytes:
+    """One of many users."""
+    return b"user-%08d" % (n * 7919 % 99_999_989)
+
+
 def value(n: int) -> bytes:
-    """E.g. 230 B of JSON that compresses like an event log."""
+    """JSON that compresses like an event log."""
     return (
         b'{"id":%d,"user":"user-%08d","session":"%016x","action":"%s","amount":%d.%02d,"currency":"EUR",'
         b'"country":"%s","agent":"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36","ok":true,"attempt":%d}'
@@ -73,7 +91,7 @@ def produce(bootstrap_servers: str, topic: str, records: int, kafka_partitions: 
     for n in range(records):
         kafka_partition = n % KAFKA_PARTITIONS
         if kafka_partition in kafka_partitions:
-            send(producer, topic, kafka_partition, b"user-%08d" % (n * 7919 % 99_999_989), value(n), START_MS + n)
+            send(producer, topic, kafka_partition, key(n), value(n), START_MS + n)
     producer.flush()
     if failures:
         raise RuntimeError(f"{topic}: {len(failures)} records were not delivered: {failures[0]}")

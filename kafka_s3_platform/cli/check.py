@@ -4,11 +4,16 @@ import os
 from pathlib import Path
 
 import click
+import numpy as np
 
 from kafka_s3_platform.cli.runs import json_option, show
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.sheet import Finding, KeyClass
+from kafka_s3_platform.formats.envelope import EXTENSION
+from kafka_s3_platform.partitioners.keys import segment_key
+from kafka_s3_platform.partitioners.time_based import TimeBasedPartitioner
 
 
 @click.command
@@ -30,10 +35,18 @@ def _document(report: CheckReport) -> dict[str, object]:
         "file": str(report.path),
         "name": report.name,
         "ok": report.ok,
+        "example_key": report.config and _example_key(report.config),
         "problems": list(report.problems),
         "keys": [_finding(f) for f in report.findings],
         "worker_keys": [_finding(f) for f in report.worker_findings],
     }
+
+
+def _example_key(config: ConnectorConfig) -> str:
+    """The key of an object that begins with the first record of kafka partition 0, if that is of the start hour."""
+    layout, start_ms = config.layout, int(config.archive.start_hour.timestamp() * 1000)
+    [(_, folder)], _ = TimeBasedPartitioner(layout).encode(np.array([start_ms], np.int64))
+    return segment_key(layout.topics_dir, config.topics[0], folder, 0, 0, layout.offset_pad_width, EXTENSION)
 
 
 def _finding(finding: Finding) -> dict[str, str]:
@@ -42,6 +55,8 @@ def _finding(finding: Finding) -> dict[str, str]:
 
 def _lines(report: CheckReport) -> list[str]:
     lines = [f"{report.path}: {'loads' if report.ok else 'does not load'}", *report.problems]
+    if report.config:
+        lines.append(f"an object's key, for example: {_example_key(report.config)}")
     for path, findings in ((report.path, report.findings), (report.worker, report.worker_findings)):
         for key_class in KeyClass:
             found = [f for f in findings if f.key_class is key_class]

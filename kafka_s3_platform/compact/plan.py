@@ -14,9 +14,9 @@ from itertools import groupby
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.compact.days import day_start, segments_of_day
+from kafka_s3_platform.config.path_format import compile_path_format
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.segment import Segment, overlap_clusters
-from kafka_s3_platform.partitioners.path_format import compile_path_format
 
 DAY_MS = 86_400_000
 DAILY_PATH = "'year'=YYYY/'month'=MM/'day'=dd"

@@ -31,10 +31,6 @@ class CheckReport:
     def ok(self) -> bool:
         return self.config is not None
 
-    def of_class(self, key_class: KeyClass) -> tuple[Finding, ...]:
-        """The connector file's keys of one class, in the file's order."""
-        return tuple(finding for finding in self.findings if finding.key_class is key_class)
-
 
 def check_report(path: Path, worker: Path, env: Mapping[str, str]) -> CheckReport:
     """Judges a connector file over a worker.properties. Raises nothing for what is wrong in them."""

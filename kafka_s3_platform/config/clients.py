@@ -5,7 +5,7 @@ What only librdkafka has may be written under its own name.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -173,9 +173,7 @@ PRODUCER_PROPERTIES = (
     _passed("max.request.size", _number(1000, 1_000_000_000), scopes=PRODUCER, target="message.max.bytes"),
     _passed("message.max.bytes", _number(1000, 1_000_000_000), scopes=PRODUCER),
     _passed("max.in.flight.requests.per.connection", _number(1, 5), scopes=PRODUCER),
-    _passed("delivery.timeout.ms", _number(0, _MS), scopes=PRODUCER),
     _passed("retries", _number(1, _MS), scopes=PRODUCER),
-    _passed("transaction.timeout.ms", _number(1000, _MS), scopes=PRODUCER),
 )
 
 _PRODUCER_REQUEST_TIMEOUT = _passed("request.timeout.ms", _number(1, 900_000), scopes=PRODUCER)
@@ -238,6 +236,15 @@ WITHOUT_MEANING_PROPERTIES = (
         "group.instance.id",
         "group.protocol",
         "group.remote.assignor",
+    ),
+    *_without_meaning(
+        "A record that waits is never given up, or later ones would overtake it; a restore fails when nothing is"
+        " acknowledged for two minutes.",
+        "delivery.timeout.ms",
+    ),
+    *_without_meaning(
+        "A restore writes without transactions: it is idempotent and goes on where it ended.",
+        "transaction.timeout.ms",
     ),
 )
 
@@ -361,15 +368,29 @@ def _pass_on(outcome: ClientOutcome, key: ClientProperty, value: str, scope: Sco
     if scope not in key.scopes:
         outcome.refused[name] = f"is a property of the {' and the '.join(key.scopes)} only, which is its prefix"
         return
-    if key.target in outcome.properties:
-        outcome.refused[name] = f"another property sets librdkafka's {key.target} too; keep one"
-        return
     try:
-        outcome.properties[key.target] = key.parse(value)
+        _set(outcome, {key.target: key.parse(value)})
     except ValueError as err:
         outcome.refused[name] = str(err)
     else:
         outcome.honoured[name] = key.doc
+
+
+def _set(outcome: ClientOutcome, properties: Mapping[str, str]) -> None:
+    """ValueError where one of them is set already; none is set then."""
+    if twice := [name for name in properties if name in outcome.properties]:
+        raise ValueError(f"another property sets librdkafka's {' and '.join(twice)} too; keep one")
+    outcome.properties.update(properties)
+
+
+def _set_together(outcome: ClientOutcome, names: Iterable[str], doc: str, properties: Mapping[str, str]) -> None:
+    """Sets what properties that are read together come to; all of them are refused where one is set already."""
+    try:
+        _set(outcome, properties)
+    except ValueError as err:
+        outcome.refused.update(dict.fromkeys(names, str(err)))
+    else:
+        outcome.honoured.update(dict.fromkeys(names, doc))
 
 
 def _truststore(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:
@@ -378,9 +399,8 @@ def _truststore(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:
     if kind != "PEM" or "ssl.truststore.password" in given:
         outcome.refused.update(dict.fromkeys(given, _PEM))
         return
-    outcome.honoured.update(dict.fromkeys(given, _TRUSTSTORE))
-    if location := entries.get("ssl.truststore.location"):
-        outcome.properties["ssl.ca.location"] = location
+    location = entries.get("ssl.truststore.location")
+    _set_together(outcome, given, _TRUSTSTORE, {"ssl.ca.location": location} if location else {})
 
 
 def _keystore(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:
@@ -388,12 +408,10 @@ def _keystore(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:
     given = [name for name in entries if name.startswith("ssl.keystore.")]
     location = entries.get("ssl.keystore.location")
     if kind == "PEM" and "ssl.keystore.password" not in given:
-        outcome.honoured.update(dict.fromkeys(given, _KEYSTORE))
-        if location:
-            outcome.properties.update({"ssl.certificate.location": location, "ssl.key.location": location})
+        both = {"ssl.certificate.location": location, "ssl.key.location": location} if location else {}
+        _set_together(outcome, given, _KEYSTORE, both)
     elif kind == "PKCS12":
-        outcome.honoured.update(dict.fromkeys(given, _KEYSTORE))
-        outcome.properties.update({name: entries[name] for name in given if name != "ssl.keystore.type"})
+        _set_together(outcome, given, _KEYSTORE, {n: entries[n] for n in given if n != "ssl.keystore.type"})
     else:
         reason = (
             "librdkafka reads no JKS keystore; set ssl.keystore.type to PKCS12,"
@@ -407,7 +425,7 @@ def _jaas(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:
     if name not in entries:
         return
     try:
-        outcome.properties.update(_login(entries[name]))
+        _set(outcome, _login(entries[name]))
     except ValueError as err:
         outcome.refused[name] = str(err)
     else:
@@ -427,6 +445,8 @@ def _login(text: str) -> dict[str, str]:
             " for others set librdkafka's sasl.kerberos.* or sasl.oauthbearer.* properties"
         )
     options = dict(_option(word, shape) for word in words[2:])
+    if options.keys() - {"username", "password"}:
+        raise ValueError(f"has an option besides username and password, which nothing here reads; {shape}")
     if not options.get("username") or not options.get("password"):
         raise ValueError(f"names no username or no password; {shape}")
     return {"sasl.username": options["username"], "sasl.password": options["password"]}

@@ -1,13 +1,15 @@
 """Connector files: one or a folder of them, loaded as `ConnectorConfig`s."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations, product
 from pathlib import Path
 
 from kafka_s3_platform.config.mapping import resolve
 from kafka_s3_platform.config.parse import read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.sheet import Finding, KeyClass
+from kafka_s3_platform.config.values import nested
 from kafka_s3_platform.config.worker import Worker, load_worker
 from kafka_s3_platform.errors import ConfigError
 
@@ -32,8 +34,8 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> tuple[ConnectorConf
     """Loads every connector file of a folder, in the order of their file names.
 
     Raises:
-        ConfigError: the folder is not there, a file does not load, or two files declare the same name. One error
-            tells all that is wrong in all files.
+        ConfigError: the folder is not there, a file does not load, or two files declare the same name or write to the
+            same folder of a bucket. One error tells all that is wrong in all files.
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; put connector files there, or name another in {FOLDER_VARIABLE}")
@@ -45,7 +47,7 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> tuple[ConnectorConf
             loaded[path] = load_connector(path, worker, env).config
         except ConfigError as err:
             problems.append(str(err))
-    problems += _shared_names(loaded)
+    problems += [*_shared_names(loaded), *_shared_folders(loaded)]
     if problems:
         # The worker file's errors are the same for each connector file.
         raise ConfigError("\n".join(dict.fromkeys(problems)))
@@ -101,3 +103,20 @@ def _shared_names(loaded: Mapping[Path, ConnectorConfig]) -> list[str]:
         for name, paths in by_name.items()
         if len(paths) > 1
     ]
+
+
+def _shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[str]:
+    """Connectors do not know each other's indexes: each would take the other's objects in a shared folder for lost."""
+    for (path, one), (other_path, other) in permutations(loaded.items(), 2):
+        if (one.store.endpoint_url, one.store.bucket) != (other.store.endpoint_url, other.store.bucket):
+            continue
+        both = f"{path} and {other_path} share a folder of bucket {one.store.bucket}"
+        ours, theirs = (c.layout.topics_dir for c in (one, other))
+        # Each pair of topics comes twice, once from either side.
+        for topic, other_topic in product(one.topics, other.topics) if path < other_path else ():
+            folder, other_folder = f"{ours}/{topic}", f"{theirs}/{other_topic}"
+            if nested(folder, other_folder):
+                yield f"{both}: objects of both go to {max(folder, other_folder)}; change topics.dir or topics of one"
+        for key, folder in (("index", one.archive.index_dir), ("restore", one.archive.restore_dir)):
+            if nested(folder, theirs):
+                yield f"{both}: archive.{key}.dir of the first, {folder}, and topics.dir of the second, {theirs}"

@@ -247,7 +247,7 @@ def _start_hour(sheet: Sheet, zone: ZoneInfo) -> datetime:
 
 def _keep_apart(sheet: Sheet, name: str, folder: str, others: Mapping[str, str]) -> None:
     for other_name, other in others.items():
-        if f"{folder}/".startswith(f"{other}/") or f"{other}/".startswith(f"{folder}/"):
+        if values.nested(folder, other):
             sheet.refuse(name, f"the folder {folder} and {other_name}, {other}, must not hold each other")
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 MASK = "****"
 
 _SECRET = re.compile(
-    r"secret|password|passwd|passphrase|token|credential|jaas|licen[sc]e|user\.info|username"
+    r"secret|password|passwd|passphrase|pwd|token|credential|jaas|licen[sc]e|user\.info|username"
     r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key"
 )
 _USER_INFO = re.compile(r"//[^/@\s]*@")

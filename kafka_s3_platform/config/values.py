@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.keys import NOT_YET, nearest
+from kafka_s3_platform.config.path_format import compile_path_format
 
 T = TypeVar("T")
 Parser = Callable[[str], T]
@@ -154,6 +155,11 @@ def directory(text: str) -> str:
     return folder
 
 
+def nested(one: str, other: str) -> bool:
+    """Whether one folder is the other, or holds it."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
 def url(text: str) -> str:
     """An endpoint: scheme and host, without a trailing slash."""
     parts = urlsplit(text)
@@ -196,10 +202,11 @@ def locale_id(text: str) -> str:
 
 
 def path_format(text: str) -> str:
-    """A pattern that is not empty, without slashes at its end. The partitioner parses it."""
+    """A pattern that can be formatted and is not empty, without slashes at its end."""
     pattern = text.rstrip("/")
     if not pattern:
         raise ValueError("is empty; write a pattern such as 'year'=YYYY/'month'=MM/'day'=dd")
+    compile_path_format(pattern)
     return pattern
 
 

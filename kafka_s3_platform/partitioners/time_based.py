@@ -1,18 +1,16 @@
 """Kafka Connect's TimeBasedPartitioner: record timestamps to hours and encoded partitions, vectorised."""
 
-import re
 from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_s3_platform.config.path_format import compile_path_format
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
-from kafka_s3_platform.partitioners.path_format import compile_path_format
 
 HOUR_MS = 3_600_000
 
@@ -21,23 +19,18 @@ _MS = timedelta(milliseconds=1)
 # Python's datetime ends at year 9999; a day less on each side leaves room for any UTC offset.
 _MIN_MS = (datetime(1, 1, 3, tzinfo=timezone.utc) - _EPOCH) // _MS
 _MAX_MS = (datetime(9999, 12, 29, tzinfo=timezone.utc) - _EPOCH) // _MS
-_FIXED_OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
 
 class TimeBasedPartitioner:
-    """Encodes timestamps as Connect's `TimeBasedPartitioner` does; its Hourly and Daily forms fix the duration.
-
-    Raises:
-        ConfigError: the path format or the timezone is not usable.
-    """
+    """Encodes timestamps as Connect's `TimeBasedPartitioner` does; its Hourly and Daily forms fix the duration."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self._format = compile_path_format(layout.path_format)
         self._duration_ms = layout.partition_duration_ms
-        self._zone = _zone(layout.timezone)
+        self._zone = ZoneInfo(layout.timezone)
         self._names: dict[int, str] = {}
 
     def encode(self, timestamps_ms: Int64s) -> tuple[list[tuple[int | None, str]], Int32s]:
@@ -98,14 +91,3 @@ def _factorize(values: Int64s) -> tuple[list[int], Int32s]:
     """The distinct values in order of appearance, and for each value its index among them."""
     encoded = pa.array(values).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-
-
-def _zone(name: str) -> tzinfo:
-    """A zone of the tz database, or a fixed offset `+hh:mm` as Joda-Time writes it."""
-    if fixed := _FIXED_OFFSET.fullmatch(name):
-        offset = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
-        return timezone(offset if fixed[1] == "+" else -offset)
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as err:
-        raise ConfigError(f"timezone '{name}' is not in the tz database: use a name such as Europe/Berlin") from err

@@ -229,8 +229,8 @@ class SegmentUpload:
             raise ForeignObjectError(
                 f"{uri} exists and was not written for connector {mine.connector}, topic {mine.topic} with id "
                 f"{mine.topic_id} and index {mine.index_id} ({other or 'no provenance in its metadata'}). It is left "
-                f"as it is. To take the place over, move that object elsewhere, or give the connector another topics.dir; "
-                f"then run again"
+                f"as it is. To take the place over, move that object elsewhere, or give the connector another "
+                f"topics.dir; then run again"
             )
         if (other.epoch, other.attempt) >= (mine.epoch, mine.attempt):
             raise SupersededError(

@@ -56,6 +56,7 @@ def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
     assert (restored["records"], restored["verified"], restored["restore_id"]) == (4, True, "mine")
     assert [len(records_of(kafka_settings, target, p)) for p in (0, 1)] == [2, 2]
+    assert len(shown_hours(kafka_s3, topic)) == 1, "a window without an end is shown at the newest hour alone"
 
     [verified] = parsed(kafka_s3("verify", "c", "--deep", "--json"))["topics"]
     assert (verified["ok"], verified["record_count"], verified["deep"]) == (True, 6, True)
@@ -73,12 +74,40 @@ def runs_of(kafka_s3: KafkaS3) -> dict[str, dg.DagsterRunStatus]:
         return {run.run_id: run.status for run in instance.get_runs()}
 
 
+def shown_hours(kafka_s3: KafkaS3, topic: str) -> set[str]:
+    """The hours that the UI shows as restored."""
+    with dg.DagsterInstance.from_config(str(kafka_s3.folder / "dagster")) as instance:
+        return instance.get_materialized_partitions(dg.AssetKey(["c", "restored", topic]))
+
+
+def test_a_restore_is_shown_at_the_hours_of_its_window(
+    kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings
+) -> None:
+    parsed(kafka_s3("archive", "c", "--json"))
+    window = ["--from", "2026-01-01T12:30", "--to", "2026-01-01T14:00:01", "--from-offset", "0:2"]
+    rates = ["--records-per-second", "1000", "--bytes-per-second", "1e6", "--allow-unsendable-timestamps"]
+    to_target = ["--topic", topic, "--to-topic", f"{topic}.restored", "--create-topic", *rates]
+    restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
+    assert restored["records"] == 1, "kafka partition 0 has none from offset 2 on in the window"
+    assert [len(records_of(kafka_settings, f"{topic}.restored", p)) for p in (0, 1)] == [0, 1]
+    assert shown_hours(kafka_s3, topic) == {"2026-01-01-12:00", "2026-01-01-13:00", "2026-01-01-14:00"}
+
+
 def test_without_json_people_are_told_the_same(kafka_s3: KafkaS3, topic: str) -> None:
     found = kafka_s3("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T13")
     assert found.returncode == 0, found.stderr
     assert "2026-01-01-12:00" in found.stdout
     assert "2 records" in found.stdout
     assert "Traceback" not in found.stderr
+
+
+def test_a_refused_restore_names_the_options_that_allow_it(kafka_s3: KafkaS3, topic: str) -> None:
+    assert kafka_s3("archive", "c").returncode == 0
+    for target, allows in ((topic, "--allow-source-topic"), (f"{topic}.absent", "--create-topic")):
+        found = kafka_s3("restore", "c", "--topic", topic, "--to-topic", target, "--dry-run")
+        assert found.returncode == 1
+        assert allows in found.stdout
+        assert allows.strip("-").replace("-", "_") in found.stdout
 
 
 def test_restoring_what_is_not_archived_fails_for_good(kafka_s3: KafkaS3, topic: str) -> None:

@@ -5,6 +5,7 @@ import pytest
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
 USAGE, FAILED, TRY_AGAIN = 2, 1, 75
+RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,12 @@ USAGE, FAILED, TRY_AGAIN = 2, 1, 75
         (["compact", "c", "--day", "2026-13-01"], "not a day"),
         (["compact", "c", "--day", "1999-01-01"], "from its start hour"),
         (["restore", "c", "--topic", "t"], "--to-topic"),
-        (["restore", "c", "--topic", "t", "--to-topic", "u", "--kafka-partitions", "0,x"], "not numbers"),
+        ([*RESTORE, "--kafka-partitions", "0,x"], "not numbers"),
+        ([*RESTORE, "--from-offset", "0:15:2"], "one N, or P:N"),
+        ([*RESTORE, "--from-offset", "15", "--from-offset", "1:20"], "one N, or P:N"),
+        ([*RESTORE, "--to-offset", "1:20", "--to-offset", "01:21"], "one N, or P:N"),
+        ([*RESTORE, "--records-per-second", "0"], "--records-per-second"),
+        ([*RESTORE, "--bytes-per-second", "nan"], "--bytes-per-second"),
         (["vacuum", "c", "--older-than", "soon"], "not an age"),
         (["check", "connectors/none.json"], "none.json"),
     ],
@@ -66,13 +72,17 @@ def test_check_tells_what_each_key_does_and_hides_secrets(kafka_s3: KafkaS3) -> 
     assert document["ok"]
     assert classes["topics"] == "honoured"
     assert classes["confluent.topic.replication.factor"] == "accepted without meaning here"
+    assert document["example_key"] == "topics/t/year=2020/month=01/day=01/hour=00/t+0+0000000000.parquet"
     assert '"secret"' not in found.stdout
-    assert "accepted without meaning here" in kafka_s3("check", "connectors/c.json").stdout
+    shown = kafka_s3("check", "connectors/c.json").stdout
+    assert "accepted without meaning here" in shown
+    assert document["example_key"] in shown
 
 
 def test_check_of_a_file_that_does_not_load_fails_and_names_the_key(kafka_s3: KafkaS3) -> None:
-    write_connector(kafka_s3, "t", **{"flush.sise": "10"})
+    write_connector(kafka_s3, "t", **{"flush.sise": "10", "path.format": "'month'=MMM"})
     found = kafka_s3("check", "connectors/c.json")
     assert found.returncode == FAILED
     assert "flush.size" in found.stdout
+    assert "'MMM' at position 8" in found.stdout
     assert kafka_s3("verify", "c").returncode == FAILED

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import LoadedConnector, load_connector
-from kafka_s3_platform.config.sheet import Finding
+from kafka_s3_platform.config.sheet import Finding, KeyClass
 
 Load = Callable[..., LoadedConnector]
 Check = Callable[..., CheckReport]
@@ -56,3 +56,8 @@ def write(folder: Path, keys: Mapping[str, object], worker: str | None = None) -
 def finding(findings: tuple[Finding, ...], key: str) -> Finding:
     (found,) = [finding for finding in findings if finding.key == key]
     return found
+
+
+def of_class(report: CheckReport, key_class: KeyClass) -> tuple[Finding, ...]:
+    """The connector file's keys of one class, in the file's order."""
+    return tuple(finding for finding in report.findings if finding.key_class is key_class)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from kafka_s3_platform.config.check import check_report
 from kafka_s3_platform.config.sheet import KeyClass
-from kafka_s3_platform_tests.config.conftest import Check, finding
+from kafka_s3_platform_tests.config.conftest import Check, finding, of_class
 
 
 def test_a_report_tells_what_each_key_does(check: Check) -> None:
@@ -12,7 +12,7 @@ def test_a_report_tells_what_each_key_does(check: Check) -> None:
     assert finding(report.findings, "flush.size").value == "3"
     assert "Records after which an object ends" in finding(report.findings, "flush.size").effect
     assert finding(report.findings, "confluent.license").key_class is KeyClass.WITHOUT_MEANING
-    assert [found.key for found in report.of_class(KeyClass.REFUSED)] == ["topics.regex", "nonsense"]
+    assert [found.key for found in of_class(report, KeyClass.REFUSED)] == ["topics.regex", "nonsense"]
 
 
 def test_a_report_of_a_file_that_loads_holds_its_configuration(check: Check) -> None:
@@ -31,7 +31,7 @@ def test_a_report_tells_of_missing_keys(folder: Path) -> None:
     path = folder / "a.properties"
     path.write_text("name=a\n")
     report = check_report(path, folder / "worker.properties", {})
-    assert [(found.key, found.effect.split(":")[0]) for found in report.of_class(KeyClass.REFUSED)] == [
+    assert [(found.key, found.effect.split(":")[0]) for found in of_class(report, KeyClass.REFUSED)] == [
         ("topics", "required"),
         ("s3.bucket.name", "required"),
     ]

@@ -10,9 +10,11 @@ from kafka_s3_platform.config.clients import (
     client_properties,
     security_of,
 )
+from kafka_s3_platform.config.keys import Support
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+JAAS = f'{PLAIN} required username="u" password="p";'
 
 SAMPLES = ["2000", "true", "5", "none", "SSL", "PLAIN", "oidc", "v4", "rebootstrap", "gzip", "all"]
 SAMPLES += ["use_all_dns_ips"]
@@ -147,9 +149,34 @@ def test_a_restore_is_acknowledged_by_all(acks: str) -> None:
     assert "all in-sync replicas" in client_properties({"acks": acks}, "producer").refused["acks"]
 
 
-def test_two_names_of_one_property_are_refused() -> None:
-    outcome = client_properties({"fetch.max.wait.ms": "1", "fetch.wait.max.ms": "2"}, "consumer")
-    assert "another property sets librdkafka's fetch.wait.max.ms" in outcome.refused["fetch.wait.max.ms"]
+@pytest.mark.parametrize(
+    ("entries", "refused", "target"),
+    [
+        ({"fetch.max.wait.ms": "1", "fetch.wait.max.ms": "2"}, "fetch.wait.max.ms", "fetch.wait.max.ms"),
+        ({"sasl.jaas.config": JAAS, "sasl.username": "u"}, "sasl.jaas.config", "sasl.username"),
+        ({"sasl.password": "p", "sasl.jaas.config": JAAS}, "sasl.jaas.config", "sasl.password"),
+        (
+            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "a", "ssl.ca.location": "b"},
+            "ssl.truststore.location",
+            "ssl.ca.location",
+        ),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "a", "ssl.key.location": "b"},
+            "ssl.keystore.location",
+            "ssl.key.location",
+        ),
+    ],
+)
+def test_two_names_of_one_property_are_refused(entries: dict[str, str], refused: str, target: str) -> None:
+    outcome = client_properties(entries, "consumer")
+    assert f"another property sets librdkafka's {target} too; keep one" in outcome.refused[refused]
+
+
+@pytest.mark.parametrize("name", ["delivery.timeout.ms", "transaction.timeout.ms"])
+def test_what_a_restore_fixes_is_never_said_to_be_honoured(name: str) -> None:
+    key = CLIENT_KEYS.find(name)
+    assert key is not None
+    assert key.support is Support.WITHOUT_MEANING
 
 
 @pytest.mark.parametrize(
@@ -158,6 +185,8 @@ def test_two_names_of_one_property_are_refused() -> None:
         (f'{PLAIN} required username="u" password="hunter2', "a quote is not closed"),
         (f'{PLAIN} required username="u" "hunter2";', "an option has no value"),
         (f'{PLAIN} required password="hunter2";', "names no username or no password"),
+        (f'{SCRAM} required username="u" password="hunter2" tokenauth="true";', "an option besides"),
+        (f'{PLAIN} required username="u" password=hunter2 hunter2="x";', "an option besides"),
         ('com.sun.security.auth.module.Krb5LoginModule required keyTab="hunter2";', "sasl.kerberos"),
         ("", "only PlainLoginModule and ScramLoginModule are read"),
     ],

@@ -8,8 +8,8 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import MINIMAL
 
 
-def declare(folder: Path, file: str, name: str) -> None:
-    keys = {**MINIMAL, "name": name}
+def declare(folder: Path, file: str, name: str, **more: str) -> None:
+    keys = {**MINIMAL, "name": name, **more}
     text = json.dumps(keys) if file.endswith(".json") else "".join(f"{key}={value}\n" for key, value in keys.items())
     (folder / file).write_text(text)
 
@@ -21,8 +21,8 @@ def test_the_folder_is_connectors_unless_the_environment_names_another() -> None
 
 
 def test_a_folder_loads_in_the_order_of_its_file_names(folder: Path) -> None:
-    declare(folder, "b.json", "first")
-    declare(folder, "c.properties", "second")
+    declare(folder, "b.json", "first", topics="a")
+    declare(folder, "c.properties", "second", topics="b")
     declare(folder, ".hidden.json", "hidden")
     (folder / "README.md").write_text("no connector")
     assert [config.name for config in load_connectors(folder, {})] == ["first", "second"]
@@ -42,6 +42,37 @@ def test_two_files_of_one_name_are_both_named(folder: Path) -> None:
     declare(folder, "b.properties", "same")
     with pytest.raises(ConfigError, match=r"a\.json and \S+b\.properties declare the same connector, same; rename one"):
         load_connectors(folder, {})
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"topics": "x,one"}, "objects of both go to topics/one;"),
+        ({"topics.dir": "topics/one"}, "objects of both go to topics/one/two;"),
+        (
+            {"topics.dir": "t", "archive.index.dir": "topics/i"},
+            "archive.index.dir of the first, topics/i, and topics.dir of",
+        ),
+        ({"topics.dir": "_index/x"}, "archive.index.dir of the first, _index, and topics.dir of the second, _index/x"),
+        (
+            {"topics.dir": "_restore"},
+            "archive.restore.dir of the first, _restore, and topics.dir of the second, _restore",
+        ),
+    ],
+)
+def test_two_files_that_write_to_one_folder_are_both_named(folder: Path, keys: dict[str, str], why: str) -> None:
+    declare(folder, "a.json", "one", topics="one")
+    keys = {"topics": "two", "archive.index.dir": "i", "archive.restore.dir": "r", **keys}
+    declare(folder, "b.json", "two", **keys)
+    with pytest.raises(ConfigError) as caught:
+        load_connectors(folder, {})
+    [told] = str(caught.value).splitlines()
+    assert "a.json" in told
+    assert "b.json" in told
+    assert "share a folder of bucket archive" in told
+    assert why in told
+    declare(folder, "b.json", "two", **{**keys, "s3.bucket.name": "another"})
+    assert len(load_connectors(folder, {})) == 2
 
 
 def test_one_error_tells_what_is_wrong_in_every_file(folder: Path) -> None:

@@ -75,6 +75,7 @@ def test_an_error_of_the_settings_shows_no_value() -> None:
         "sasl.oauthbearer.client.secret",
         "value.converter.basic.auth.user.info",
         "AWS.SECRET",
+        "proxy.pwd",
     ],
 )
 def test_a_keys_name_tells_that_it_is_secret(name: str) -> None:

@@ -8,6 +8,7 @@ from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.sheet import KeyClass
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform_tests.config.conftest import of_class
 
 CLOUD = """\
 {
@@ -102,7 +103,7 @@ def report(folder: Path, name: str, text: str) -> CheckReport:
 
 
 def keys(report: CheckReport, key_class: KeyClass) -> set[str]:
-    return {found.key for found in report.of_class(key_class)}
+    return {found.key for found in of_class(report, key_class)}
 
 
 def test_the_cloud_example_as_printed_is_invalid_json(folder: Path) -> None:
@@ -142,7 +143,7 @@ def test_the_platform_example_is_refused_for_its_format_and_partitioner_only(
     sink = report(folder, name, text)
     assert sink.name == "s3-sink"
     assert keys(sink, KeyClass.REFUSED) == {"format.class", "partitioner.class"}
-    assert all("known, not honoured by this version yet" in found.effect for found in sink.of_class(KeyClass.REFUSED))
+    assert all("known, not honoured by this version yet" in found.effect for found in of_class(sink, KeyClass.REFUSED))
     assert keys(sink, KeyClass.WITHOUT_MEANING) == {"storage.class", "schema.generator.class", "schema.compatibility"}
 
 
@@ -156,7 +157,7 @@ def test_the_platform_example_loads_without_its_format_and_partitioner(folder: P
 
 def test_a_source_connector_is_refused_with_the_command_that_restores(folder: Path) -> None:
     source = report(folder, "quickstart-s3source.properties", SOURCE)
-    effects = {found.key: found.effect for found in source.of_class(KeyClass.REFUSED)}
+    effects = {found.key: found.effect for found in of_class(source, KeyClass.REFUSED)}
     assert "restore with `kafka-s3 restore`" in effects["connector.class"]
     assert {"transforms", "transforms.AddPrefix.type", "format.class"} <= effects.keys()
     assert "confluent.license" in keys(source, KeyClass.WITHOUT_MEANING)

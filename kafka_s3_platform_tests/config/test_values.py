@@ -64,6 +64,7 @@ def test_a_value_is_parsed(parse: Callable[[str], object], text: str, value: obj
         (values.timezone_id, "America", "is no timezone"),
         (values.locale_id, "english!", "is no locale id"),
         (values.path_format, "/", "is empty"),
+        (values.path_format, "'month'=MMM", "'MMM' at position 8 is not honoured"),
         (values.connector_name, "a/b", "is no usable name"),
         (values.bucket_name, "<my-bucket-name>", "is no bucket name"),
         (values.hour(ZoneInfo("UTC")), "2013-01-01T00:30", "is not on the hour"),

@@ -12,7 +12,7 @@ public class JodaPartitions {
 
     public static void main(String[] args) {
         String[] zones = {"UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe",
-            "America/Sao_Paulo", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia", "+05:30"};
+            "America/Sao_Paulo", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia"};
         String[][] patterns = {
             {HOURLY, "3600000"}, {"'year'=YYYY/'month'=MM/'day'=dd", "86400000"}, {HOURLY, "7200000"},
             {"yyyy-MM-dd'T'HH:mm:ss.SSS", "900000"}, {"yy/M/d/H/m/s/SSSSS", "250"}, {"x/ww/e DDD D", "86400000"},

@@ -1,16 +1,14 @@
 """Timestamps are encoded as Kafka Connect encodes them, and counted to the hours of the connector's timezone."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.partitioners.time_based import HOUR_MS, TimeBasedPartitioner
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_partitions.csv"
@@ -94,16 +92,3 @@ def test_a_timestamp_of_no_calendar_year_is_out_of_range() -> None:
         (None, "__out_of_range__"),
         (0, "year=1970/month=01/day=01/hour=00"),
     ]
-
-
-def test_a_fixed_utc_offset_is_a_timezone() -> None:
-    hour = datetime.fromtimestamp(1_356_998_400, timezone(timedelta(hours=-3, minutes=-30)))
-    assert (
-        encode(LayoutSettings(timezone="-03:30"), 1_356_998_400_000)[0][1] == f"{hour:year=%Y/month=%m/day=%d/hour=%H}"
-    )
-
-
-@pytest.mark.parametrize("name", ["Europe/Nowhere", "", "../etc", "Europe"])
-def test_an_unknown_timezone_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="tz database"):
-        TimeBasedPartitioner(LayoutSettings(timezone=name))

@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-from kafka_s3_platform.errors import ConfigError
-
 _TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
 _MAX_TEXT_FREE_MONTH = 2
 
@@ -36,17 +34,13 @@ Formatter = Callable[[datetime], str]
 def compile_path_format(path_format: str) -> Formatter:
     """A function from local time to encoded partition. One trailing `/` is dropped, as Connect does.
 
-    Raises:
-        ConfigError: the pattern is empty, or has a letter that is not known or not honoured here.
+    ValueError: a letter is not known or not honoured here.
     """
-    pattern = path_format.removesuffix("/")
-    if not pattern.strip():
-        raise ConfigError(f"path.format '{path_format}' is empty: give a pattern such as 'year'=YYYY/'month'=MM")
-    parts = [_part(path_format, token) for token in _TOKEN.finditer(pattern)]
+    parts = [_part(token) for token in _TOKEN.finditer(path_format.removesuffix("/"))]
     return lambda local: "".join(part(local) for part in parts)
 
 
-def _part(path_format: str, token: re.Match[str]) -> Formatter:
+def _part(token: re.Match[str]) -> Formatter:
     text, letter = token[0], token[1]
     if letter is None:
         literal = _unquoted(text)
@@ -54,9 +48,9 @@ def _part(path_format: str, token: re.Match[str]) -> Formatter:
     if letter == "S":
         return lambda local: f"{local.microsecond // 1000:03d}".ljust(len(text), "0")[: len(text)]
     if letter not in _FIELDS or (letter == "M" and len(text) > _MAX_TEXT_FREE_MONTH):
-        raise ConfigError(
-            f"path.format '{path_format}': '{text}' at position {token.start()} is not honoured. Use the numeric "
-            f"fields {' '.join(sorted([*_FIELDS, 'S']))} (months as M or MM) and put other text between single quotes"
+        raise ValueError(
+            f"'{text}' at position {token.start()} is not honoured; use the numeric fields "
+            f"{' '.join(sorted([*_FIELDS, 'S']))} (months as M or MM) and put other text between single quotes"
         )
     return _number(_FIELDS[letter], len(text), letter in "yYx")
 
