@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import click
 import dagster as dg
@@ -16,6 +17,7 @@ from kafka_s3_platform.config.keys import nearest
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.checks import index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG
+from kafka_s3_platform.defs.processes import place, process_tags
 from kafka_s3_platform.defs.runs import unfinished
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError, PermanentError, TransientError
@@ -57,7 +59,8 @@ def run_job(
 
     Raises TransientError or PermanentError with the message of the error that ended it.
     """
-    tags = {RETRIES_TAG: "0"}
+    run_id = str(uuid4())
+    tags = {RETRIES_TAG: "0", **process_tags(run_id)}
     if partition_keys:
         tags |= {
             ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
@@ -71,6 +74,7 @@ def run_job(
         ).execute_in_process(
             run_config=dg.RunConfig(ops=dict(ops or {}), loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
             instance=found,
+            run_id=run_id,
             tags=tags,
             raise_on_error=False,
         )
@@ -111,7 +115,8 @@ def _refuse_overlap(found: dg.DagsterInstance, topic: ArchivedTopic, key: dg.Ass
     runs = [run for k in (changing if key in changing else [key]) for run in unfinished(found, k)]
     if runs:
         raise TransientError(
-            f"topic {topic.topic}: run {runs[0].run_id} is queued or under way; try again when it ended"
+            f"topic {topic.topic}: run {runs[0].run_id} is queued or under way {place(runs[0])}; try again when it "
+            f"ended. If its process is gone, terminate it in the UI"
         )
 
 

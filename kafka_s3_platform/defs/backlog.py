@@ -5,10 +5,11 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import cached_property
+from typing import TypeVar
 
-from kafka_s3_platform.archive.plan import ms
+from kafka_s3_platform.archive.plan import lost_offsets, ms
 from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.model.frontier import Frontier
@@ -19,6 +20,7 @@ from kafka_s3_platform.store.index import IndexSnapshot
 MAX_HOURS = 48
 """Hours that are asked for at once."""
 
+T = TypeVar("T", date, datetime)
 OffsetLookup = Callable[[Sequence[int]], Mapping[int, Mapping[int, int | None]]]
 
 
@@ -32,6 +34,8 @@ class Backlog:
     state: IndexState
     stored_hours: frozenset[datetime]
     lookup: OffsetLookup
+    configs: Mapping[str, str]
+    """The topic's configs in force, the broker's defaults among them."""
 
     @property
     def now(self) -> datetime:
@@ -76,10 +80,26 @@ class Backlog:
         return bool(self.uncovered) and self.oldest_uncovered is None
 
     @property
+    def begins_cut(self) -> bool:
+        """Whether nothing is archived yet of a log that retention has cut: an hour at its start would be refused.
+
+        A run up to now records what was gone before archiving began, and archives the rest.
+        """
+        return any(
+            f.log_start_offset > 0 and self.state.promised_start(p, None) is None for p, f in self.frontiers.items()
+        )
+
+    @property
+    def has_hole(self) -> bool:
+        """Whether uncovered records lie before covered ones: hours that follow read what comes after these only."""
+        ends = {p: self.state.coverage(p).end_offset or 0 for p in self.uncovered}
+        return any(r.end_offset <= ends[p] for p, ranges in self.uncovered.items() for r in ranges)
+
+    @property
     def seconds_to_retention_loss(self) -> float | None:
         """How long the oldest uncovered records are kept at least, None when nothing is at stake."""
-        kept = int(self.description.configs.get("retention.ms", -1))
-        if kept < 0 or self.oldest_uncovered is None:
+        kept = int(self.configs.get("retention.ms", -1))
+        if kept < 0 or "delete" not in self.configs.get("cleanup.policy", "") or self.oldest_uncovered is None:
             return None
         return (self.oldest_uncovered + timedelta(milliseconds=kept) - self.now).total_seconds()
 
@@ -103,14 +123,14 @@ class Backlog:
         if self.topic.config.archive.allow_gaps or not hours:
             return set()
         found = self.lookup([ms(h) for h in hours])
-        return {h for h in hours if any(self._is_lost(f, found[ms(h)][p]) for p, f in self.frontiers.items())}
+        return {h for h in hours if any(self._is_lost(f, h, found[ms(h)][p]) for p, f in self.frontiers.items())}
 
     def fingerprint(self, hours: Sequence[datetime]) -> str:
         """A digest of all that decides how archiving `hours` ends: with the same one, it ends the same way again."""
         start, end = ms(hours[0]), ms(hours[-1] + HOUR + self.topic.lateness)
         found = self.lookup([start, end])
         parts = {p: self._inputs(f, found[start][p], found[end][p]) for p, f in sorted(self.frontiers.items())}
-        inputs = [self.description.topic_id, self.topic.config.model_dump_json(), hours[0].isoformat(), parts]
+        inputs = [self.description.topic_id, self.topic.config_digest, hours[0].isoformat(), parts]
         return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]
 
     def _reachable(self, newest: datetime) -> Sequence[datetime]:
@@ -131,10 +151,15 @@ class Backlog:
         stored = {h for h in self.stored_hours - asked if self.state.is_complete(h, self.topic.lateness)}
         return {h for h in scanned | stored if h >= first}
 
-    def _is_lost(self, frontier: Frontier, start_offset: int | None) -> bool:
-        log_start = frontier.log_start_offset
-        covered = self.state.coverage(frontier.kafka_partition)
-        return log_start > 0 and start_offset == log_start and not covered.covers(log_start - 1, log_start)
+    def _is_lost(self, frontier: Frontier, hour: datetime, found: int | None) -> bool:
+        """As a run would see it. What was gone before archiving began is not lost: nothing was promised of it."""
+        kafka_partition, stable = frontier.kafka_partition, frontier.last_stable_offset
+        if self.state.promised_start(kafka_partition, None) is None:
+            return False
+        start = stable if found is None else min(found, stable)
+        if self.state.was_added(kafka_partition):
+            start = frontier.log_start_offset
+        return bool(lost_offsets(self.state, frontier, hour, start))
 
     def _inputs(self, frontier: Frontier, start: int | None, end: int | None) -> list[int]:
         stable = frontier.last_stable_offset
@@ -156,17 +181,18 @@ def look(topic: ArchivedTopic, admin: ClusterAdmin, snapshot: IndexSnapshot | No
         snapshot.state if snapshot else IndexState(),
         frozenset(s.chunk_start for s in segments if s.chunk == "hourly" and s.chunk_start),
         lambda times: admin.offsets_for_times(topic.topic, kafka_partitions, times),
+        admin.topic_configs(topic.topic),
     )
 
 
-def contiguous(hours: Sequence[datetime]) -> list[list[datetime]]:
-    """Ascending hours as runs of hours that follow each other."""
-    found: list[list[datetime]] = []
-    for hour in hours:
-        if found and hour - found[-1][-1] == HOUR:
-            found[-1].append(hour)
+def contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T]]:
+    """Ascending hours, or days with a `step` of one, as runs of those that follow each other."""
+    found: list[list[T]] = []
+    for start in starts:
+        if found and start - found[-1][-1] == step:
+            found[-1].append(start)
         else:
-            found.append([hour])
+            found.append([start])
     return found
 
 

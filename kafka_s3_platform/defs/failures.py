@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
+from kafka_s3_platform.defs.processes import process_tags
 from kafka_s3_platform.errors import OpenTransactionError, PermanentError, TransientError
 
 FAILURE_TAG = "kafka_s3/failure"
@@ -20,7 +21,11 @@ TRANSACTION_SECONDS = 60.0
 
 @contextmanager
 def dagster_failures(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
-    """Retry transient errors with exponential backoff; fail on permanent ones without any retry."""
+    """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
+
+    Every step begins here, so this is also where the run learns which processes execute it.
+    """
+    context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
     try:
         yield
     except TransientError as err:

@@ -2,20 +2,20 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from kafka_s3_platform.compact.days import days_due, segments_of_day
+from kafka_s3_platform.compact.days import day_end, day_of, day_start, days_due, segments_of_day
+from kafka_s3_platform.defs.backlog import contiguous
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.runs import is_requested, reason_to_wait, request, unfinished
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.errors import PermanentError, TransientError
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -52,37 +52,40 @@ def folder_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultS
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         tick = Tick(json.loads(context.cursor or "{}"))
-        for topic in topics:
-            _evaluate(context, topic, job.name, tick)
+        snapshots: dict[str, IndexSnapshot | None] = {}
+
+        def days(topic: ArchivedTopic) -> None:
+            snapshot = snapshots[topic.topic] = topic.index.peek()
+            if snapshot is not None:
+                ask_days(context.instance, topic, snapshot, job.name, tick)
+
+        def walk(topic: ArchivedTopic) -> None:
+            walk_folders(topic, ObjectStore(topic.config.store), snapshots[topic.topic], tick)
+
+        # walks are long and can wait: days are asked for first, of all topics
+        if tick.each("days", topics, days, context.log):
+            tick.each("walks", [topic for topic in topics if topic.topic in snapshots], walk, context.log)
         return tick.result()
 
     return folders
 
 
-def _evaluate(context: dg.SensorEvaluationContext, topic: ArchivedTopic, job_name: str, tick: Tick) -> None:
-    try:
-        snapshot = topic.index.peek()
-        if snapshot is not None:
-            ask_days(context.instance, topic, snapshot, job_name, tick)
-        walk_folders(topic, ObjectStore(topic.config.store), snapshot, tick)
-    except TransientError as err:
-        tick.reasons.append(str(err))
-    except PermanentError as err:
-        context.log.exception("%s", topic.name)
-        tick.errors.append(err)
-
-
 def ask_days(
     instance: dg.DagsterInstance, topic: ArchivedTopic, snapshot: IndexSnapshot, job_name: str, tick: Tick
 ) -> None:
-    """Ask for the days that hold live hourly segments, oldest first, a run for each contiguous range."""
-    key, zone = topic.key("daily"), ZoneInfo(topic.config.layout.timezone)
-    due = [d for d in days_due(snapshot, zone, topic.lateness, datetime.now(timezone.utc)) if _is_known(topic, d)]
+    """Ask for the days that are due, oldest first, a run for each contiguous range.
+
+    Those hold live hourly segments; or daily ones, but no materialization (a crash between commit and event).
+    """
+    key, zone, now = topic.key("daily"), ZoneInfo(topic.config.layout.timezone), datetime.now(timezone.utc)
+    shown = instance.get_materialized_partitions(key)
+    found = {*days_due(snapshot, zone, topic.lateness, now), *_days_not_shown(topic, snapshot, shown, now)}
+    due = sorted(d for d in found if day_start(d, zone) >= topic.days.first)
     if due and is_requested(unfinished(instance, key), key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
-    for days in _contiguous(due[:MAX_DAYS]):
-        fingerprint = _fingerprint(snapshot, days, zone)
+    for days in contiguous(due[:MAX_DAYS], timedelta(days=1)):
+        fingerprint = days_fingerprint(topic, snapshot, days)
         if reason := reason_to_wait(instance, key, fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
         else:
@@ -94,7 +97,7 @@ def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapsh
     known = {s.encoded_partition for s in (*snapshot.segments, *snapshot.retired)} if snapshot else set()
     base = f"{topic.config.layout.topics_dir}/{topic.topic}/"
     progress = Pass(**tick.cursor.get(topic.topic, {}))
-    walk = _Walk(store, base, known, progress.after)
+    walk = _Walk(store, base, known, progress.after, lambda: tick.is_over)
     for folder in walk.unknown(""):
         digest = hashlib.sha256(f"{progress.digest}{folder}".encode()).hexdigest()[:16]
         example = progress.example or folder
@@ -110,8 +113,8 @@ def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapsh
 class _Walk:
     """A depth-first walk in byte order over the folders that the index does not know, from `after` on."""
 
-    def __init__(self, store: ObjectStore, base: str, known: set[str], after: str) -> None:
-        self._store, self._base, self._known, self._after = store, base, known, after
+    def __init__(self, store: ObjectStore, base: str, known: set[str], after: str, is_over: Callable[[], bool]) -> None:
+        self._store, self._base, self._known, self._after, self._is_over = store, base, known, after, is_over
         self._listings = 0
         self.stopped_at = ""
 
@@ -127,7 +130,8 @@ class _Walk:
                 yield from self.unknown(child)
 
     def _children(self, prefix: str) -> list[str]:
-        if self._listings == MAX_LISTINGS:
+        # the first listing is always made: there is no telling where a walk without any stopped
+        if self._listings == MAX_LISTINGS or (self._listings and self._is_over()):
             self.stopped_at = self.stopped_at or prefix
             return []
         self._listings += 1
@@ -149,21 +153,18 @@ def _observation(topic: ArchivedTopic, folder: str, found: Pass) -> dg.AssetObse
     return dg.AssetObservation(topic.key("hourly"), description=text if found.unknown else None, metadata=metadata)
 
 
-def _is_known(topic: ArchivedTopic, day: date) -> bool:
-    return topic.days.definition.has_partition_key(day.isoformat())
+def _days_not_shown(
+    topic: ArchivedTopic, snapshot: IndexSnapshot, shown: Container[str], now: datetime
+) -> Iterator[date]:
+    """Days that are over and compacted, and that Dagster knows nothing of."""
+    zone = ZoneInfo(topic.config.layout.timezone)
+    for day in {day_of(s, zone) for s in snapshot.segments if s.chunk == "daily"} - {None}:
+        if day is not None and day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown:
+            yield day
 
 
-def _contiguous(days: Sequence[date]) -> list[list[date]]:
-    found: list[list[date]] = []
-    for day in days:
-        if found and day - found[-1][-1] == timedelta(days=1):
-            found[-1].append(day)
-        else:
-            found.append([day])
-    return found
-
-
-def _fingerprint(snapshot: IndexSnapshot, days: Sequence[date], zone: ZoneInfo) -> str:
-    """A digest of what there is to merge: with the same one, compaction ends the same way again."""
-    keys = [s.key for day in days for s in segments_of_day(snapshot.segments, day, zone) if s.chunk == "hourly"]
-    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
+def days_fingerprint(topic: ArchivedTopic, snapshot: IndexSnapshot, days: Sequence[date]) -> str:
+    """A digest of the configuration and of what there is to merge: with the same one, compaction ends as it did."""
+    zone = ZoneInfo(topic.config.layout.timezone)
+    keys = [s.key for day in days for s in segments_of_day(snapshot.segments, day, zone)]
+    return hashlib.sha256(json.dumps([topic.config_digest, keys]).encode()).hexdigest()[:16]

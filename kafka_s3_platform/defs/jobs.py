@@ -47,6 +47,19 @@ def connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: Sequence[dg.Ass
     )
 
 
+def jobs_that_change(key: dg.AssetKey) -> frozenset[str]:
+    """Names of the jobs that write the asset when they run as a whole; `verify` writes none."""
+    if len(key.path) != len(("connector", "group", "topic")):
+        return frozenset()
+    connector, group, topic = key.path
+    names = {
+        "hourly": op_name("archive", connector),
+        "daily": op_name("compact", connector),
+        "restored": op_name("restore", connector, topic),
+    }
+    return frozenset({names[group]} if group in names else ())
+
+
 def _restore_job(topic: ArchivedTopic) -> Job:
     return dg.define_asset_job(
         topic.op_name("restore"),

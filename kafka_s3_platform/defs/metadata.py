@@ -58,8 +58,11 @@ def totals_metadata(report: ArchiveReport) -> Metadata:
 
 def kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap] = ()) -> dg.TableMetadataValue:
     """A row for each kafka partition: records, bytes, offsets, objects and gaps."""
-    by_partition, lost = grouped(segments, lambda s: s.kafka_partition), grouped(gaps, lambda g: g.kafka_partition)
-    rows = [_table_row(p, by_partition.get(p, []), lost.get(p, [])) for p in sorted({*by_partition, *lost})]
+    by_kafka_partition, lost = (
+        grouped(segments, lambda s: s.kafka_partition),
+        grouped(gaps, lambda g: g.kafka_partition),
+    )
+    rows = [_table_row(p, by_kafka_partition.get(p, []), lost.get(p, [])) for p in sorted({*by_kafka_partition, *lost})]
     return table(rows, ["kafka_partition", "records", "record_bytes", "objects", "start_offset", "end_offset", "gaps"])
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import dagster as dg
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -13,6 +12,8 @@ from dagster._core.storage.tags import (
 
 from kafka_s3_platform.defs.checks import index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.jobs import jobs_that_change
+from kafka_s3_platform.defs.processes import unfinished_runs
 from kafka_s3_platform.defs.topic import Windows
 
 REQUEST_TAG = "kafka_s3/request"
@@ -37,9 +38,8 @@ def request(key: dg.AssetKey, job_name: str, keys: Sequence[str], fingerprint: s
 
 
 def unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.DagsterRun]:
-    """Runs of the asset that are queued or under way."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES))
-    return [run for run in runs if run.asset_selection is None or key in run.asset_selection]
+    """Runs that change the asset and are queued or under way; those whose process was killed end here, as failed."""
+    return [run for run in unfinished_runs(instance) if _changes(run, key)]
 
 
 def windows_of(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[datetime, datetime]]:
@@ -60,10 +60,11 @@ def is_requested(runs: Sequence[dg.DagsterRun], key: dg.AssetKey) -> bool:
 
 def reason_to_wait(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> str | None:
     """Why not to ask again: the same inputs ended for good before, or failed a moment ago. None: ask."""
-    records = instance.get_run_records(dg.RunsFilter(tags={REQUEST_TAG: key.to_user_string()}), limit=REMEMBERED_RUNS)
-    for record in records:
-        if record.dagster_run.tags.get(INPUTS_TAG) == fingerprint and not _is_transient(record):
-            return f"run {record.dagster_run.run_id} ended as {record.dagster_run.status.value} with the same inputs"
+    requested = {REQUEST_TAG: key.to_user_string()}
+    same = instance.get_runs(dg.RunsFilter(tags={**requested, INPUTS_TAG: fingerprint}), limit=1)
+    if same and not _is_transient(same[0]):
+        return _same_inputs(same[0])
+    records = instance.get_run_records(dg.RunsFilter(tags=requested), limit=REMEMBERED_RUNS)
     failures = _failures_since_success(records)
     if not failures:
         return None
@@ -74,9 +75,24 @@ def reason_to_wait(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: 
     return None
 
 
-def _is_transient(record: dg.RunRecord) -> bool:
+def _changes(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
+    """Whether the run writes the asset. Without a selection (None or empty) it is a run of its whole job."""
+    if run.asset_selection or run.asset_check_selection:
+        return key in (run.asset_selection or ())
+    return run.job_name in jobs_that_change(key)
+
+
+def _same_inputs(run: dg.DagsterRun) -> str:
+    what = f"run {run.run_id} with the same inputs"
+    if not run.is_finished:
+        return f"{what} is queued or under way"
+    if run.status == dg.DagsterRunStatus.SUCCESS:
+        return f"{what} succeeded; to do it again, re-execute that run"
+    return f"{what} ended as {run.status.value}; fix its cause, then re-execute that run"
+
+
+def _is_transient(run: dg.DagsterRun) -> bool:
     """Failed, and not for good: a broker that was down, or a process that was killed."""
-    run = record.dagster_run
     return run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG) != "permanent"
 
 
@@ -85,6 +101,6 @@ def _failures_since_success(records: Sequence[dg.RunRecord]) -> list[dg.RunRecor
     for record in records:
         if record.dagster_run.status == dg.DagsterRunStatus.SUCCESS:
             break
-        if _is_transient(record):
+        if _is_transient(record.dagster_run):
             found.append(record)
     return found

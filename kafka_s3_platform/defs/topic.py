@@ -1,13 +1,16 @@
 """One topic of one connector: its asset keys, its partitions and its index."""
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 import dagster as dg
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.names import op_name
@@ -50,6 +53,13 @@ class ArchivedTopic:
         return TopicIndex(self.config.store, self.config.archive.index_dir, self.config.name, self.topic)
 
     @cached_property
+    def config_digest(self) -> str:
+        """Changes with every setting, secrets too: a corrected password is a reason to try again."""
+        settings = json.dumps(self.config.model_dump(), default=_unmasked, sort_keys=True).encode()
+        # run tags show what is derived from it: slow on purpose, so that nobody guesses a password from one
+        return hashlib.scrypt(settings, salt=self.name.encode(), n=2**14, r=8, p=1, dklen=16).hex()
+
+    @cached_property
     def hours(self) -> "Hours":
         return Hours(self.config)
 
@@ -81,7 +91,11 @@ class Windows:
         """The partition key of the window that holds `moment`."""
         return self.definition.get_partition_key_for_timestamp(moment.timestamp())
 
-    @property
+    def starts(self, partition_keys: Iterable[str]) -> set[datetime]:
+        """The starts of windows, without those before the first one: they are left of an earlier start day."""
+        return {start for key in partition_keys if (start := self.start(key)) >= self.first}
+
+    @cached_property
     def first(self) -> datetime:
         """The start of the first window, UTC."""
         return self.definition.start.astimezone(timezone.utc)
@@ -104,6 +118,10 @@ class Days(Windows):
     def __init__(self, config: ConnectorConfig) -> None:
         zone = config.layout.timezone
         super().__init__(dg.DailyPartitionsDefinition(_start_day(config), timezone=zone, end_offset=1))
+
+
+def _unmasked(value: Any) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
 def _start_day(config: ConnectorConfig) -> datetime:

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from kafka_s3_platform.archive.plan import ms
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
@@ -30,7 +31,9 @@ def backlog(
     asked: Mapping[datetime, tuple[int, int]] | None = None,
     stored: Sequence[datetime] = (),
     seen_at: datetime | None = None,
+    seen_log_start: int | None = None,
     configs: Mapping[str, str] | None = None,
+    password: str = "",
     **archive: Any,
 ) -> Backlog:
     """One kafka partition whose record at offset n has the timestamp `times[n]`; `seen_at`: when it was observed."""
@@ -40,16 +43,19 @@ def backlog(
         found = {t: max(bisect_left(highest, t), log_start) for t in timestamps}
         return {t: {0: o if o < len(times) else None} for t, o in found.items()}
 
-    config = connector(KafkaSettings(bootstrap_servers="b:1"), StoreSettings(bucket="bucket"), "t", **archive)
+    kafka = KafkaSettings(bootstrap_servers="b:1", common={"sasl.password": SecretStr(password)})
+    config = connector(kafka, StoreSettings(bucket="bucket"), "t", **archive)
+    seen_start = log_start if seen_log_start is None else seen_log_start
     state = IndexState(
         version=1,
         scans=tuple(Scan(0, a, b, b - a, None, 1) for a, b in scanned),
         hours=tuple(HourRange(h, 0, a, b) for h, (a, b) in (asked or {}).items()),
-        frontiers=(Frontier(0, log_start, len(times), len(times), 0, seen_at),) if seen_at else (),
+        frontiers=(Frontier(0, seen_start, len(times), len(times), 0, seen_at),) if seen_at else (),
     )
     frontier = Frontier(0, log_start, len(times), len(times), 0, NOW)
-    description = TopicDescription("t", "id", (0,), configs or {})
-    return Backlog(ArchivedTopic(config, "t"), description, {0: frontier}, state, frozenset(stored), lookup)
+    description = TopicDescription("t", "id", (0,), {})
+    in_force = {"cleanup.policy": "delete"} | dict(configs or {})
+    return Backlog(ArchivedTopic(config, "t"), description, {0: frontier}, state, frozenset(stored), lookup, in_force)
 
 
 def ago(*hours: float) -> list[datetime]:
@@ -109,9 +115,25 @@ def test_records_before_the_first_hour_belong_to_no_hour() -> None:
 
 
 def test_an_hour_that_lost_records_to_retention_is_known_as_such() -> None:
-    found = backlog(ago(9, 8, 3.5, 2.5), log_start=2)
+    found = backlog(ago(9, 8, 3.5, 2.5), log_start=2, scanned=[(0, 1)])
     assert found.oldest_uncovered == NOON - 4 * HOUR
     assert found.lost(ago(4, 3, 2)) == {NOON - 4 * HOUR}
+
+
+def test_what_retention_took_before_archiving_began_is_not_lost() -> None:
+    found = backlog(ago(3.6, 3.5, 2.5), log_start=1)
+    assert found.begins_cut
+    assert found.lost(found.hours_due(())) == set()
+    assert not backlog(ago(3.6, 3.5, 2.5)).begins_cut
+
+
+def test_a_hole_is_what_lies_before_covered_records() -> None:
+    assert backlog(ago(5, 4, 3), scanned=[(0, 1), (2, 3)]).has_hole
+    assert not backlog(ago(5, 4, 3), scanned=[(0, 2)]).has_hole
+
+
+def test_what_retention_took_after_the_first_run_looked_is_lost_though_it_archived_nothing() -> None:
+    assert backlog(ago(9, 8, 3.5), log_start=2, seen_at=NOON - 8 * HOUR, seen_log_start=0).lost(ago(4)) == set(ago(4))
 
 
 def test_nothing_is_lost_where_retention_took_archived_records_or_gaps_are_allowed() -> None:
@@ -123,6 +145,12 @@ def test_the_time_left_counts_from_the_oldest_hour_that_is_not_archived() -> Non
     found = backlog(ago(3.5), configs={"retention.ms": str(10 * 3_600_000)})
     assert found.seconds_to_retention_loss == pytest.approx(5.5 * 3600)
     assert backlog(ago(3.5)).seconds_to_retention_loss is None
+
+
+@pytest.mark.parametrize(("policy", "is_at_stake"), [("delete", True), ("compact,delete", True), ("compact", False)])
+def test_retention_takes_nothing_from_a_topic_that_is_only_compacted(policy: str, is_at_stake: bool) -> None:
+    found = backlog(ago(3.5), configs={"retention.ms": "3600000", "cleanup.policy": policy})
+    assert (found.seconds_to_retention_loss is not None) == is_at_stake
 
 
 def test_the_fingerprint_of_closed_hours_does_not_move_with_new_records() -> None:
@@ -138,13 +166,21 @@ def test_the_fingerprint_moves_with_coverage_retention_and_configuration() -> No
         backlog(times, scanned=[(0, 1)]).fingerprint(hours),
         backlog(times, log_start=1).fingerprint(hours),
         backlog(times, allow_gaps=True).fingerprint(hours),
+        backlog(times, password="corrected").fingerprint(hours),
     }
-    assert len(found) == 4
+    assert len(found) == 5
+
+
+def test_no_secret_is_in_a_fingerprint() -> None:
+    found = backlog(ago(3.5), password="correct-horse")
+    assert "correct-horse" not in found.topic.config_digest + found.fingerprint(ago(4))
 
 
 def test_hours_are_asked_for_in_runs_that_follow_each_other() -> None:
     assert contiguous(ago(9, 8, 5, 2, 1)) == [ago(9, 8), ago(5), ago(2, 1)]
     assert contiguous([]) == []
+    days = [date(2026, 1, 31), date(2026, 2, 1), date(2026, 2, 3)]
+    assert contiguous(days, timedelta(days=1)) == [days[:2], days[2:]]
 
 
 def test_a_long_backlog_is_due_as_a_whole_oldest_first() -> None:

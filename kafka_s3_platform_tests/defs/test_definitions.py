@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     """Two connectors; both archive `flights`, and topics whose names differ in a dot and an underscore only."""
     (tmp_path / "worker.properties").write_text("bootstrap.servers=broker.invalid:9092\n")
     write(tmp_path, "first", "flights, a.b, a_b", **PARIS)
-    write(tmp_path, "second.one", "flights")
+    write(tmp_path, "second.one", "flights", **{"topics.dir": "second"})
     return tmp_path
 
 

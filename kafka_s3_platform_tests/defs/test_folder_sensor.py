@@ -1,13 +1,17 @@
-from datetime import timedelta
+from datetime import date, timedelta
 
 import dagster as dg
 import pytest
+from pydantic import SecretStr
 
+from kafka_s3_platform.compact.request import CompactRequest
+from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.folder_sensor import days_fingerprint
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
 
@@ -49,6 +53,33 @@ def test_a_compacted_day_is_due_again_with_late_records_only(
     archived(config)
     [again] = tick(config, "folders__c", instance).run_requests or ()
     assert asked_keys(again) == ("2026-01-01", "2026-01-01")
+
+
+def test_a_day_whose_run_died_between_commit_and_event_is_asked_for_and_shown(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_days(config, 0, 1)
+    archived(config)
+    for day in (1, 2):
+        compact(CompactRequest(config, config.topics[0], date(2026, 1, day), "killed"), InProcessRunner())
+    [asked] = tick(config, "folders__c", instance).run_requests or ()
+    assert asked_keys(asked) == ("2026-01-01", "2026-01-02")
+    assert launch(config, asked, instance).success
+    shown = instance.get_materialized_partitions(topic_of(config).key("daily"))
+    assert shown == {"2026-01-01", "2026-01-02"}
+    assert not tick(config, "folders__c", instance).run_requests
+
+
+def test_a_compaction_that_failed_for_good_is_asked_for_again_with_a_corrected_password(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_days(config, 0)
+    archived(config)
+    store = config.store.model_copy(update={"secret_access_key": SecretStr("wrong")})
+    wrong = config.model_copy(update={"store": store})
+    snapshot = topic_of(config).index.open()
+    days = [date(2026, 1, 1)]
+    assert days_fingerprint(topic_of(wrong), snapshot, days) != days_fingerprint(topic_of(config), snapshot, days)
 
 
 def test_folders_that_the_index_does_not_know_are_counted_and_told_once(

@@ -1,19 +1,24 @@
 """The lag sensor's states, against real Kafka and S3. Nothing here needs Spark: runs find all archived already."""
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import dagster as dg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.backlog import look
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.errors import MissingTopicError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
-from kafka_s3_platform_tests.support import HOUR, Sent, archived, connector, produce, scanned, send
+from kafka_s3_platform_tests.support import HOUR, Sent, archived, connector, produce, scanned, send, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -129,18 +134,12 @@ def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loo
     send(producer, config.topics[0], Sent(timestamp=NOW - HOUR))
     assert producer.flush(30) == 0
     archive_hours(config, 2, 1)
-    report_and_try_once(config, instance)
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert launch(config, asked, instance).success
     assert not tick(config, "lag__c", instance).run_requests
     assert not topic_of(config).index.open().state.is_complete(NOW - HOUR, timedelta())
     producer.commit_transaction(30)
     assert tick(config, "lag__c", instance).run_requests
-
-
-def report_and_try_once(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
-    """The first run reports both hours, the second tries the one that waits once more, alone."""
-    for _ in range(2):
-        [asked] = tick(config, "lag__c", instance).run_requests or ()
-        assert launch(config, asked, instance).success
 
 
 def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(
@@ -154,18 +153,58 @@ def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(
     assert (None, None) not in [asked_keys(r) for r in remaining]
 
 
+def delete_before(config: ConnectorConfig, offset: int) -> None:
+    """What retention does, at once."""
+    admin = AdminClient({"bootstrap.servers": config.kafka.bootstrap_servers})
+    gone = TopicPartition(config.topics[0], 0, offset)
+    admin.delete_records([gone])[gone].result(30)
+
+
 def test_hours_that_retention_has_cut_into_are_told_and_not_asked_for(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
+    send_hours(config, [7])
+    archive_hours(config, 7, 7)
     send_hours(config, [5, 5, 4, 2])
-    admin = AdminClient({"bootstrap.servers": config.kafka.bootstrap_servers})
-    gone = TopicPartition(config.topics[0], 0, 1)
-    admin.delete_records([gone])[gone].result(30)
+    delete_before(config, 2)
     found = tick(config, "lag__c", instance)
-    assert [asked_keys(r) for r in found.run_requests or ()] == [keys(config, 4, 1)]
+    asked = [asked_keys(r) for r in found.run_requests or ()]
+    assert keys(config, 4, 1) in asked
+    assert not any(topic_of(config).hours.key(NOW - 5 * HOUR) in pair for pair in asked)
+
+
+def test_a_log_that_retention_cut_before_archiving_began_is_first_archived_up_to_now(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hours(config, [5, 5, 4, 2])
+    delete_before(config, 1)
+    [first] = tick(config, "lag__c", instance).run_requests or ()
+    assert asked_keys(first) == (None, None)
+    assert launch(config, first, instance).success
+    assert scanned(config) == (OffsetRange(0, 4),)
+    assert [(g.start_offset, g.end_offset) for g in snapshot(config).state.gaps] == [(0, 1)]
+    assert (None, None) not in [asked_keys(r) for r in tick(config, "lag__c", instance).run_requests or ()]
+
+
+def test_a_hole_that_no_hour_reads_is_archived_by_a_run_up_to_now(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    """Hours archived on their own leave what came late to others: a record of hour 5 lies among those of hour 2."""
+    send_hours(config, [6, 3, 5, 2])
+    archive_hours(config, 6, 6)
+    archive_hours(config, 2, 1)
+    assert scanned(config) == (OffsetRange(0, 1), OffsetRange(3, 4))
+    for _ in range(3):
+        for asked in tick(config, "lag__c", instance).run_requests or ():
+            assert launch(config, asked, instance).success
+    assert scanned(config) == (OffsetRange(0, 4),)
+
+
+def test_the_retention_that_the_broker_sets_is_known_though_the_topic_sets_none(config: ConnectorConfig) -> None:
+    with ClusterAdmin(config.kafka) as admin:
+        found = look(topic_of(config), admin, None)
+    assert "retention.ms" not in found.description.configs
+    assert (found.configs["cleanup.policy"], int(found.configs["retention.ms"]) != 0) == ("delete", True)
 
 
 def test_a_broker_that_does_not_answer_is_a_reason_to_skip(
@@ -178,12 +217,30 @@ def test_a_broker_that_does_not_answer_is_a_reason_to_skip(
     assert found.cursor == json.dumps({"x": "kept"})
 
 
+def test_a_broker_that_does_not_answer_is_waited_for_once_a_tick(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.lag_sensor.BROKER_SECONDS", 1.0)
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
+    many = config.model_copy(update={"kafka": kafka, "topics": tuple(f"t{n}" for n in range(30))})
+    started = time.monotonic()
+    found = tick(many, "lag__c", instance)
+    assert time.monotonic() - started < 15
+    assert json.loads(found.cursor or "{}") == {"/lag": "t1"}
+
+
 def test_a_missing_topic_fails_the_tick_but_not_the_other_topics(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     send_hours(config, [2])
     both = config.model_copy(update={"topics": ("not-there", *config.topics)})
-    assert len(tick(both, "lag__c", instance).run_requests or ()) == 1
+    found = tick(both, "lag__c", instance)
+    assert len(found.run_requests or ()) == 1
+    start(config, instance, topic_of(config).key("hourly"), dict((found.run_requests or ())[0].tags))
+    waiting = tick(both, "lag__c", instance)
+    assert "not-there" in str(waiting.skip_reason)
+    assert waiting.cursor == found.cursor
+    assert len(waiting.asset_events) == 1
     with pytest.raises(Exception, match="not-there") as raised:
         tick(config.model_copy(update={"topics": ("not-there",)}), "lag__c", instance)
     assert isinstance(raised.value, MissingTopicError) or isinstance(raised.value.__cause__, MissingTopicError)

@@ -42,7 +42,8 @@ def restored(
     config: ConnectorConfig, instance: dg.DagsterInstance, *hours: int, **given: Any
 ) -> dg.ExecuteInProcessResult:
     topic = topic_of(config)
-    asked = RestoreConfig(**{"to_topic": f"{topic.topic}-restored", "create_topic": True} | given)
+    to: dict[str, Any] = {"to_topic": f"{topic.topic}-restored", "create_topic": True}
+    asked = RestoreConfig(**to | given)
     ops = {topic.op_name("restored"): asked}
     keys = hour_keys(config, *hours)
     return run(config, topic.op_name("restore"), topic.key("restored"), keys, instance=instance, ops=ops)

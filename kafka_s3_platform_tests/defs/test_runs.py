@@ -1,8 +1,18 @@
+from uuid import uuid4
+
 import dagster as dg
 import pytest
 
 from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.runs import INPUTS_TAG, REQUEST_TAG, is_requested, reason_to_wait, request, unfinished
+from kafka_s3_platform.defs.runs import (
+    INPUTS_TAG,
+    REMEMBERED_RUNS,
+    REQUEST_TAG,
+    is_requested,
+    reason_to_wait,
+    request,
+    unfinished,
+)
 
 KEY = dg.AssetKey(["c", "hourly", "t"])
 Status = dg.DagsterRunStatus
@@ -66,6 +76,52 @@ def test_runs_under_way_are_found_whoever_launched_them(instance: dg.DagsterInst
     add_run(instance, Status.STARTED)
     assert is_requested(unfinished(instance, KEY), KEY)
     assert unfinished(instance, dg.AssetKey("other")) == []
+
+
+def test_what_failed_for_good_long_ago_is_not_asked_for_again(instance: dg.DagsterInstance) -> None:
+    add_run(instance, Status.FAILURE, failure="permanent")
+    for n in range(REMEMBERED_RUNS):
+        add_run(instance, Status.SUCCESS, inputs=f"later {n}")
+    reason = reason_to_wait(instance, KEY, "same")
+    assert reason is not None
+    assert "fix its cause, then re-execute that run" in reason
+
+
+def test_what_was_re_executed_with_success_is_not_a_failure_any_more(instance: dg.DagsterInstance) -> None:
+    add_run(instance, Status.FAILURE, failure="permanent")
+    add_run(instance, Status.SUCCESS)
+    assert "succeeded" in str(reason_to_wait(instance, KEY, "same"))
+
+
+@pytest.mark.parametrize(
+    ("job_name", "path", "is_changed"),
+    [
+        ("archive__c", "c/hourly/t", True),
+        ("archive__c", "c/hourly/u", True),
+        ("archive__c", "c/daily/t", False),
+        ("archive__d", "c/hourly/t", False),
+        ("compact__c", "c/daily/t", True),
+        ("restore__c__t", "c/restored/t", True),
+        ("restore__c__t", "c/restored/u", False),
+        ("verify__c", "c/hourly/t", False),
+        ("verify__c", "c/daily/t", False),
+        ("verify__c", "c/restored/t", False),
+        ("archive__c", "kafka/t", False),
+    ],
+)
+def test_a_run_without_a_selection_counts_for_what_its_job_changes(
+    instance: dg.DagsterInstance, job_name: str, path: str, *, is_changed: bool
+) -> None:
+    instance.create_run_for_job(dg.Definitions([hourly]).resolve_implicit_global_asset_job_def())  # not ours
+    instance.add_run(dg.DagsterRun(job_name=job_name, run_id=str(uuid4()), status=Status.STARTED))
+    assert bool(unfinished(instance, dg.AssetKey(path.split("/")))) == is_changed
+
+
+def test_a_run_of_checks_alone_changes_nothing(instance: dg.DagsterInstance) -> None:
+    checks = frozenset([dg.AssetCheckKey(KEY, "orphans")])
+    run = dg.DagsterRun("archive__c", str(uuid4()), status=Status.STARTED, asset_check_selection=checks)
+    instance.add_run(run)
+    assert unfinished(instance, KEY) == []
 
 
 def test_a_request_is_one_run_over_its_range() -> None:

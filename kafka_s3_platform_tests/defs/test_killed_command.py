@@ -1,0 +1,79 @@
+"""`kafka-s3 archive` and runs whose processes are gone, or may be."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.processes import PROCESS_TAG
+from kafka_s3_platform_tests.cli.conftest import (
+    REPOSITORY,
+    KafkaS3,
+    kafka_s3,  # noqa: F401 - a fixture
+    parsed,
+    write_connector,
+    write_reachable_connector,
+)
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import Sent, produce
+
+pytestmark = pytest.mark.integration
+
+
+def killed_under_way(folder: KafkaS3) -> str:
+    """Start an archive run, kill its process once it runs, and return the run's id."""
+    home = str(folder.folder / "dagster")
+    env = {**os.environ, "DAGSTER_HOME": home, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "kafka_s3_platform.cli", "archive", "c"]
+    child = subprocess.Popen(command, cwd=folder.folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    with dg.DagsterInstance.from_config(home) as instance:
+        while not (started := instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))):
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    child.kill()
+    child.wait(10)
+    return started[0].run_id
+
+
+def test_a_killed_archive_run_does_not_hold_its_topic(
+    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"%d" % n) for n in range(20)])
+    slowly = {"archive.records.per.second": "10"}
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **slowly)
+    killed = killed_under_way(kafka_s3)
+    [archived] = parsed(kafka_s3("archive", "c", "--json"))["runs"]
+    assert archived["totals"]["records"] == 20
+    with dg.DagsterInstance.from_config(str(kafka_s3.folder / "dagster")) as instance:
+        run = instance.get_run_by_id(killed)
+    assert run is not None
+    assert run.status == dg.DagsterRunStatus.FAILURE
+
+
+def test_a_run_on_another_host_is_named_with_what_to_do_if_it_is_dead(
+    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
+) -> None:
+    write_connector(kafka_s3, "t")
+    run_id = str(uuid4())
+    elsewhere = {"run_id": run_id, "host": "elsewhere", "processes": [[4711, 0.0]]}
+    run = dg.DagsterRun("archive__c", run_id, status=dg.DagsterRunStatus.STARTED)
+    with dg.DagsterInstance.from_config(str(kafka_s3.folder / "dagster")) as instance:
+        instance.add_run(run.with_tags({PROCESS_TAG: json.dumps(elsewhere)}))
+        found = kafka_s3("archive", "c")
+        assert instance.get_run_by_id(run_id) is not None
+    assert found.returncode != 0
+    for words in (run_id, "process 4711 of host elsewhere", "If its process is gone, terminate it in the UI"):
+        assert words in found.stderr

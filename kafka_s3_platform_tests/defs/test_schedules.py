@@ -1,0 +1,76 @@
+"""What the schedules ask for, and what they do not ask for twice."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import asked_keys, definitions, launch, topic_of
+from kafka_s3_platform_tests.support import HOUR, Sent, archived, connector, produce
+
+pytestmark = pytest.mark.integration
+
+NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    create_topic(topic_name)
+    return connector(kafka_settings, store_settings, topic_name, start_hour=NOW - timedelta(days=30))
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """One on disk: a schedule opens its own."""
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as found:
+        yield found
+
+
+def asked_by(
+    config: ConnectorConfig, name: str, instance: dg.DagsterInstance, at: datetime = NOW
+) -> list[dg.RunRequest]:
+    schedule = definitions(config).get_repository_def().get_schedule_def(name)
+    with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
+        return list(schedule.evaluate_tick(context).run_requests or ())
+
+
+def broken(config: ConnectorConfig) -> ConnectorConfig:
+    """The connector, where its runs fail for good."""
+    return config.model_copy(update={"store": config.store.model_copy(update={"bucket": "no-such-bucket"})})
+
+
+def fail(config: ConnectorConfig, asked: dg.RunRequest, instance: dg.DagsterInstance) -> None:
+    run = instance.get_run_by_id(launch(broken(config), asked, instance).run_id)
+    assert run is not None
+    assert run.tags[FAILURE_TAG] == "permanent"
+
+
+def test_an_hour_that_failed_for_good_is_not_asked_for_again_and_the_next_is(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    [asked] = asked_by(config, "hourly__c", instance)
+    assert asked_keys(asked)[0] == topic_of(config).hours.key(NOW - HOUR)
+    fail(config, asked, instance)
+    assert not asked_by(config, "hourly__c", instance)
+    assert asked_by(config, "hourly__c", instance, NOW + HOUR)
+
+
+def test_a_day_that_failed_for_good_is_asked_for_again_when_its_inputs_change(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    yesterday = NOW.replace(hour=12) - timedelta(days=1)
+    produce(config.kafka, config.topics[0], [Sent(timestamp=yesterday)])
+    archived(config)
+    [asked] = asked_by(config, "daily__c", instance)
+    fail(config, asked, instance)
+    assert not asked_by(config, "daily__c", instance)
+    produce(config.kafka, config.topics[0], [Sent(timestamp=yesterday)])
+    archived(config)
+    assert asked_by(config, "daily__c", instance)
