@@ -88,6 +88,8 @@ _CODES: dict[type[PlatformError], frozenset[int]] = {
             KafkaError._PURGE_QUEUE,
             KafkaError._PURGE_INFLIGHT,
             KafkaError._WAIT_COORD,
+            KafkaError._WAIT_CACHE,
+            KafkaError._DESTROY_BROKER,
             KafkaError.REQUEST_TIMED_OUT,
             # What the protocol guide calls retriable, and librdkafka does not: its own flag is for transactions.
             KafkaError.LEADER_NOT_AVAILABLE,

@@ -23,6 +23,7 @@ from kafka_s3_platform.kafka.failures import kafka_failure, raise_kafka_error
         (KafkaError.UNKNOWN_TOPIC_OR_PART, MissingTopicError),
         (KafkaError.REQUEST_TIMED_OUT, BrokerUnavailableError),
         (KafkaError.NOT_LEADER_FOR_PARTITION, BrokerUnavailableError),
+        (KafkaError._DESTROY_BROKER, BrokerUnavailableError),  # noqa: SLF001 - as public as the others
         (KafkaError.MSG_SIZE_TOO_LARGE, PreflightError),
         (KafkaError.TOPIC_ALREADY_EXISTS, PermanentError),
     ],
