@@ -145,9 +145,7 @@ class _Offsets:
         return max(start, stable) if stable == self.frontier.high_watermark else None
 
     def start(self, hour: datetime) -> int:
-        if self.given.state.was_added(self.frontier.kafka_partition):
-            return self.frontier.log_start_offset
-        return self._at(ms(hour))
+        return start_of_hour(self.given.state, self.frontier, self.found[ms(hour)])
 
     def read(self, hours: Sequence[datetime]) -> ReadPlan:
         start, kafka_partition = self.start(hours[0]), self.frontier.kafka_partition
@@ -182,9 +180,19 @@ class _Offsets:
         return next((o for o in ends if o is not None and o > reached), self.frontier.last_stable_offset)
 
     def _at(self, timestamp: int) -> int:
-        """o(t), or the last stable offset where no readable record is that late."""
-        offset = self.found[timestamp]
-        return self.frontier.last_stable_offset if offset is None else min(offset, self.frontier.last_stable_offset)
+        return _readable(self.frontier, self.found[timestamp])
+
+
+def start_of_hour(state: IndexState, frontier: Frontier, found: int | None) -> int:
+    """Where an hour whose o(t) is `found` begins. A kafka partition added later is archived from its log start."""
+    if state.was_added(frontier.kafka_partition):
+        return frontier.log_start_offset
+    return _readable(frontier, found)
+
+
+def _readable(frontier: Frontier, found: int | None) -> int:
+    """o(t), or the last stable offset where no readable record is that late."""
+    return frontier.last_stable_offset if found is None else min(found, frontier.last_stable_offset)
 
 
 def _read_until_now(given: PlanInput, frontier: Frontier) -> ReadPlan:

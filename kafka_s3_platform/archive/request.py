@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.segment import Segment, SegmentTotals
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ArchiveRequest:
 
 
 @dataclass(frozen=True)
-class HourReport:
+class HourReport(SegmentTotals):
     """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them."""
 
     hour: datetime
@@ -28,22 +28,6 @@ class HourReport:
     gaps: tuple[Gap, ...]
     scanned: bool
     complete: bool
-
-    @property
-    def record_count(self) -> int:
-        return sum(s.record_count for s in self.segments)
-
-    @property
-    def record_bytes(self) -> int:
-        return sum(s.record_bytes for s in self.segments)
-
-    @property
-    def size(self) -> int:
-        return sum(s.size for s in self.segments)
-
-    @property
-    def late_count(self) -> int:
-        return sum(s.late_count for s in self.segments)
 
 
 @dataclass(frozen=True)

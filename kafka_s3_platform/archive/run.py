@@ -28,6 +28,7 @@ from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import Change, IndexSnapshot, Row, TopicIndex, committed
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,11 @@ class _Reserved:
     epoch: int
     planned_at: datetime
     run_id: str
+
+    def writer(self, connector: str) -> Provenance:
+        """Who writes this run's objects."""
+        topic = self.description
+        return Provenance(connector, topic.topic, topic.topic_id, self.index_id, self.run_id, self.epoch)
 
 
 def _reserve(
@@ -204,12 +210,7 @@ def _task(
         kafka=config.kafka,
         store=config.store,
         layout=config.layout,
-        connector=config.name,
-        topic=request.topic,
-        topic_id=reserved.description.topic_id,
-        index_id=reserved.index_id,
-        run_id=request.run_id,
-        epoch=reserved.epoch,
+        writer=reserved.writer(config.name),
         kafka_partition=read.kafka_partition,
         ranges=ranges,
         leader_epoch=reserved.state.leader_epoch(read.kafka_partition, ranges[0].start_offset),

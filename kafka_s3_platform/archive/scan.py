@@ -29,6 +29,7 @@ HOUR_MS = 3_600_000
 class ScanTask:
     """Ranges of one kafka partition, ascending, and all that an executor needs to archive them.
 
+    `writer` is who archives; each attempt puts its own id in.
     Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `marks` as in `ReadPlan`; with the
     Wallclock extractor `hour_offsets` are (first offset, hour start ms), ascending, the first at or below the ranges.
     """
@@ -36,12 +37,7 @@ class ScanTask:
     kafka: KafkaSettings = field(repr=False)
     store: StoreSettings = field(repr=False)
     layout: LayoutSettings
-    connector: str
-    topic: str
-    topic_id: str
-    index_id: str
-    run_id: str
-    epoch: int
+    writer: Provenance
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
     leader_epoch: int | None
@@ -59,8 +55,8 @@ class ScanTask:
         return sum(len(r) for r in self.ranges)
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        given = (self.connector, self.topic, self.topic_id, self.index_id, self.run_id, self.epoch, attempt.attempt_id)
-        return SegmentTarget(self.layout, self.topic, self.kafka_partition, Provenance(*given))
+        writer = replace(self.writer, attempt=attempt.attempt_id)
+        return SegmentTarget(self.layout, writer.topic, self.kafka_partition, writer)
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ def scan(task: ScanTask, attempt: Attempt) -> ScanResult:
     segments: list[Segment] = []
     gaps: list[Gap] = []
     splitter = Splitter(task)
-    with ConfluentReader(task.kafka, task.topic, throttle, allow_gaps=task.allow_gaps) as reader:
+    with ConfluentReader(task.kafka, task.writer.topic, throttle, allow_gaps=task.allow_gaps) as reader:
         for wanted in task.ranges:
             leader_epoch = task.leader_epoch if wanted is task.ranges[0] else None
             read = reader.read(task.kafka_partition, wanted, leader_epoch)
@@ -109,7 +105,7 @@ def scan(task: ScanTask, attempt: Attempt) -> ScanResult:
                     wanted.end_offset,
                     read.end.records,
                     read.end.leader_epoch,
-                    task.epoch,
+                    task.writer.epoch,
                 )
             )
     return ScanResult(task.kafka_partition, task.size, _joined(scans), tuple(segments), tuple(gaps))
@@ -169,8 +165,8 @@ def _check(task: ScanTask, wanted: OffsetRange, records: int, written: Sequence[
     outside = [s.key for s in written if not (s.start_offset in wanted and s.end_offset <= wanted.end_offset)]
     if counted != records or outside:
         raise IntegrityError(
-            f"{task.topic}-{task.kafka_partition} {wanted}: {records} records were read, {counted} were written, "
-            f"objects outside the range: {outside}. This is a defect of the platform; nothing was committed"
+            f"{task.writer.topic}-{task.kafka_partition} {wanted}: {records} records were read, {counted} were "
+            f"written, objects outside the range: {outside}. This is a defect of the platform; nothing was committed"
         )
 
 

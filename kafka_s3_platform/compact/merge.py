@@ -1,7 +1,7 @@
 """The merge: one Spark task reads segments of one kafka partition in offset order and writes them as daily ones."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -20,24 +20,20 @@ from kafka_s3_platform.store.upload import Provenance
 
 @dataclass(frozen=True)
 class MergeTask:
-    """One merge and all that an executor needs for it. `layout` is that of the daily segments."""
+    """One merge and all that an executor needs for it.
+
+    `layout` is that of the daily segments, `writer` who merges; each attempt puts its own id in.
+    """
 
     store: StoreSettings = field(repr=False)
     layout: LayoutSettings
-    connector: str
-    topic: str
-    topic_id: str
-    index_id: str
-    run_id: str
-    epoch: int
+    writer: Provenance
     bucket: Bucket
     merge: Merge
 
     def target(self, attempt: Attempt) -> SegmentTarget:
-        given = (self.connector, self.topic, self.topic_id, self.index_id, self.run_id, self.epoch, attempt.attempt_id)
-        return SegmentTarget(
-            self.layout, self.topic, self.merge.kafka_partition, Provenance(*given), chunk="daily", rewrite=True
-        )
+        writer = replace(self.writer, attempt=attempt.attempt_id)
+        return SegmentTarget(self.layout, writer.topic, self.merge.kafka_partition, writer, chunk="daily", rewrite=True)
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def _check(task: MergeTask, written: Sequence[Segment]) -> None:
         had, has = (sum(getattr(s, name) for s in segments) for segments in (inputs, written))
         if had != has:
             raise IntegrityError(
-                f"{task.topic}-{task.merge.kafka_partition}, day {task.bucket.encoded_partition}: {name} of the "
+                f"{task.writer.topic}-{task.merge.kafka_partition}, day {task.bucket.encoded_partition}: {name} of the "
                 f"{len(inputs)} inputs is {had}, of the {len(written)} daily segments {has}. This is a defect of the "
                 f"platform; nothing was committed"
             )

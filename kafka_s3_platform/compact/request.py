@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.segment import Segment, SegmentTotals
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class CompactRequest:
 
 
 @dataclass(frozen=True)
-class DayReport:
+class DayReport(SegmentTotals):
     """One day as the index holds it: its live segments, and where they are.
 
     Hourly segments among them came after the day's last compaction: the day is due again.
@@ -27,22 +27,6 @@ class DayReport:
     day: date
     segments: tuple[Segment, ...]
     uris: tuple[str, ...]
-
-    @property
-    def record_count(self) -> int:
-        return sum(s.record_count for s in self.segments)
-
-    @property
-    def record_bytes(self) -> int:
-        return sum(s.record_bytes for s in self.segments)
-
-    @property
-    def size(self) -> int:
-        return sum(s.size for s in self.segments)
-
-    @property
-    def late_count(self) -> int:
-        return sum(s.late_count for s in self.segments)
 
     @property
     def hourly_count(self) -> int:

@@ -22,6 +22,7 @@ from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys, quote
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
 
@@ -115,12 +116,9 @@ def _task(request: CompactRequest, reserved: _Reserved, planned: Merge) -> Merge
     return MergeTask(
         store=config.store,
         layout=daily_layout(config.layout, planned.segment_bytes),
-        connector=config.name,
-        topic=request.topic,
-        topic_id=reserved.topic_id,
-        index_id=reserved.index_id,
-        run_id=request.run_id,
-        epoch=reserved.epoch,
+        writer=Provenance(
+            config.name, request.topic, reserved.topic_id, reserved.index_id, request.run_id, reserved.epoch
+        ),
         bucket=Bucket(round(start.timestamp() * 1000), daily_encoded_partition(config.layout, request.day)),
         merge=planned,
     )

@@ -3,13 +3,13 @@
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import TypeVar
 
-from kafka_s3_platform.archive.plan import lost_offsets, ms
+from kafka_s3_platform.archive.plan import OffsetLookup, lost_offsets, ms, start_of_hour
 from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.model.frontier import Frontier
@@ -21,7 +21,6 @@ MAX_HOURS = 48
 """Hours that are asked for at once."""
 
 T = TypeVar("T", date, datetime)
-OffsetLookup = Callable[[Sequence[int]], Mapping[int, Mapping[int, int | None]]]
 
 
 @dataclass(frozen=True)
@@ -153,13 +152,9 @@ class Backlog:
 
     def _is_lost(self, frontier: Frontier, hour: datetime, found: int | None) -> bool:
         """As a run would see it. What was gone before archiving began is not lost: nothing was promised of it."""
-        kafka_partition, stable = frontier.kafka_partition, frontier.last_stable_offset
-        if self.state.promised_start(kafka_partition, None) is None:
+        if self.state.promised_start(frontier.kafka_partition, None) is None:
             return False
-        start = stable if found is None else min(found, stable)
-        if self.state.was_added(kafka_partition):
-            start = frontier.log_start_offset
-        return bool(lost_offsets(self.state, frontier, hour, start))
+        return bool(lost_offsets(self.state, frontier, hour, start_of_hour(self.state, frontier, found)))
 
     def _inputs(self, frontier: Frontier, start: int | None, end: int | None) -> list[int]:
         stable = frontier.last_stable_offset

@@ -1,6 +1,6 @@
 """Asset checks that read the index alone, after every run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,7 +11,7 @@ from kafka_s3_platform.archive.hours import hour_reports
 from kafka_s3_platform.compact.days import day_of, days_due
 from kafka_s3_platform.defs.failures import dagster_failures
 from kafka_s3_platform.defs.metadata import table
-from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
+from kafka_s3_platform.defs.topic import ArchivedTopic, Group, newest_closed_hour
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index import IndexSnapshot
 
@@ -35,34 +35,32 @@ DAILY_CHECKS: Mapping[str, str] = {
 }
 
 
+ResultsOf = Callable[[ArchivedTopic, IndexSnapshot], list[dg.AssetCheckResult]]
+
+
 def hourly_checks(topic: ArchivedTopic) -> dg.AssetChecksDefinition:
     """Coverage and completeness of a topic's hours."""
-
-    @dg.multi_asset_check(
-        name=topic.op_name("check", "hourly"), specs=specs(topic.key("hourly"), HOURLY_CHECKS), can_subset=True
-    )
-    def hourly(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        with dagster_failures(context):
-            snapshot = topic.index.peek()
-            results = hourly_results(topic, snapshot) if snapshot else nothing_yet(topic.key("hourly"), HOURLY_CHECKS)
-        yield from selected(context, results)
-
-    return hourly
+    return _checks(topic, "hourly", HOURLY_CHECKS, hourly_results)
 
 
 def daily_checks(topic: ArchivedTopic) -> dg.AssetChecksDefinition:
     """Whether a topic's days hold what their hours held."""
+    return _checks(topic, "daily", DAILY_CHECKS, daily_results)
 
-    @dg.multi_asset_check(
-        name=topic.op_name("check", "daily"), specs=specs(topic.key("daily"), DAILY_CHECKS), can_subset=True
-    )
-    def daily(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+
+def _checks(
+    topic: ArchivedTopic, group: Group, descriptions: Mapping[str, str], results: ResultsOf
+) -> dg.AssetChecksDefinition:
+    key = topic.key(group)
+
+    @dg.multi_asset_check(name=topic.op_name("check", group), specs=specs(key, descriptions), can_subset=True)
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with dagster_failures(context):
             snapshot = topic.index.peek()
-            results = daily_results(topic, snapshot) if snapshot else nothing_yet(topic.key("daily"), DAILY_CHECKS)
-        yield from selected(context, results)
+            found = results(topic, snapshot) if snapshot else nothing_yet(key, descriptions)
+        yield from selected(context, found)
 
-    return daily
+    return check
 
 
 def index_checks(key: dg.AssetKey) -> list[dg.AssetCheckKey]:

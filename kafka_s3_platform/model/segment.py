@@ -47,6 +47,28 @@ class Segment:
         return OffsetRange(self.start_offset, self.end_offset)
 
 
+class SegmentTotals:
+    """Sums over the `segments` of what has some."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def record_count(self) -> int:
+        return sum(s.record_count for s in self.segments)
+
+    @property
+    def record_bytes(self) -> int:
+        return sum(s.record_bytes for s in self.segments)
+
+    @property
+    def size(self) -> int:
+        return sum(s.size for s in self.segments)
+
+    @property
+    def late_count(self) -> int:
+        return sum(s.late_count for s in self.segments)
+
+
 def overlap_clusters(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     """Segments of one kafka partition, by first offset, in groups no two of which overlap in offset range."""
     cluster: list[Segment] = []

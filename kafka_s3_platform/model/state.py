@@ -60,10 +60,11 @@ class IndexState:
         did. None as the hour: whatever the hour.
         """
         first = self._first_log_start(kafka_partition)
-        planned = [h for h, ranges in self._hours.items() if hour and h < hour and kafka_partition in ranges]
-        if first is None or not planned:
+        planned = self._planned.get(kafka_partition, [])
+        before = bisect_left(planned, hour) if hour else 0
+        if first is None or not before:
             return first
-        return max(first, self._hours[max(planned)][kafka_partition][0])
+        return max(first, self._hours[planned[before - 1]][kafka_partition][0])
 
     def is_scanned(self, hour: datetime) -> bool:
         """Whether the hour was asked for and coverage holds all that ListOffsets then said it spans."""
@@ -133,6 +134,15 @@ class IndexState:
             start, end = found[item.hour].get(item.kafka_partition, (item.start_offset, None))
             ends = [e for e in (end, item.end_offset) if e is not None]
             found[item.hour][item.kafka_partition] = (min(start, item.start_offset), max(ends, default=None))
+        return found
+
+    @cached_property
+    def _planned(self) -> dict[int, list[datetime]]:
+        """The hours that were planned in each kafka partition, in order."""
+        found: dict[int, list[datetime]] = defaultdict(list)
+        for hour in sorted(self._hours):
+            for kafka_partition in self._hours[hour]:
+                found[kafka_partition].append(hour)
         return found
 
     @cached_property

@@ -28,7 +28,7 @@ class Provenance:
     index_id: str
     run_id: str
     epoch: int
-    attempt: int
+    attempt: int = 0
 
     def metadata(self) -> dict[str, str]:
         """As an object's user metadata."""
