@@ -13,9 +13,10 @@ from typing import Any
 
 from bench.floor import Work, consume_to_arrow, produce_alone, started_processes
 from bench.measure import measured
-from bench.workload import create_topic, delete_topic, ensure_topic, record_bytes
+from bench.sinks import SINKS, avro_values, registered
+from bench.workload import create_topic, delete_topic, ensure_topic, record_bytes, spread
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import up
+from kafka_s3_platform.local.stack import up, up_registry
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=1, help="repeat; the best round of each is shown")
     parser.add_argument("--scale", action="store_true", help="archive 1, 4 and 16 million records instead")
+    parser.add_argument("--sinks", action="store_true", help="only the sinks of open formats")
     given = parser.parse_args()
     stack = StackSettings.from_environment()
     up(stack)
-    rows = _scale(stack) if given.scale else _compare(stack, given.records, given.rounds)
-    _print(rows)
+    if given.scale:
+        _print(_scale(stack))
+        return
+    if not given.sinks:
+        _print(_compare(stack, given.records, given.rounds))
+    _print(_sinks(stack, given.records, given.rounds))
 
 
 def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
@@ -58,6 +64,38 @@ def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
         rows.append(_child("archive (Spark, to zstd Parquet in S3)", "archive", stamp, topic))
         rows += _producing(servers, stamp, topic, records)
         rows += _spark_source(servers, topic, records)
+    return _best(rows)
+
+
+def _sinks(stack: StackSettings, records: int, rounds: int) -> list[Row]:
+    """Every pair of an input and an output, against the floor of its own topic: Avro records are smaller."""
+    servers, registry_url = stack.bootstrap_servers, up_registry(stack).schema_registry_url
+    tell(f"preparing {records:,} records of JSON and of Avro (once)")
+    topics = {"JSON": ensure_topic(servers, records), "AVRO": _avro_topic(servers, registry_url, records)}
+    rows: list[Row] = []
+    for _ in range(rounds):
+        for name, topic in topics.items():
+            rows.append(_floor(f"confluent-kafka to Arrow alone, {name}", consume_to_arrow, servers, topic, records))
+        for at, sink in enumerate(SINKS):
+            topic = topics[floor_of(sink)]
+            rows.append(_child(sink, "archive", f"k{time.time_ns()}-{at}", topic, sink, registry_url))
+    return _best(rows)
+
+
+def _avro_topic(servers: str, registry_url: str, records: int) -> str:
+    """A topic for each id of the schema: a Registry in memory forgets those it gave out."""
+    schema_id = registered(registry_url, "bench-avro")
+    topic = f"bench-avro-{schema_id}-{records}"
+    sample = avro_values(schema_id, spread(records))
+    return ensure_topic(servers, records, topic, lambda n: sample[n % len(sample)])
+
+
+def floor_of(sink: str) -> str:
+    """Which topic's floor a sink is held against."""
+    return "AVRO" if SINKS[sink][0] == "AVRO" else "JSON"
+
+
+def _best(rows: list[Row]) -> list[Row]:
     best = {row.what: min((r for r in rows if r.what == row.what), key=lambda r: r.seconds) for row in rows}
     return list(best.values())
 
@@ -83,6 +121,9 @@ def _floor(what: str, work: Work, servers: str, topic: str, records: int) -> Row
     size = handled * record_bytes(records)
     return Row(what, handled, size / 1e6, usage.seconds, usage.cpu_seconds, usage.peak_python_mib)
 
+
+EXPECTED = {"JSON to gzip JSON": 0.75, "registry Avro to Avro": 0.6}
+"""Shares of their floor that sinks are to reach; the others are as fast as their library."""
 
 LAST: dict[str, dict[str, Any]] = {}
 """Figures of the last child process of each mode."""
@@ -152,9 +193,16 @@ def _ratios(rows: dict[str, Row]) -> list[str]:
         ("archive", "confluent-kafka to Arrow alone", 0.7),
         ("restore, its replay alone", "producer alone", 0.6),
         ("restore", "producer alone", 0.6),
+        *((sink, f"confluent-kafka to Arrow alone, {floor_of(sink)}", EXPECTED.get(sink)) for sink in SINKS),
     ]
     found = [(a, b, rows[a].rate / rows[b].rate, e) for a, b, e in pairs if a in rows and b in rows]
-    return ["", *(f"{a}: {ratio:.2f} of {b} (expected {expected})" for a, b, ratio, expected in found)]
+    return [
+        "",
+        *(
+            f"{a}: {ratio:.2f} of {b}" + (f" (expected {expected})" if expected else "")
+            for a, b, ratio, expected in found
+        ),
+    ]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from uuid import uuid4
 from pydantic import SecretStr
 
 from bench.measure import Usage, measured
+from bench.sinks import SINKS, converter
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive
 from kafka_s3_platform.config.settings import (
@@ -19,6 +20,7 @@ from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     KafkaSettings,
     LayoutSettings,
+    RecordSettings,
     StoreSettings,
 )
 from kafka_s3_platform.local.settings import StackSettings
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def connector(name: str, topic: str) -> ConnectorConfig:
+def connector(name: str, topic: str, sink: str = "", registry_url: str = "") -> ConnectorConfig:
     """A connector on the embedded stack with two concurrent tasks and everything else as by default."""
+    values, layout = SINKS[sink] if sink else ("BYTES", {})
     stack = StackSettings.from_environment()
     return ConnectorConfig(
         name=name,
@@ -46,7 +49,8 @@ def connector(name: str, topic: str) -> ConnectorConfig:
             access_key_id=SecretStr(stack.aws_access_key_id),
             secret_access_key=SecretStr(stack.aws_secret_access_key),
         ),
-        layout=LayoutSettings(topics_dir=f"bench/{name}"),
+        layout=LayoutSettings(topics_dir=f"bench/{name}", **layout),
+        records=RecordSettings(value=converter(values, registry_url)),
         archive=ArchiveSettings(start_hour=datetime(2026, 1, 1, tzinfo=timezone.utc)),
     )
 
@@ -73,11 +77,11 @@ def _ready(task: int, _: Attempt) -> int:
     return task if scan and replay else 0
 
 
-def bench_archive(name: str, topic: str) -> dict[str, float]:
-    """Archive everything up to now under a new connector name."""
+def bench_archive(name: str, topic: str, *sink: str) -> dict[str, float]:
+    """Archive everything up to now under a new connector name; `sink` is its name and the Registry's URL."""
     session, start_seconds = started_session()
     with measured() as usage:
-        request = ArchiveRequest(connector(name, topic), topic, str(uuid4()), None)
+        request = ArchiveRequest(connector(name, topic, *sink), topic, str(uuid4()), None)
         report = archive(request, SparkRunner(lambda: session))
     session.stop()
     return _figures(usage, report.record_count, report.record_bytes, start_seconds, report.object_count)

@@ -1,5 +1,6 @@
 """The bench topic: keyed JSON records, an event time that moves on by a millisecond a record."""
 
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -45,13 +46,22 @@ def value(n: int) -> bytes:
     )
 
 
-def ensure_topic(bootstrap_servers: str, records: int) -> str:
+Record = Callable[[int], tuple[bytes, bytes]]
+"""The key and the value of record n."""
+
+
+def json_record(n: int) -> tuple[bytes, bytes]:
+    """Keyed JSON."""
+    return key(n), value(n)
+
+
+def ensure_topic(bootstrap_servers: str, records: int, topic: str = "", record: Record = json_record) -> str:
     """The topic of `records`, produced if it is not there."""
-    topic = f"bench-{records}"
+    topic = topic or f"bench-{records}"
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     if topic not in admin.list_topics(timeout=30).topics:
         create_topic(bootstrap_servers, topic)
-        produce(bootstrap_servers, topic, records, range(KAFKA_PARTITIONS))
+        produce(bootstrap_servers, topic, records, range(KAFKA_PARTITIONS), record)
     return topic
 
 
@@ -68,7 +78,9 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(30)
 
 
-def produce(bootstrap_servers: str, topic: str, records: int, kafka_partitions: range) -> None:
+def produce(
+    bootstrap_servers: str, topic: str, records: int, kafka_partitions: range, record: Record = json_record
+) -> None:
     """Record n goes to kafka partition n modulo 8; only those of `kafka_partitions` are sent. The bare producer."""
     failures: list[KafkaError] = []
 
@@ -91,7 +103,7 @@ def produce(bootstrap_servers: str, topic: str, records: int, kafka_partitions: 
     for n in range(records):
         kafka_partition = n % KAFKA_PARTITIONS
         if kafka_partition in kafka_partitions:
-            send(producer, topic, kafka_partition, key(n), value(n), START_MS + n)
+            send(producer, topic, kafka_partition, *record(n), START_MS + n)
     producer.flush()
     if failures:
         raise RuntimeError(f"{topic}: {len(failures)} records were not delivered: {failures[0]}")

@@ -1,18 +1,24 @@
-"""The composition root: connector files in, Dagster's definitions out. No network and no Spark are touched."""
+"""The composition root: connector files in, Dagster's definitions out. No Spark is touched, and no network.
 
+Except once, for half a second at the most, where a connector has `topics.regex` and no topics are remembered yet.
+"""
+
+import json
 import os
 from collections.abc import Sequence
-from itertools import chain
 
 import dagster as dg
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+from dagster._core.definitions.metadata.metadata_value import CodeLocationReconstructionMetadataValue
 
 from kafka_s3_platform.config.files import connectors_folder, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.checks import daily_checks, hourly_checks
 from kafka_s3_platform.defs.daily import daily_asset
+from kafka_s3_platform.defs.discovery import resolved_from_memory, topics_folder, with_topics
 from kafka_s3_platform.defs.folder_sensor import folder_sensor
 from kafka_s3_platform.defs.hourly import hourly_asset
-from kafka_s3_platform.defs.jobs import connector_jobs
+from kafka_s3_platform.defs.jobs import ConnectorJobs, connector_jobs
 from kafka_s3_platform.defs.lag_sensor import lag_sensor
 from kafka_s3_platform.defs.object_checks import object_checks
 from kafka_s3_platform.defs.resources import SparkResource
@@ -20,39 +26,79 @@ from kafka_s3_platform.defs.restored import restored_asset
 from kafka_s3_platform.defs.schedules import daily_schedule, hourly_schedule, verify_schedule
 from kafka_s3_platform.defs.topic import ArchivedTopic, archived_topics
 from kafka_s3_platform.defs.topics import topic_specs
+from kafka_s3_platform.defs.topics_sensor import topics_sensor
 
 AUTOSTART_VARIABLE = "KAFKA_S3_AUTOSTART"
 """`1`: sensors and schedules run from the start; else they wait to be turned on in the UI."""
 
 
+TOPICS_METADATA = "kafka_s3/topics"
+"""What a run's process is told of the code server that launched it: the topics of connectors with `topics.regex`."""
+
+
 @dg.definitions
 def defs() -> dg.Definitions:
     """What `./connectors`, or the folder in `KAFKA_S3_CONNECTORS`, declares. ConfigError names broken files."""
-    connectors = load_connectors(connectors_folder(os.environ), os.environ)
-    return build_definitions(connectors, autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
+    connectors = _resolved(load_connectors(connectors_folder(os.environ), os.environ))
+    found = build_definitions(connectors, autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
+    topics = {c.name: c.topics for c in connectors if c.topics_regex is not None}
+    if not topics:
+        return found
+    told = {TOPICS_METADATA: CodeLocationReconstructionMetadataValue(json.dumps(topics))}
+    return dg.Definitions.merge(found, dg.Definitions(metadata=told))
 
 
 def build_definitions(connectors: Sequence[ConnectorConfig], *, autostart: bool) -> dg.Definitions:
-    """Assets, checks, jobs, sensors and schedules of `connectors`."""
+    """Assets, checks, jobs, sensors and schedules of `connectors`, whose topics are known."""
     topics = archived_topics(connectors)
-    parts = [_connector_definitions(archived_topics([config]), autostart) for config in connectors]
+    parts = [_connector_definitions(config, autostart) for config in connectors]
     shared = dg.Definitions(assets=topic_specs(topics), resources={"spark": SparkResource()})
     return dg.Definitions.merge(shared, *parts)
 
 
-def _connector_definitions(topics: Sequence[ArchivedTopic], autostart: bool) -> dg.Definitions:
+def _resolved(connectors: Sequence[ConnectorConfig]) -> Sequence[ConnectorConfig]:
+    """The connectors with their topics: a run's process takes those that its run was planned with."""
+    context = DefinitionsLoadContext.get()
+    if context.load_type is DefinitionsLoadType.RECONSTRUCTION and TOPICS_METADATA in context.reconstruction_metadata:
+        told = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
+        return [with_topics(c, told.get(c.name, ())) if c.topics_regex is not None else c for c in connectors]
+    return resolved_from_memory(connectors, topics_folder())
+
+
+def _connector_definitions(config: ConnectorConfig, autostart: bool) -> dg.Definitions:
+    topics = archived_topics([config])
+    looking = dg.Definitions(sensors=[topics_sensor(config)] if config.topics_regex is not None else [])
+    if not topics:
+        return looking
     object_level = [object_checks(topic) for topic in topics]
     jobs = connector_jobs(topics, object_level)
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     scheduling = dg.DefaultScheduleStatus.RUNNING if autostart else dg.DefaultScheduleStatus.STOPPED
-    return dg.Definitions(
-        assets=list(chain.from_iterable((hourly_asset(t), daily_asset(t), restored_asset(t)) for t in topics)),
-        asset_checks=[*object_level, *map(hourly_checks, topics), *map(daily_checks, topics)],
+    sink = dg.Definitions(
+        assets=[hourly_asset(topic) for topic in topics],
+        asset_checks=[*object_level, *map(hourly_checks, topics)],
         jobs=jobs.all,
-        sensors=[lag_sensor(topics, jobs.archive, sensing), folder_sensor(topics, jobs.compact, sensing)],
+        sensors=[lag_sensor(topics, jobs.archive, sensing)],
         schedules=[
             hourly_schedule(topics, jobs.archive, scheduling),
-            daily_schedule(topics, jobs.compact, scheduling),
             verify_schedule(topics, jobs.verify, scheduling),
         ],
+    )
+    return dg.Definitions.merge(looking, sink, _native_definitions(topics, jobs, sensing, scheduling))
+
+
+def _native_definitions(
+    topics: Sequence[ArchivedTopic],
+    jobs: ConnectorJobs,
+    sensing: dg.DefaultSensorStatus,
+    scheduling: dg.DefaultScheduleStatus,
+) -> dg.Definitions:
+    """What reads the objects again: days and restores."""
+    if jobs.compact is None:
+        return dg.Definitions()
+    return dg.Definitions(
+        assets=[make(topic) for topic in topics for make in (daily_asset, restored_asset)],
+        asset_checks=[daily_checks(topic) for topic in topics],
+        sensors=[folder_sensor(topics, jobs.compact, sensing)],
+        schedules=[daily_schedule(topics, jobs.compact, scheduling)],
     )

@@ -4,6 +4,7 @@ PlatformError
 |- TransientError            the same call may succeed later: retried with backoff
 |  |- BrokerUnavailableError
 |  |- StoreUnavailableError
+|  |- RegistryUnavailableError
 |  |- IndexConflictError     another commit came first: read the index and plan again
 |  |- BusyError              another run is at work on what this one would touch
 |  |- OpenTransactionError   the last stable offset waits for a producer
@@ -15,6 +16,8 @@ PlatformError
    |- OffsetGapError         offsets were deleted before they were read
    |- SupersededError        a later reservation holds this run's ranges
    |- IntegrityError         an object or a row contradicts another
+   |- RecordError            a record cannot be archived as asked, and errors.tolerance is none
+   |- ProjectionError        a value of one schema cannot be made into one of another
    |- PreflightError         a restore that the target would not keep as it is
 
 Every message says what was tried, on which topic, kafka partition, range or key, and what to do.
@@ -35,6 +38,10 @@ class BrokerUnavailableError(TransientError):
 
 class StoreUnavailableError(TransientError):
     """The object store did not answer, or answered that it is overloaded or full."""
+
+
+class RegistryUnavailableError(TransientError):
+    """The Schema Registry did not answer, or answered that it has a fault of its own."""
 
 
 class IndexConflictError(TransientError):
@@ -91,6 +98,14 @@ class SupersededError(PermanentError):
 
 class IntegrityError(PermanentError):
     """Stored data contradicts what the index says of it."""
+
+
+class RecordError(PermanentError):
+    """A record cannot be archived as asked, and errors.tolerance is none."""
+
+
+class ProjectionError(PermanentError):
+    """A value cannot be made into one of another schema."""
 
 
 class PreflightError(PermanentError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.processes import port_is_free
@@ -80,6 +80,13 @@ def stack(stack_settings: StackSettings) -> Iterator[embedded.StackStatus]:
     with stopped_at_exit(stack_settings):
         yield embedded.up(stack_settings)
     shutil.rmtree(stack_settings.data_dir)
+
+
+@pytest.fixture(scope="session")
+def registry(stack: embedded.StackStatus, stack_settings: StackSettings) -> RegistrySettings:
+    """The stack's Schema Registry, started when the first test asks for it. It is stopped with the stack."""
+    embedded.up_registry(stack_settings)
+    return RegistrySettings(url=stack_settings.registry_url)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     KafkaSettings,
     LayoutSettings,
+    RecordSettings,
     StoreSettings,
 )
 from kafka_s3_platform.formats.envelope import EnvelopeReader
@@ -84,7 +85,13 @@ def send(client: Producer, topic: str, record: Sent, on_delivery: Callable[[Any,
 
 
 def connector(
-    kafka: KafkaSettings, store: StoreSettings, topic: str, *, layout: dict[str, Any] | None = None, **archive: Any
+    kafka: KafkaSettings,
+    store: StoreSettings,
+    topic: str,
+    *,
+    layout: dict[str, Any] | None = None,
+    records: dict[str, Any] | None = None,
+    **archive: Any,
 ) -> ConnectorConfig:
     """A connector named `c` whose archive begins a month before `NOON`, without allowed lateness."""
     settings: dict[str, Any] = {"start_hour": NOON - timedelta(days=30), "allowed_lateness_ms": 0} | archive
@@ -95,6 +102,7 @@ def connector(
         kafka=kafka,
         store=store,
         layout=LayoutSettings(**(layout or {})),
+        records=RecordSettings(**(records or {})),
         archive=ArchiveSettings(**settings),
     )
 

@@ -6,23 +6,31 @@ from datetime import datetime, timedelta
 
 from kafka_s3_platform.archive.request import HourReport
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.segment import Scan, Segment
 from kafka_s3_platform.store.index import IndexSnapshot
 
 
 def hour_reports(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
     """A report for each of `hours`. Compacted segments count too: an hour keeps its numbers when its day is merged."""
     segments = segments_by_hour(snapshot)
+    state = snapshot.state
     gaps: dict[datetime | None, list[Gap]] = defaultdict(list)
     for hour, gap in snapshot.gaps_by_hour():
         gaps[hour].append(gap)
+    scans: dict[datetime | None, list[Scan]] = defaultdict(list)
+    for scan in state.scans:
+        if scan.filtered_count or scan.dead_letter_count:
+            scans[state.hour_of(scan.kafka_partition, scan.start_offset)].append(scan)
     for hour in hours:
         yield HourReport(
             hour,
             tuple(segments.get(hour, ())),
             tuple(gaps[hour]),
-            snapshot.state.is_scanned(hour),
-            snapshot.state.is_complete(hour, lateness),
+            state.is_scanned(hour),
+            state.is_complete(hour, lateness),
+            state.taken_over_in(hour),
+            sum(s.filtered_count for s in scans[hour]),
+            sum(s.dead_letter_count for s in scans[hour]),
         )
 
 

@@ -21,27 +21,40 @@ class ArchiveRequest:
 
 @dataclass(frozen=True)
 class HourReport(SegmentTotals):
-    """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them."""
+    """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them.
+
+    `taken_over_count` of its offsets were archived by another sink. Of the records of its offsets, `filtered_count`
+    were left out and `dead_letter_count` failed and were tolerated; a run without hours counts those of each range at the
+    hour that the range begins in.
+    """
 
     hour: datetime
     segments: tuple[Segment, ...]
     gaps: tuple[Gap, ...]
     scanned: bool
     complete: bool
+    taken_over_count: int = 0
+    filtered_count: int = 0
+    dead_letter_count: int = 0
 
 
 @dataclass(frozen=True)
 class ArchiveReport:
     """What one run did.
 
-    `hours` are those asked for and those covered in passing. `waiting` is kafka partition -> last stable offset where
-    an open transaction keeps the rest from being read. `seconds` is the time of scanning and committing.
+    `hours` are those asked for and those covered in passing. `record_count` are records in segments; of those read,
+    `filtered_count` were left out and `dead_letter_count` failed and were tolerated.
+
+    `waiting` is kafka partition -> last stable offset where an open transaction keeps the rest from being read.
+    `seconds` is the time of scanning and committing.
     """
 
     hours: tuple[HourReport, ...]
     record_count: int
     record_bytes: int
     object_count: int
+    filtered_count: int
+    dead_letter_count: int
     out_of_range_count: int
     gaps: tuple[Gap, ...]
     waiting: Mapping[int, int]

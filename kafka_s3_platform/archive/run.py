@@ -13,7 +13,9 @@ from uuid import uuid4
 from kafka_s3_platform.archive.hours import hour_reports
 from kafka_s3_platform.archive.plan import ArchivePlan, PlanInput, ReadPlan, ms, plan_hours, plan_until_now
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.scan import HOUR_MS, ScanResult, ScanTask, scan
+from kafka_s3_platform.archive.scan import scan
+from kafka_s3_platform.archive.takeover import publish_coverage
+from kafka_s3_platform.archive.task import HOUR_MS, ScanResult, ScanTask
 from kafka_s3_platform.errors import (
     IntegrityError,
     SupersededError,
@@ -22,7 +24,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import Reservation, TopicGeneration
+from kafka_s3_platform.model.segment import Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
@@ -142,13 +144,7 @@ def _commit_plan(
 
 
 def _new_generation(state: IndexState, description: TopicDescription) -> list[Row]:
-    now = TopicGeneration(
-        description.topic,
-        description.topic_id,
-        tuple(description.kafka_partitions),
-        tuple(sorted(description.configs.items())),
-    )
-    return [] if state.topic == now else [now]
+    return [] if state.topic == description.generation else [description.generation]
 
 
 def _log_plan(request: ArchiveRequest, plan: ArchivePlan, epoch: int) -> None:
@@ -180,8 +176,14 @@ def _scan_and_commit(
         done = list(_observed(runner.run(scan, part, request.config.tasks_max), progress))
         _check_topic(admin, reserved)
         _commit_results(reserved, part, done, last=at + SLICE_TASKS >= len(tasks))
+        _publish(request, reserved, admin)
         results += done
     return results
+
+
+def _publish(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin) -> None:
+    if request.config.archive.publish_offsets:
+        publish_coverage(admin, request.config.name, request.topic, reserved.index.open().state)
 
 
 def _observed(results: Iterator[ScanResult], progress: Progress) -> Iterator[ScanResult]:
@@ -210,6 +212,7 @@ def _task(
         kafka=config.kafka,
         store=config.store,
         layout=config.layout,
+        records=config.records,
         writer=reserved.writer(config.name),
         kafka_partition=read.kafka_partition,
         ranges=ranges,
@@ -326,7 +329,8 @@ def _check_segments(
 ) -> None:
     segments = [s for r in results for s in r.segments]
     outside = [s.key for s in segments if not scanned.covers(s.start_offset, s.end_offset)]
-    if outside or len({s.key for s in segments}) != len(segments):
+    keys = [key for s in segments for key in s.keys]
+    if outside or len(set(keys)) != len(keys):
         raise _defect(reserved, kafka_partition, f"objects outside the scan or named twice: {outside}")
     if sum(s.record_count for s in segments) != sum(r.record_count for r in results):
         raise _defect(reserved, kafka_partition, "records read and records written differ")
@@ -359,7 +363,9 @@ def _report(request: ArchiveRequest, reserved: _Reserved, results: Sequence[Scan
         hours=tuple(hour_reports(snapshot, sorted(touched), lateness)),
         record_count=sum(r.record_count for r in results),
         record_bytes=sum(r.record_bytes for r in results),
-        object_count=len(segments),
+        object_count=sum(len(s.keys) for s in segments),
+        filtered_count=sum(s.filtered_count for r in results for s in r.scans),
+        dead_letter_count=sum(s.dead_letter_count for r in results for s in r.scans),
         out_of_range_count=sum(s.record_count for s in segments if s.chunk_start is None),
         gaps=(*reserved.plan.gaps, *(g for r in results for g in r.gaps)),
         waiting=reserved.plan.waiting,

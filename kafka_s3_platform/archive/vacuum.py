@@ -13,19 +13,18 @@ No run can reserve while the vacuum's row holds, so nothing becomes live meanwhi
 compaction put an expired one aside, which the vacuum sees before each step; it deletes only in the lease's first half.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TypeVar
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import BusyError, TransientError
-from kafka_s3_platform.formats.envelope import EXTENSION
+from kafka_s3_platform.formats.writers import extension
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Compaction, Maintenance, Reservation
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.partitioners.keys import parse_segment_key
+from kafka_s3_platform.partitioners.key_layouts import new_key_layout
 from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore, UnfinishedUpload
@@ -118,13 +117,14 @@ class _Vacuum:
         self._before = datetime.now(timezone.utc) - older_than
 
     def run(self) -> VacuumReport:
-        dirs = _topics_dirs(self._index.open(), self._config)
-        objects = [(d, o) for d in dirs for o in self._store.list(_folder(d, self._topic))]
-        uploads = [(d, u) for d in dirs for u in self._store.list_uploads(_folder(d, self._topic))]
+        self._layouts = _layouts(self._index.open(), self._config)
+        folders = _folders(self._index.open(), self._layouts, self._topic)
+        objects = {o.key: o for folder in folders for o in self._store.list(folder)}
+        uploads = [u for folder in folders for u in self._store.list_uploads(folder)]
         # read after the listing: what was committed up to now is known
         snapshot = self._index.open()
-        found = self._classified(objects, snapshot)
-        aborted = [u for d, u in uploads if self._is_abandoned(d, u, snapshot)]
+        found = self._classified(list(objects.values()), snapshot)
+        aborted = [u for u in uploads if self._is_abandoned(u, snapshot)]
         removed = list(self._each(found.orphans, self._delete))
         ended = list(self._each(aborted, self._abort))
         report = VacuumReport(
@@ -148,17 +148,17 @@ class _Vacuum:
         )
         return report
 
-    def _classified(self, objects: Sequence[tuple[str, ObjectInfo]], snapshot: IndexSnapshot) -> _Found:
+    def _classified(self, objects: Sequence[ObjectInfo], snapshot: IndexSnapshot) -> _Found:
         found = _Found()
         known = live_keys((*snapshot.segments, *snapshot.retired))
-        for topics_dir, listed in objects:
+        for listed in objects:
             if listed.key in known:
                 continue
             info = self._store.head(listed.key)
             if info is None:
                 continue
             provenance = Provenance.of(info)
-            if provenance is None or not self._is_ours(topics_dir, info, provenance, snapshot):
+            if provenance is None or not self._is_ours(info, provenance, snapshot):
                 found.foreign.append(info.key)
             elif info.last_modified < self._before and self._is_closed(provenance.epoch, snapshot):
                 found.orphans.append(info)
@@ -166,13 +166,13 @@ class _Vacuum:
                 found.kept += 1
         return found
 
-    def _is_ours(self, topics_dir: str, info: ObjectInfo, provenance: Provenance, snapshot: IndexSnapshot) -> bool:
+    def _is_ours(self, info: ObjectInfo, provenance: Provenance, snapshot: IndexSnapshot) -> bool:
         ids = {g.topic_id for g in snapshot.state.generations}
         return (
             (provenance.connector, provenance.topic) == (self._config.name, self._topic)
             and provenance.topic_id in ids
             and provenance.index_id == snapshot.index_id
-            and parse_segment_key(info.key, topics_dir) is not None
+            and any(new_key_layout(layout).parse(info.key) is not None for layout in self._layouts)
             and info.last_modified >= _second(snapshot.created_at)
         )
 
@@ -181,13 +181,16 @@ class _Vacuum:
         working = {r.epoch for r in state.reservations} | {c.epoch for c in state.compactions}
         return epoch not in working and epoch < (self._lease.epoch if self._lease else snapshot.version + 1)
 
-    def _is_abandoned(self, topics_dir: str, upload: UnfinishedUpload, snapshot: IndexSnapshot) -> bool:
-        key = parse_segment_key(upload.key, topics_dir)
+    def _is_abandoned(self, upload: UnfinishedUpload, snapshot: IndexSnapshot) -> bool:
+        in_time = _second(snapshot.created_at) <= upload.initiated < self._before
+        return in_time and any(self._is_segment_key(layout, upload.key, snapshot) for layout in self._layouts)
+
+    def _is_segment_key(self, layout: LayoutSettings, key: str, snapshot: IndexSnapshot) -> bool:
+        found = new_key_layout(layout).parse(key)
         return (
-            key is not None
-            and (key.topic, key.extension) == (self._topic, EXTENSION)
-            and (key.epoch is None or self._is_closed(key.epoch, snapshot))
-            and _second(snapshot.created_at) <= upload.initiated < self._before
+            found is not None
+            and (found.topic, found.extension) == (self._topic, extension(layout, "value"))
+            and (found.epoch is None or self._is_closed(found.epoch, snapshot))
         )
 
     def _each(self, items: Sequence[T], remove: Callable[[T], bool]) -> Iterator[T]:
@@ -252,14 +255,22 @@ def _end(lease: _Lease) -> None:
         logger.warning("%s: the vacuum's row stays until %s: %s", lease.index.uri, until, err)
 
 
-def _topics_dirs(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[str]:
-    """Every `topics.dir` that the connector has written to, as its segments tell, and the one of today."""
-    written = {json.loads(s.settings)["topics_dir"] for s in (*snapshot.segments, *snapshot.retired)}
-    return sorted(written | {config.layout.topics_dir})
+def _layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[LayoutSettings]:
+    """Every layout that the connector has written, as its segments tell, and the one of today."""
+    written = {s.settings for s in (*snapshot.segments, *snapshot.retired)}
+    return [*map(LayoutSettings.model_validate_json, sorted(written)), config.layout]
 
 
-def _folder(topics_dir: str, topic: str) -> str:
-    return f"{topics_dir}/{topic}/" if topics_dir else f"{topic}/"
+def _folders(snapshot: IndexSnapshot, layouts: Sequence[LayoutSettings], topic: str) -> list[str]:
+    """Prefixes of all keys that the layouts may have given: the topic's folder, or all where there is none."""
+    keys = [s.key for s in (*snapshot.segments, *snapshot.retired)]
+    found = set()
+    for root in {layout.topics_dir for layout in layouts}:
+        ours = f"{root}/{topic}/" if root else f"{topic}/"
+        simple = all(o.key_layout == "connect" and o.directory_delim == "/" for o in layouts if o.topics_dir == root)
+        routed = any(k.startswith(root) and not k.startswith(ours) for k in keys)
+        found.add(ours if simple and not routed else root)
+    return sorted(found)
 
 
 def _second(moment: datetime) -> datetime:

@@ -1,20 +1,28 @@
 """The open segments of a scan or a compaction: one writer a bucket, bounded in number and in memory."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.digest import RecordDigest
-from kafka_s3_platform.formats.envelope import EXTENSION, EnvelopeWriter
-from kafka_s3_platform.model.segment import Chunk, Segment
-from kafka_s3_platform.partitioners.keys import segment_key
+from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError
+from kafka_s3_platform.formats.writers import extension, new_writer
+from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Positions, RecordFailure, Schema
+from kafka_s3_platform.model.segment import Chunk, Segment, StoredObject
+from kafka_s3_platform.partitioners.key_layouts import new_key_layout
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform.store.upload import Provenance, SegmentUpload, UploadedObject
+
+Refuse = Callable[[Sequence[RecordFailure], int], None]
+"""Takes the failures of records that a format cannot hold, and how many records are left out with them."""
 
 MAX_OPEN = 64
 MAX_IN_FLIGHT = 268_435_456
@@ -22,14 +30,56 @@ MAX_IN_FLIGHT = 268_435_456
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where a record belongs: the start of its hour or day (epoch ms, None out of range) and its encoded partition."""
+    """Which records may share an object.
+
+    `hour_ms` is the start of their hour or day (epoch ms, None out of range); `topic` the one in the path, None for the
+    topic's own name; `schema` and `key_schema` what they are written with.
+    """
 
     hour_ms: int | None
     encoded_partition: str
+    topic: str | None = None
+    schema: Schema | None = None
+    key_schema: Schema | None = None
 
     @property
     def chunk_start(self) -> datetime | None:
         return None if self.hour_ms is None else datetime.fromtimestamp(self.hour_ms / 1000, timezone.utc)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordId:
+    """An offset, and which of the records that a mapper made of its record."""
+
+    offset: int
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPart:
+    """Records of one bucket, in offset order, their times (epoch ms, the extractor's), how many of them are late."""
+
+    bucket: Bucket
+    batch: ConnectBatch
+    times: Int64s
+    late_count: int
+
+    def __len__(self) -> int:
+        return self.batch.num_rows
+
+    @property
+    def first(self) -> RecordId:
+        ordinals = self.batch.ordinals
+        return RecordId(int(self.batch.offsets[0]), 0 if ordinals is None else int(ordinals[0]))
+
+    def rows(self, start: int, end: int) -> "BucketPart":
+        """Rows `[start, end)`; the late ones are counted where it begins."""
+        return self if (start, end) == (0, len(self)) else self.at(np.arange(start, end))
+
+    def at(self, positions: Positions) -> "BucketPart":
+        """The rows at ascending `positions`."""
+        late = self.late_count if len(positions) and positions[0] == 0 else 0
+        return BucketPart(self.bucket, self.batch.take(positions), self.times[positions], late)
 
 
 @dataclass(frozen=True)
@@ -46,28 +96,38 @@ class SegmentTarget:
     chunk: Chunk = "hourly"
     rewrite: bool = False
 
-    def key(self, bucket: Bucket, first_offset: int) -> str:
-        return segment_key(
-            self.layout.topics_dir,
-            self.topic,
+    def key(self, bucket: Bucket, first: RecordId, suffix: str) -> str:
+        """The key of the object whose first record is `first`; `suffix` is its extension."""
+        return new_key_layout(self.layout).key(
+            bucket.topic or self.topic,
             bucket.encoded_partition,
             self.kafka_partition,
-            first_offset,
-            self.layout.offset_pad_width,
-            EXTENSION,
-            self.provenance.epoch if self.rewrite else None,
+            first.offset,
+            suffix,
+            ordinal=first.ordinal,
+            epoch=self.provenance.epoch if self.rewrite else None,
+            timestamp_ms=bucket.hour_ms,
         )
+
+    def parts(self, bucket: Bucket) -> tuple[ObjectPart, ...]:
+        """What the objects of a segment hold, the one that names the segment first. Tombstones have no value."""
+        layout = self.layout
+        if layout.is_envelope:
+            return ("value",)
+        has_value = bucket.encoded_partition != layout.tombstone_partition
+        parts = {"value": has_value, "key": layout.keys_format, "headers": layout.headers_format}
+        return tuple(part for part, wanted in parts.items() if wanted)  # type: ignore[misc]
 
 
 class SegmentWriters:
-    """Routes record batches to one open segment a bucket; closes them by rotation, by the caps, and at the end.
+    """Routes records to one open segment a bucket; closes them by rotation, by the caps, and at the end.
 
-    Every decision is taken between batches, whose bounds depend on offsets and content alone, so the same records give
-    the same segments. Used as a context manager: what is open when an error passes through is aborted.
+    Every decision depends on offsets and content alone: the bounds of parts do, too. So the same records give the same
+    segments. Used as a context manager: what is open when an error passes through is aborted.
     """
 
-    def __init__(self, target: SegmentTarget, store: ObjectStore) -> None:
-        self._target, self._store = target, store
+    def __init__(self, target: SegmentTarget, store: ObjectStore, refuse: Refuse | None = None) -> None:
+        self._target, self._store, self._refuse = target, store, refuse
         self._open: dict[Bucket, _SegmentWriter] = {}
         self._closed: list[Segment] = []
 
@@ -81,18 +141,34 @@ class SegmentWriters:
             writer.abort()
         self._open.clear()
 
-    def write(self, bucket: Bucket, batch: pa.RecordBatch, late_count: int) -> None:
-        """Append records of one bucket, in offset order. Lateness is counted on the segment the batch begins in."""
-        layout, start = self._target.layout, 0
-        while start < batch.num_rows:
-            writer = self._writer(bucket, batch, start)
-            room = layout.flush_size - writer.record_count if layout.flush_size else batch.num_rows
-            part = batch.slice(start, room)
-            writer.write(part, late_count if start == 0 else 0)
-            start += part.num_rows
-            if writer.record_count == layout.flush_size or writer.record_bytes >= layout.segment_bytes:
-                self._close(bucket)
+    def write(self, part: BucketPart) -> None:
+        """Append records of one bucket. Lateness is counted on the segment the part begins in.
+
+        Records that the format cannot hold are handed to `refuse`, which may raise; without it they are an error.
+        """
+        while len(part):
+            writer = self._writer(part)
+            end = writer.end_of_room(part)
+            try:
+                writer.write(part.rows(0, end))
+            except UnwritableRecordsError as err:
+                part = self._without(part, err)
+                continue
+            if writer.is_full or end < len(part):
+                self._close(part.bucket)
+            part = part.rows(end, len(part))
         self._relieve()
+
+    def _without(self, part: BucketPart, err: UnwritableRecordsError) -> BucketPart:
+        """The part without the refused records, of which nothing was written."""
+        if self._refuse is None:
+            raise err
+        kept = np.flatnonzero(~np.isin(part.batch.offsets, [f.offset for f in err.failures]))
+        self._refuse(err.failures, len(part) - len(kept))
+        if not self._open[part.bucket].record_count:
+            # its name is the offset of a record that it will not hold
+            self._open.pop(part.bucket).abort()
+        return part.at(kept)
 
     def close(self) -> list[Segment]:
         """Finish every open segment; all segments of this set in the order they were closed."""
@@ -100,48 +176,100 @@ class SegmentWriters:
             self._close(bucket)
         return self._closed
 
-    def _writer(self, bucket: Bucket, batch: pa.RecordBatch, row: int) -> "_SegmentWriter":
-        if bucket not in self._open:
-            first_offset = batch.column("offset")[row].as_py()
-            self._open[bucket] = _SegmentWriter(self._target, bucket, first_offset, self._store)
-        return self._open[bucket]
+    def _writer(self, part: BucketPart) -> "_SegmentWriter":
+        if part.bucket not in self._open:
+            self._open[part.bucket] = _SegmentWriter(self._target, part, self._store)
+        return self._open[part.bucket]
 
     def _close(self, bucket: Bucket) -> None:
         self._closed.append(self._open.pop(bucket).close())
 
     def _relieve(self) -> None:
-        while len(self._open) > MAX_OPEN or sum(w.in_flight for w in self._open.values()) > MAX_IN_FLIGHT:
+        """The oldest goes where too many are open, the largest where they hold too many bytes."""
+        while len(self._open) > MAX_OPEN:
+            self._close(next(iter(self._open)))
+        while sum(w.in_flight for w in self._open.values()) > MAX_IN_FLIGHT:
             self._close(max(self._open, key=lambda bucket: self._open[bucket].in_flight))
 
 
-class _SegmentWriter:
-    """One open segment."""
+class _Rotation:
+    """Where an open segment has to end, by the settings of `flush.size` and `rotate.*`.
 
-    def __init__(self, target: SegmentTarget, bucket: Bucket, first_offset: int, store: ObjectStore) -> None:
-        self._target, self._bucket, self._first = target, bucket, first_offset
-        self._upload = SegmentUpload(store, target.key(bucket, first_offset), target.provenance)
-        self._envelope = EnvelopeWriter(self._upload)
+    `rotate.interval.ms` spans from the segment's first record, by the extractor's time. `rotate.schedule.interval.ms`
+    is Connect's wall clock; here the record's own timestamp tells the slot within its hour, so that a backfill rotates
+    where a live run did. Neither ever looks back: late records stay in the open segment.
+    """
+
+    def __init__(self, layout: LayoutSettings, part: BucketPart) -> None:
+        self._layout, self._hour_ms = layout, part.bucket.hour_ms
+        self._first_time = int(part.times[0])
+        self._slot = int(self._slots(part)[0])
+
+    def end(self, part: BucketPart, record_count: int) -> int:
+        """How many rows of `part` the segment, which has so many records, takes."""
+        layout, end = self._layout, len(part)
+        if layout.flush_size:
+            end = min(end, layout.flush_size - record_count)
+        if layout.rotate_interval_ms:
+            end = min(end, _first(part.times >= self._first_time + layout.rotate_interval_ms))
+        if layout.rotate_schedule_interval_ms:
+            end = min(end, _first(self._slots(part) > self._slot))
+        return end
+
+    def _slots(self, part: BucketPart) -> Int64s:
+        interval = self._layout.rotate_schedule_interval_ms
+        if interval is None or self._hour_ms is None:
+            return np.zeros(len(part), np.int64)
+        slots: Int64s = (part.batch.timestamps - self._hour_ms) // interval
+        return slots
+
+
+def _first(found: npt.NDArray[np.bool_]) -> int:
+    return int(found.argmax()) if found.any() else len(found)
+
+
+class _SegmentWriter:
+    """One open segment: its objects, and what its row will say."""
+
+    def __init__(self, target: SegmentTarget, part: BucketPart, store: ObjectStore) -> None:
+        self._target, self._bucket = target, part.bucket
+        self._first = self._last = part.first.offset
+        self._rotation = _Rotation(target.layout, part)
+        self._objects = [_ObjectWriter(target, self._bucket, part.first, p, store) for p in target.parts(part.bucket)]
         self._digest = RecordDigest()
-        self._last = first_offset
         self._times: list[tuple[int, int]] = []
         self.record_count = self.record_bytes = self._late = 0
 
     @property
     def in_flight(self) -> int:
-        return self._envelope.buffered_bytes + self._upload.buffered_bytes
+        return sum(o.in_flight for o in self._objects)
 
-    def write(self, batch: pa.RecordBatch, late_count: int) -> None:
-        self._envelope.write(batch)
-        self._digest.update(batch)
-        times = pc.min_max(batch.column("timestamp").cast(pa.int64()))
+    @property
+    def is_full(self) -> bool:
+        layout = self._target.layout
+        return self.record_count == layout.flush_size or self.record_bytes >= layout.segment_bytes
+
+    def end_of_room(self, part: BucketPart) -> int:
+        return self._rotation.end(part, self.record_count)
+
+    def write(self, part: BucketPart) -> None:
+        """Append records: to the first object first, the only one that may refuse some."""
+        if not len(part):
+            return
+        batch, records = part.batch, part.batch.records
+        for item in self._objects:
+            item.write(batch)
+        self._digest.update(records)
+        times = pc.min_max(records.column("timestamp").cast(pa.int64()))
         self._times.append((times["min"].as_py(), times["max"].as_py()))
-        self._last = batch.column("offset")[-1].as_py()
-        self._late += late_count
+        self._last = int(batch.offsets[-1])
+        self._late += part.late_count
         self.record_count += batch.num_rows
-        self.record_bytes += int(record_sizes(batch).sum())
+        self.record_bytes += int(record_sizes(records).sum())
 
     def abort(self) -> None:
-        self._upload.abort()
+        for item in self._objects:
+            item.abort()
 
     def close(self) -> Segment:
         digest = self._digest.hexdigest()
@@ -151,8 +279,11 @@ class _SegmentWriter:
             "record-count": str(self.record_count),
             "record-digest": digest,
         }
-        self._envelope.close(facts)
-        done = self._upload.finish(facts)
+        try:
+            done, *siblings = [u for o in self._objects for u in o.close(facts)]
+        except BaseException:
+            self.abort()
+            raise
         return Segment(
             key=done.key,
             chunk=self._target.chunk,
@@ -172,4 +303,40 @@ class _SegmentWriter:
             max_timestamp=max(high for _, high in self._times),
             settings=self._target.layout.model_dump_json(),
             epoch=self._target.provenance.epoch,
+            siblings=tuple(StoredObject(s.key, s.size, s.etag, s.sha256) for s in siblings),
+            schema_ids=tuple(s.schema_id for s in (self._bucket.schema,) if s and s.schema_id is not None),
         )
+
+
+class _ObjectWriter:
+    """One object of an open segment, and the small ones that its format adds when it is closed."""
+
+    def __init__(
+        self, target: SegmentTarget, bucket: Bucket, first: RecordId, part: ObjectPart, store: ObjectStore
+    ) -> None:
+        self._target, self._bucket, self._first, self._store = target, bucket, first, store
+        self._upload = self._new_upload(extension(target.layout, part))
+        schema = {"value": bucket.schema, "key": bucket.key_schema, "headers": None}[part]
+        self._writer = new_writer(self._upload, target.layout, part, schema)
+
+    @property
+    def in_flight(self) -> int:
+        return self._writer.buffered_bytes + self._upload.buffered_bytes
+
+    def write(self, batch: ConnectBatch) -> None:
+        self._writer.write(batch)
+
+    def abort(self) -> None:
+        self._upload.abort()
+
+    def close(self, facts: Mapping[str, str]) -> Iterator[UploadedObject]:
+        self._writer.close(facts)
+        yield self._upload.finish(facts)
+        for suffix, body in self._writer.sidecars.items():
+            upload = self._new_upload(suffix)
+            upload.write(body)
+            yield upload.finish()
+
+    def _new_upload(self, suffix: str) -> SegmentUpload:
+        key = self._target.key(self._bucket, self._first, suffix.removeprefix("."))
+        return SegmentUpload(self._store, key, self._target.provenance)

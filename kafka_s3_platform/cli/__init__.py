@@ -16,14 +16,18 @@ COMMANDS = {
     "down": "kafka_s3_platform.cli.stack",
     "status": "kafka_s3_platform.cli.stack",
     "check": "kafka_s3_platform.cli.check",
+    "list": "kafka_s3_platform.cli.list_connectors",
+    "describe": "kafka_s3_platform.cli.describe",
+    "convert": "kafka_s3_platform.cli.convert",
     "archive": "kafka_s3_platform.cli.archive",
     "compact": "kafka_s3_platform.cli.compact",
     "restore": "kafka_s3_platform.cli.restore",
     "verify": "kafka_s3_platform.cli.verify",
     "vacuum": "kafka_s3_platform.cli.vacuum",
+    "take-over": "kafka_s3_platform.cli.take_over",
     "demo": "kafka_s3_platform.cli.demo",
 }
-"""Module of each command, which holds it under the command's own name."""
+"""Module of each command, which holds it under the command's own name, as Python spells it."""
 
 
 class PlatformGroup(click.Group):
@@ -37,7 +41,7 @@ class PlatformGroup(click.Group):
         """The command of that name, None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

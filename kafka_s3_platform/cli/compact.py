@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.runs import RunOutcome, json_option, run_job, show, topic_option, topics_of
+from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.runs import RunOutcome, native_topics_of, run_job, topic_option
 from kafka_s3_platform.defs.names import op_name
 
 
@@ -21,7 +22,7 @@ def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
     except ValueError as err:
         raise click.UsageError(f"--day {day}: not a day, such as 2013-01-31") from err
     job_name = op_name("compact", connector)
-    topics = topics_of(connector, topic)
+    topics = native_topics_of(connector, topic, "compact")
     for found in topics:
         if not found.days.definition.has_partition_key(key):
             raise click.UsageError(f"--day {day}: the days of {found.name} are those from its start hour to today")

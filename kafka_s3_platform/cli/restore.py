@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.runs import RunOutcome, json_option, run_job, show, topics_of
+from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.runs import RunOutcome, native_topics_of, run_job
 from kafka_s3_platform.cli.times import moment
 from kafka_s3_platform.config.values import rate
 from kafka_s3_platform.defs.restored import RestoreConfig
@@ -76,7 +77,7 @@ def restore(
 
     Exit status 1 if a dry run finds that the restore would be refused.
     """
-    [archived] = topics_of(connector, topic)
+    [archived] = native_topics_of(connector, topic, "restore")
     config = RestoreConfig(
         everything=from_time is None and to_time is None,
         to_topic=to_topic,

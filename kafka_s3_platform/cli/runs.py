@@ -1,6 +1,5 @@
 """Runs of the code location's jobs from the command line, on the instance that the UI shows."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,16 @@ import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from kafka_s3_platform.config.files import connectors_folder, load_connectors
-from kafka_s3_platform.config.keys import nearest
+from kafka_s3_platform.config.table import nearest
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.checks import index_checks
+from kafka_s3_platform.defs.discovery import gone_topics, resolved_now, topics_folder
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG
 from kafka_s3_platform.defs.processes import place, process_tags
 from kafka_s3_platform.defs.runs import unfinished
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError, PermanentError, TransientError
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 topic_option = click.option("--topic", metavar="T", help="Only this topic of the connector.")
 
 PARTITION_KEY = "partition_key"
@@ -37,15 +36,31 @@ class RunOutcome:
     events: tuple[dict[str, Any], ...]
 
 
-def topics_of(connector: str, topic: str | None) -> list[ArchivedTopic]:
-    """The connector's topics, or the one that was named. ConfigError where there is no such one."""
+def topics_of(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
+    """The connector's topics, or the one that was named. ConfigError where there is no such one.
+
+    With `at_kafka`, of the topics that `topics.regex` found, only those that are still there.
+    """
     configs = {config.name: config for config in load_connectors(connectors_folder(os.environ), os.environ)}
     if connector not in configs:
         raise ConfigError(_unknown(f"no connector file declares {connector}", connector, list(configs)))
-    config = configs[connector]
+    folder = topics_folder()
+    config = resolved_now(configs[connector], folder)
     if topic is not None and topic not in config.topics:
         raise ConfigError(_unknown(f"connector {connector} does not archive topic {topic}", topic, config.topics))
-    return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name)]
+    gone = gone_topics(config, folder) if at_kafka and topic is None else frozenset()
+    return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name) and name not in gone]
+
+
+def native_topics_of(connector: str, topic: str | None, verb: str) -> list[ArchivedTopic]:
+    """`topics_of`, where the platform can read again what it wrote; else ConfigError says what cannot be done."""
+    found = topics_of(connector, topic)
+    for other in (t for t in found if not t.is_native):
+        raise ConfigError(
+            f"connector {connector} writes objects of format {other.config.layout.format}, which this version cannot "
+            f"{verb}: they stay as they were written. Only EnvelopeParquetFormat can"
+        )
+    return found
 
 
 def run_job(
@@ -91,11 +106,6 @@ def instance() -> dg.DagsterInstance:
         return dg.DagsterInstance.from_config(str(Path.cwd()))
     click.echo("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run", err=True)
     return dg.DagsterInstance.ephemeral()
-
-
-def show(value: Any, as_json: bool, lines: Sequence[str]) -> None:
-    """Print a command's outcome: JSON for scripts, or lines for people."""
-    click.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
 
 
 def plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:

@@ -13,10 +13,13 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for 
 
 
 @click.command
+@click.option("--registry", is_flag=True, help="Start a Schema Registry as well.")
 @as_json
-def up(as_json: bool) -> None:
+def up(registry: bool, as_json: bool) -> None:
     """Start Kafka and S3 on this machine and wait until they answer."""
-    _show(stack.up(StackSettings.from_environment()), as_json)
+    settings = StackSettings.from_environment()
+    found = stack.up(settings)
+    _show(stack.up_registry(settings) if registry else found, as_json)
 
 
 @click.command
@@ -43,7 +46,7 @@ def _show(status: stack.StackStatus, as_json: bool) -> None:
 
 
 def _as_text(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> str:
-    reach = [f"{name:<22} {value}" for name, value in values.items() if name not in ("servers", "healthy")]
+    reach = [f"{name:<22} {value}" for name, value in values.items() if name not in ("servers", "healthy") and value]
     state = [
         f"{s.name:<22} {'healthy' if s.healthy else s.detail}{f' (pid {s.pid})' if s.pid else ''}" for s in servers
     ]

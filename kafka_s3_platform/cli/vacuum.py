@@ -10,7 +10,8 @@ import click
 
 from kafka_s3_platform.archive.vacuum import VacuumReport
 from kafka_s3_platform.archive.vacuum import vacuum as remove_orphans
-from kafka_s3_platform.cli.runs import json_option, show, topic_option, topics_of
+from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.runs import topic_option, topics_of
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 

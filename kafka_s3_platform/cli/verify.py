@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from kafka_s3_platform.archive.verify import VerifyReport, verify_archive
-from kafka_s3_platform.cli.runs import json_option, show, topic_option, topics_of
+from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.runs import topic_option, topics_of
 from kafka_s3_platform.defs.resources import SparkResource
 
 
@@ -44,4 +45,8 @@ def _lines(report: VerifyReport) -> list[str]:
         f"  lost: kafka partition {g.kafka_partition} [{g.start_offset}, {g.end_offset}), {g.reason}"
         for g in report.gaps
     ]
-    return [head, *damages, *holes, *gaps]
+    taken_over = [
+        f"  with the sink before this one: kafka partition {g.kafka_partition} [{g.start_offset}, {g.end_offset})"
+        for g in report.taken_over
+    ]
+    return [head, *damages, *holes, *gaps, *taken_over]

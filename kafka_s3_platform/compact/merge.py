@@ -7,11 +7,12 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_s3_platform.archive.verify import checked_records
-from kafka_s3_platform.archive.writers import Bucket, SegmentTarget, SegmentWriters
+from kafka_s3_platform.archive.writers import Bucket, BucketPart, SegmentTarget, SegmentWriters
 from kafka_s3_platform.compact.plan import Merge
 from kafka_s3_platform.config.settings import LayoutSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
@@ -55,8 +56,9 @@ def merge(task: MergeTask, attempt: Attempt) -> MergeResult:
     sources = [MergeSource(s.start_offset, s.end_offset, partial(checked_records, store, s)) for s in inputs]
     late = _LateCounts(inputs)
     with SegmentWriters(task.target(attempt), store) as out:
-        for batch in merge_by_offset(sources):
-            out.write(task.bucket, batch, late.up_to(batch))
+        for records in merge_by_offset(sources):
+            batch = ConnectBatch.of(records)
+            out.write(BucketPart(task.bucket, batch, batch.timestamps, late.up_to(records)))
         written = out.close()
     _check(task, written)
     return MergeResult(task.merge, tuple(written))

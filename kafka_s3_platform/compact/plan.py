@@ -72,6 +72,8 @@ def daily_layout(layout: LayoutSettings, segment_bytes: int) -> LayoutSettings:
             "path_format": daily_path_format(layout.path_format),
             "partition_duration_ms": DAY_MS,
             "flush_size": None,
+            "rotate_interval_ms": None,
+            "rotate_schedule_interval_ms": None,
             "segment_bytes": segment_bytes,
         }
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_s3_platform.config.dialects import CONNECT
 from kafka_s3_platform.config.mapping import resolve
 from kafka_s3_platform.config.parse import read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig
@@ -30,6 +31,11 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         return self.config is not None
+
+    @property
+    def connector_class(self) -> str:
+        """As written, or what it is where the file names none."""
+        return next((f.value for f in self.findings if f.key == "connector.class"), CONNECT.short_name)
 
 
 def check_report(path: Path, worker: Path, env: Mapping[str, str]) -> CheckReport:

@@ -5,11 +5,11 @@ What only librdkafka has may be written under its own name.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from kafka_s3_platform.config.keys import Key, KeyTable, Support
+from kafka_s3_platform.config.table import Key, KeyTable, Support, refused, without_meaning
 from kafka_s3_platform.config.values import Parser, boolean, choice, integer
 
 T = TypeVar("T")
@@ -33,6 +33,19 @@ class ClientOutcome:
     honoured: dict[str, str] = field(default_factory=dict)
     without_meaning: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+
+    def only(self, names: Collection[str]) -> "ClientOutcome":
+        """What became of some of the properties."""
+        kept = ({n: why for n, why in found.items() if n in names} for found in self._judged)
+        return ClientOutcome(self.properties, *kept)
+
+    def missing(self, names: Collection[str]) -> "ClientOutcome":
+        """What is refused because it is not among the properties that were given."""
+        return ClientOutcome(refused={n: why for n, why in self.refused.items() if n not in names})
+
+    @property
+    def _judged(self) -> tuple[dict[str, str], ...]:
+        return self.honoured, self.without_meaning, self.refused
 
 
 def _number(low: int, high: int) -> Parser[str]:
@@ -180,14 +193,6 @@ _PRODUCER_REQUEST_TIMEOUT = _passed("request.timeout.ms", _number(1, 900_000), s
 """Of a producer, librdkafka has a property of that name, with Java's meaning."""
 
 
-def _without_meaning(doc: str, *names: str) -> tuple[Key, ...]:
-    return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names)
-
-
-def _refused(name: str, doc: str, *neutral: str) -> Key:
-    return Key(name, Support.REFUSED, doc, neutral=neutral)
-
-
 _OPENSSL = "OpenSSL does this by its own rules."
 _JVM_ONLY = "Belongs to the Java client."
 _NO_GROUP = "Ranges are assigned, not subscribed: there is no consumer group to keep alive."
@@ -196,7 +201,7 @@ _JAVA_HANDLER = "Java classes cannot run here"
 _OFFSETS = "which offsets are read is decided by the index, and a lost offset is a gap, never skipped"
 
 WITHOUT_MEANING_PROPERTIES = (
-    *_without_meaning(
+    *without_meaning(
         _OPENSSL,
         "ssl.protocol",
         "ssl.provider",
@@ -204,7 +209,7 @@ WITHOUT_MEANING_PROPERTIES = (
         "ssl.trustmanager.algorithm",
         "ssl.secure.random.implementation",
     ),
-    *_without_meaning(
+    *without_meaning(
         _JVM_ONLY,
         "default.api.timeout.ms",
         "max.block.ms",
@@ -217,14 +222,14 @@ WITHOUT_MEANING_PROPERTIES = (
         "exclude.internal.topics",
         "confluent.*",
     ),
-    *_without_meaning(
+    *without_meaning(
         "Keys and values are read and written as bytes.",
         "key.deserializer",
         "value.deserializer",
         "key.serializer",
         "value.serializer",
     ),
-    *_without_meaning(
+    *without_meaning(
         _NO_GROUP,
         "session.timeout.ms",
         "heartbeat.interval.ms",
@@ -237,45 +242,43 @@ WITHOUT_MEANING_PROPERTIES = (
         "group.protocol",
         "group.remote.assignor",
     ),
-    *_without_meaning(
+    *without_meaning(
         "A record that waits is never given up, or later ones would overtake it; a restore fails when nothing is"
         " acknowledged for two minutes.",
         "delivery.timeout.ms",
     ),
-    *_without_meaning(
+    *without_meaning(
         "A restore writes without transactions: it is idempotent and goes on where it ended.",
         "transaction.timeout.ms",
     ),
 )
 
 REFUSED_PROPERTIES = (
-    _refused(
-        "bootstrap.servers", "one cluster per folder: set bootstrap.servers in worker.properties without a prefix"
-    ),
-    _refused("isolation.level", "aborted records are never archived, which is read_committed", "read_committed"),
-    _refused("auto.offset.reset", _OFFSETS, "earliest", "none", "error"),
-    _refused("enable.auto.commit", "offsets are kept in the index, not in a consumer group", "false"),
-    _refused("group.id", "offsets are kept in the index, not in a consumer group"),
-    _refused("allow.auto.create.topics", "reading must not create topics", "false"),
-    _refused("enable.partition.eof", "the end of a range is found by it", "true"),
-    _refused("enable.idempotence", "a restore never writes a record twice", "true"),
-    _refused("transactional.id", "it is derived from the restore's id"),
-    _refused("partitioner.class", "records go to the kafka partition that they came from", ""),
-    _refused(
+    refused("bootstrap.servers", "one cluster per folder: set bootstrap.servers in worker.properties without a prefix"),
+    refused("isolation.level", "aborted records are never archived, which is read_committed", "read_committed"),
+    refused("auto.offset.reset", _OFFSETS, "earliest", "none", "error"),
+    refused("enable.auto.commit", "offsets are kept in the index, not in a consumer group", "false"),
+    refused("group.id", "offsets are kept in the index, not in a consumer group"),
+    refused("allow.auto.create.topics", "reading must not create topics", "false"),
+    refused("enable.partition.eof", "the end of a range is found by it", "true"),
+    refused("enable.idempotence", "a restore never writes a record twice", "true"),
+    refused("transactional.id", "it is derived from the restore's id"),
+    refused("partitioner.class", "records go to the kafka partition that they came from", ""),
+    refused(
         "interceptor.classes",
         _JAVA_HANDLER,
         "",
         "io.confluent.monitoring.clients.interceptor.MonitoringConsumerInterceptor",
         "io.confluent.monitoring.clients.interceptor.MonitoringProducerInterceptor",
     ),
-    _refused("security.providers", _JAVA_HANDLER, ""),
-    _refused("sasl.client.callback.handler.class", f"{_JAVA_HANDLER}; set sasl.oauthbearer.method to oidc", ""),
-    _refused("sasl.login.callback.handler.class", f"{_JAVA_HANDLER}; set sasl.oauthbearer.method to oidc", ""),
-    _refused("sasl.login.class", _JAVA_HANDLER, ""),
-    _refused("sasl.kerberos.kinit.cmd", "librdkafka runs a command line of its own; set sasl.kerberos.keytab"),
-    _refused("ssl.engine.factory.class", _JAVA_HANDLER, ""),
-    _refused("ssl.cipher.suites", "Java's cipher names are not OpenSSL's", ""),
-    _refused(
+    refused("security.providers", _JAVA_HANDLER, ""),
+    refused("sasl.client.callback.handler.class", f"{_JAVA_HANDLER}; set sasl.oauthbearer.method to oidc", ""),
+    refused("sasl.login.callback.handler.class", f"{_JAVA_HANDLER}; set sasl.oauthbearer.method to oidc", ""),
+    refused("sasl.login.class", _JAVA_HANDLER, ""),
+    refused("sasl.kerberos.kinit.cmd", "librdkafka runs a command line of its own; set sasl.kerberos.keytab"),
+    refused("ssl.engine.factory.class", _JAVA_HANDLER, ""),
+    refused("ssl.cipher.suites", "Java's cipher names are not OpenSSL's", ""),
+    refused(
         "ssl.enabled.protocols",
         "OpenSSL negotiates TLSv1.2 or TLSv1.3",
         "",

@@ -47,7 +47,7 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> tuple[ConnectorConf
             loaded[path] = load_connector(path, worker, env).config
         except ConfigError as err:
             problems.append(str(err))
-    problems += [*_shared_names(loaded), *_shared_folders(loaded)]
+    problems += conflicts(loaded)
     if problems:
         # The worker file's errors are the same for each connector file.
         raise ConfigError("\n".join(dict.fromkeys(problems)))
@@ -88,6 +88,11 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
     return worker
 
 
+def conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[str]:
+    """What is wrong between files that load each by itself: a name or a folder that two of them have."""
+    return [*_shared_names(loaded), *_shared_folders(loaded)]
+
+
 def _refusal(path: Path, findings: tuple[Finding, ...]) -> str:
     refused = [finding for finding in findings if finding.key_class is KeyClass.REFUSED]
     lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
@@ -111,12 +116,24 @@ def _shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[str]:
         if (one.store.endpoint_url, one.store.bucket) != (other.store.endpoint_url, other.store.bucket):
             continue
         both = f"{path} and {other_path} share a folder of bucket {one.store.bucket}"
-        ours, theirs = (c.layout.topics_dir for c in (one, other))
-        # Each pair of topics comes twice, once from either side.
-        for topic, other_topic in product(one.topics, other.topics) if path < other_path else ():
-            folder, other_folder = f"{ours}/{topic}", f"{theirs}/{other_topic}"
-            if nested(folder, other_folder):
-                yield f"{both}: objects of both go to {max(folder, other_folder)}; change topics.dir or topics of one"
+        # Each pair of folders comes twice, once from either side.
+        for folder, other_folder in product(_folders(one), _folders(other)) if path < other_path else ():
+            if _meet(folder, other_folder):
+                where = max(folder, other_folder) or "its root"
+                yield f"{both}: objects of both go to {where}; change topics.dir or topics of one"
+        theirs = other.layout.topics_dir
         for key, folder in (("index", one.archive.index_dir), ("restore", one.archive.restore_dir)):
             if nested(folder, theirs):
                 yield f"{both}: archive.{key}.dir of the first, {folder}, and topics.dir of the second, {theirs}"
+
+
+def _folders(config: ConnectorConfig) -> list[str]:
+    """The folders that a connector has for itself: those of its topics, or, where those are unknown, all of its own."""
+    layout = config.layout
+    if layout.key_layout != "connect" or config.topics_regex:
+        return [layout.topics_dir]
+    return [f"{layout.topics_dir}{layout.directory_delim}{topic}" for topic in config.topics]
+
+
+def _meet(one: str, other: str) -> bool:
+    return not one or not other or nested(one, other)

@@ -1,17 +1,23 @@
-"""The numeric part of Joda-Time's `DateTimeFormat` patterns, which Kafka Connect's `path.format` is written in.
+"""Joda-Time's `DateTimeFormat` patterns, which Kafka Connect's `path.format` is written in.
 
-`YYYY` is the year of era, never the week year. Names of months, days, eras and zones depend on a locale's text tables
-and are refused.
+`YYYY` is the year of era, never the week year. Names of months, days, halves of the day and eras are those of a
+language, from Unicode's CLDR as in Java. Names of time zones (`z`) are refused: they differ between Java versions.
 """
 
 import re
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from babel import Locale, UnknownLocaleError
 
 _TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
-_MAX_TEXT_FREE_MONTH = 2
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SAMPLE = datetime(2001, 2, 3, 4, 5, 6, 7_000, timezone.utc)
 
 _FIELDS: dict[str, Callable[[datetime], int]] = {
+    "C": lambda t: t.year // 100,
     "y": lambda t: t.year,
     "Y": lambda t: t.year,
     "x": lambda t: t.isocalendar().year,
@@ -31,26 +37,47 @@ _FIELDS: dict[str, Callable[[datetime], int]] = {
 Formatter = Callable[[datetime], str]
 
 
-def compile_path_format(path_format: str) -> Formatter:
-    """A function from local time to encoded partition. One trailing `/` is dropped, as Connect does.
+def compile_path_format(path_format: str, locale: str = "en", directory_delim: str = "/") -> Formatter:
+    """A function from local time to encoded partition. One trailing `directory_delim` is dropped, as Connect does.
 
-    ValueError: a letter is not known or not honoured here.
+    The times given to it have a timezone: a `ZoneInfo` where the pattern asks for its id (`ZZZ`).
+
+    Raises:
+        ValueError: a letter is not known or not honoured here; the pattern has names, and the locale is not known;
+            a folder would be empty, `.` or `..`, or hold a control character.
     """
-    parts = [_part(token) for token in _TOKEN.finditer(path_format.removesuffix("/"))]
-    return lambda local: "".join(part(local) for part in parts)
+    pattern = path_format.removesuffix(directory_delim) if directory_delim else path_format
+    parts = [_part(token, locale) for token in _TOKEN.finditer(pattern)]
+
+    def formatted(local: datetime) -> str:
+        return "".join(part(local) for part in parts)
+
+    _check_folders(formatted(_SAMPLE))
+    return formatted
 
 
-def _part(token: re.Match[str]) -> Formatter:
+def _check_folders(encoded: str) -> None:
+    if _CONTROL.search(encoded) or any(folder in {"", ".", ".."} for folder in encoded.split("/")):
+        raise ValueError(
+            f"it gives the folders {encoded!r}, of which one is empty, '.' or '..', or holds a control character"
+        )
+
+
+def _part(token: re.Match[str], locale: str) -> Formatter:
     text, letter = token[0], token[1]
     if letter is None:
         literal = _unquoted(text)
         return lambda _: literal
     if letter == "S":
         return lambda local: f"{local.microsecond // 1000:03d}".ljust(len(text), "0")[: len(text)]
-    if letter not in _FIELDS or (letter == "M" and len(text) > _MAX_TEXT_FREE_MONTH):
+    if letter == "Z":
+        return _zone(len(text))
+    if letter in "EGa" or (letter == "M" and len(text) > 2):
+        return _name(letter, len(text) > 3, locale)
+    if letter not in _FIELDS:
         raise ValueError(
-            f"'{text}' at position {token.start()} is not honoured; use the numeric fields "
-            f"{' '.join(sorted([*_FIELDS, 'S']))} (months as M or MM) and put other text between single quotes"
+            f"'{text}' at position {token.start()} is not honoured; the letters"
+            f" {' '.join(sorted([*_FIELDS, *'EGSZa']))} are; put other text between single quotes"
         )
     return _number(_FIELDS[letter], len(text), letter in "yYx")
 
@@ -60,6 +87,42 @@ def _number(field: Callable[[datetime], int], width: int, is_year: bool) -> Form
     if is_year and width == 2:
         return lambda local: f"{field(local) % 100:02d}"
     return lambda local: f"{field(local):0{width}d}"
+
+
+def _zone(width: int) -> Formatter:
+    """Joda: `Z` is +0100, `ZZ` is +01:00, `ZZZ` the zone's id."""
+    if width > 2:
+        return lambda local: local.tzinfo.key if isinstance(local.tzinfo, ZoneInfo) else str(local.tzinfo)
+    delim = ":" if width == 2 else ""
+    return lambda local: _offset(local.utcoffset() or timedelta(), delim)
+
+
+def _offset(offset: timedelta, delim: str) -> str:
+    hours, minutes = divmod(abs(offset) // timedelta(minutes=1), 60)
+    return f"{'-' if offset < timedelta() else '+'}{hours:02d}{delim}{minutes:02d}"
+
+
+def _name(letter: str, is_wide: bool, locale: str) -> Formatter:
+    language = _language(locale)
+    width = "wide" if is_wide else "abbreviated"
+    if letter == "M":
+        return _from(language.months["format"][width], lambda t: t.month)
+    if letter == "E":
+        return _from(language.days["format"][width], lambda t: t.weekday())
+    if letter == "G":
+        return _from(language.eras["abbreviated"], lambda _: 1)
+    return _from(language.day_periods["format"]["abbreviated"], lambda t: "am" if t.hour < 12 else "pm")
+
+
+def _from(names: Mapping[Any, str], field: Callable[[datetime], Any]) -> Formatter:
+    return lambda local: names[field(local)]
+
+
+def _language(locale: str) -> Locale:
+    try:
+        return Locale.parse(locale.replace("_", "-"), sep="-")
+    except (UnknownLocaleError, ValueError):
+        raise ValueError(f"the names of months and days in the locale {locale!r} are not known") from None
 
 
 def _unquoted(text: str) -> str:

@@ -33,8 +33,31 @@ class KafkaSettings(Settings):
         return {"bootstrap.servers": self.bootstrap_servers} | {k: v.get_secret_value() for k, v in secret.items()}
 
 
+class RoleSettings(Settings):
+    """A role that AWS's Security Token Service lets us assume. `endpoint_url` None: the region's own."""
+
+    arn: str
+    session_name: str
+    external_id: SecretStr | None = None
+    duration_s: int = Field(default=3600, ge=900, le=43_200)
+    region: str = "us-east-1"
+    endpoint_url: str | None = None
+
+
+class ProviderSettings(Settings):
+    """A user's credentials provider: the dotted name of its class, and the options that it is called with."""
+
+    class_name: str
+    options: tuple[tuple[str, SecretStr], ...] = ()
+
+
 class StoreSettings(Settings):
-    """A bucket and how to reach it. Without keys, boto3's own credentials chain is used."""
+    """A bucket, how to reach it and how objects are put there.
+
+    Credentials are those of `provider`, else of `role` (assumed with the access key, or with the default chain), else
+    the access key, else AWS's default chain. `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in
+    base64 (SSE-C). `tags` are put on objects where `tagging` is set, besides the offsets and the count.
+    """
 
     bucket: str
     region: str = "us-west-2"
@@ -42,25 +65,124 @@ class StoreSettings(Settings):
     access_key_id: SecretStr | None = None
     secret_access_key: SecretStr | None = None
     session_token: SecretStr | None = None
+    role: RoleSettings | None = None
+    provider: ProviderSettings | None = None
     path_style: bool = True
+    accelerate: bool = False
+    proxy_url: SecretStr | None = None
     part_size: int = Field(default=26_214_400, ge=5_242_880)
     max_retries: int = Field(default=3, ge=0)
+    retry_backoff_ms: int = Field(default=200, ge=0)
+    canned_acl: str | None = None
+    encryption: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = None
+    kms_key_id: str | None = None
+    customer_key: SecretStr | None = None
+    tagging: bool = False
+    tags: tuple[tuple[str, str], ...] = ()
+    ignore_tagging_errors: bool = True
 
 
 class LayoutSettings(Settings):
-    """What decides the keys, the bounds and the bytes of objects. Each segment's row carries its own."""
+    """What decides the keys, the bounds and the bytes of objects. Each segment's row carries its own.
+
+    `format`, `partitioner` and `timestamp_extractor` are a name of ours or the dotted name of a user's Python class.
+    """
 
     topics_dir: str = "topics"
-    format: Literal["envelope.parquet"] = "envelope.parquet"
-    partitioner: Literal["Hourly", "Daily", "TimeBased"] = "Hourly"
+    format: str = "envelope.parquet"
+    codec: str = "zstd"
+    codec_level: int | None = None
+    keys_format: str | None = None
+    headers_format: str | None = None
+    keys_codec: str | None = None
+    headers_codec: str | None = None
+    bytes_extension: str = "bin"
+    bytes_separator: str = "\n"
+    decimal_format: Literal["BASE64", "NUMERIC"] = "BASE64"
+    block_size: int = Field(default=67_108_864, gt=0)
+    partitioner: str = "Hourly"
+    partition_fields: tuple[str, ...] = ()
     path_format: str = "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH"
     partition_duration_ms: int = Field(default=3_600_000, gt=0)
     timezone: str = "UTC"
     locale: str = "en"
-    timestamp_extractor: Literal["Record", "Wallclock"] = "Record"
+    timestamp_extractor: str = "Record"
+    timestamp_field: str | None = None
+    key_layout: Literal["connect", "block_gzip", "zooz", "template"] = "connect"
+    directory_delim: str = "/"
+    file_delim: str = "+"
     offset_pad_width: int = Field(default=10, ge=0)
+    file_name_template: str | None = None
+    extension: str | None = None
     flush_size: int | None = Field(default=None, gt=0)
+    rotate_interval_ms: int | None = Field(default=None, gt=0)
+    rotate_schedule_interval_ms: int | None = Field(default=None, gt=0)
     segment_bytes: int = Field(default=268_435_456, gt=0)
+    schema_compatibility: Literal["NONE", "BACKWARD", "FORWARD", "FULL"] = "NONE"
+    null_values: Literal["ignore", "fail", "write"] = "write"
+    tombstone_partition: str = "tombstone"
+
+    @property
+    def is_envelope(self) -> bool:
+        """Whether objects hold whole records, as they are, whatever their converters."""
+        return self.format.startswith("envelope.")
+
+
+class RegistrySettings(Settings):
+    """A Schema Registry with Confluent's API: properties of confluent-kafka's client, every value possibly secret."""
+
+    url: str
+    properties: Mapping[str, SecretStr] = Field(default_factory=dict)
+
+
+class ConverterSettings(Settings):
+    """How the bytes of keys or values are understood. `schemas_enable`: Connect's JSON envelope of schema and payload.
+
+    `options` are the converter's own further keys, without their prefix.
+    """
+
+    format: Literal["BYTES", "STRING", "JSON", "JSON_SR", "AVRO", "PROTOBUF"] = "BYTES"
+    schemas_enable: bool = False
+    registry: RegistrySettings | None = None
+    options: Mapping[str, str] = Field(default_factory=dict)
+
+
+class PredicateSettings(Settings):
+    """Which records a transform is for. `type` is a short class name."""
+
+    alias: str
+    type: str
+    options: Mapping[str, str] = Field(default_factory=dict)
+
+
+class TransformSettings(Settings):
+    """One step of `transforms`. `type` is a short class name (`InsertField$Value`), or a user's dotted Python name."""
+
+    alias: str
+    type: str
+    options: Mapping[str, str] = Field(default_factory=dict)
+    predicate: PredicateSettings | None = None
+    negate: bool = False
+
+
+class ErrorSettings(Settings):
+    """What becomes of records that fail."""
+
+    tolerance: Literal["none", "all"] = "none"
+    log_enable: bool = False
+    log_include_messages: bool = False
+    dead_letter_topic: str | None = None
+    dead_letter_replication_factor: int = Field(default=3, ge=1)
+    dead_letter_headers: bool = False
+
+
+class RecordSettings(Settings):
+    """What happens to records between Kafka and their objects."""
+
+    key: ConverterSettings = Field(default_factory=ConverterSettings)
+    value: ConverterSettings = Field(default_factory=ConverterSettings)
+    transforms: tuple[TransformSettings, ...] = ()
+    errors: ErrorSettings = Field(default_factory=ErrorSettings)
 
 
 class ArchiveSettings(Settings):
@@ -73,6 +195,7 @@ class ArchiveSettings(Settings):
     task_size: int = Field(default=1_000_000, gt=0)
     daily_segment_bytes: int = Field(default=1_073_741_824, gt=0)
     allow_gaps: bool = False
+    publish_offsets: bool = False
     records_per_second: float | None = Field(default=None, gt=0)
     bytes_per_second: float | None = Field(default=None, gt=0)
 
@@ -82,8 +205,10 @@ class ConnectorConfig(Settings):
 
     name: str
     topics: tuple[str, ...]
+    topics_regex: str | None = None
     tasks_max: int = Field(default=1, ge=1)
     kafka: KafkaSettings
     store: StoreSettings
     layout: LayoutSettings
+    records: RecordSettings = Field(default_factory=RecordSettings)
     archive: ArchiveSettings

@@ -1,7 +1,7 @@
 """The keys of one file, judged one by one, so that a file's errors are all told at once."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -9,7 +9,7 @@ from typing import TypeVar
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.clients import ClientOutcome
-from kafka_s3_platform.config.keys import NOT_YET, Key, KeyTable, Support
+from kafka_s3_platform.config.table import NOT_YET, Key, KeyTable, Support
 from kafka_s3_platform.config.values import Parser
 
 T = TypeVar("T")
@@ -43,12 +43,16 @@ class Finding:
 
 
 class Sheet:
-    """Judges the keys of one file by a table, then hands out the values of those that are honoured."""
+    """Judges the keys of one file by a table, then hands out the values of those that are honoured.
+
+    A key that is another name of one is read, and refused, by the name of that one; findings keep it as it is written.
+    """
 
     def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> None:
         self._entries = entries
         self._values: dict[str, SecretStr] = {}
         self._judged: dict[str, tuple[KeyClass, str]] = {}
+        self._aliases: dict[str, str] = {}
         for name, written in entries.items():
             self._judge(table, name, written.get_secret_value(), env)
 
@@ -60,6 +64,7 @@ class Sheet:
         elif key.support is Support.WITHOUT_MEANING:
             self.without_meaning(name, key.doc)
         else:
+            self._aliases.setdefault(key.alias_of or name, name)
             try:
                 self._judge_value(key, name, substitute(written, env).strip())
             except ValueError as err:
@@ -68,14 +73,25 @@ class Sheet:
     def _judge_value(self, key: Key, name: str, value: str) -> None:
         if key.support is Support.HONOURED:
             self._judged[name] = (KeyClass.HONOURED, key.doc)
-            self._values[name] = SecretStr(value)
+            self._set(key.alias_of or name, name, value)
         elif key.is_neutral(value):
             self.without_meaning(name, f"Asks for no more than is done anyway ({key.doc}).")
         else:
             self.refuse(name, f"{NOT_YET}: {key.doc}" if key.support is Support.NOT_YET else key.doc)
 
+    def _set(self, name: str, written: str, value: str) -> None:
+        if value and name in self:
+            self._judged[written] = (KeyClass.REFUSED, f"{self.written(name)} sets the same; keep one")
+        elif value or name not in self._values:
+            self._values[name] = SecretStr(value)
+            self._aliases[name] = written
+
     def __contains__(self, name: str) -> bool:
         return bool(self.text(name))
+
+    def written(self, name: str) -> str:
+        """The key as the file has it, which may say it by another name."""
+        return self._aliases.get(name, name)
 
     def text(self, name: str) -> str:
         """The value of an honoured key, empty where it is unset."""
@@ -96,6 +112,13 @@ class Sheet:
         if name not in self and not self.is_refused(name):
             self.refuse(name, f"required: {what}")
 
+    def require_both(self, one: str, other: str) -> None:
+        """Refuses the file where one of two keys stands without the other."""
+        if (one in self) != (other in self):
+            present, absent = (one, other) if one in self else (other, one)
+            if not self.is_refused(absent):
+                self.refuse(absent, f"required: {self.written(present)} is set, and is of no use without it")
+
     def under(self, prefix: str) -> dict[str, str]:
         """The honoured values below a prefix, without it."""
         return {name.removeprefix(prefix): self.text(name) for name in self._values if name.startswith(prefix)}
@@ -110,13 +133,20 @@ class Sheet:
             self._judged.update({prefix + name: (key_class, effect) for name, effect in names.items()})
 
     def refuse(self, name: str, reason: str) -> None:
-        self._judged[name] = (KeyClass.REFUSED, reason)
+        self._judged[self.written(name)] = (KeyClass.REFUSED, reason)
 
     def without_meaning(self, name: str, reason: str) -> None:
-        self._judged[name] = (KeyClass.WITHOUT_MEANING, reason)
+        self._judged[self.written(name)] = (KeyClass.WITHOUT_MEANING, reason)
+
+    def leave(self, names: Iterable[str], reason: str) -> None:
+        """Notes of those keys that are set that they change nothing."""
+        for name in names:
+            if name in self:
+                self.without_meaning(name, reason)
 
     def is_refused(self, name: str) -> bool:
-        return name in self._judged and self._judged[name][0] is KeyClass.REFUSED
+        found = self._judged.get(self.written(name))
+        return found is not None and found[0] is KeyClass.REFUSED
 
     def findings(self) -> Iterator[Finding]:
         """Every key of the file, in its order, then the required ones that it lacks."""

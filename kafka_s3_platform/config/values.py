@@ -3,15 +3,20 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timezone
-from typing import TypeVar
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.config.keys import NOT_YET, nearest
 from kafka_s3_platform.config.path_format import compile_path_format
+from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.table import nearest
+from kafka_s3_platform.errors import ConfigError
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 Parser = Callable[[str], T]
+
+NOT_HONOURED = "known, not honoured here"
 
 JAVA_ZONES = {
     "ACT": "Australia/Darwin",
@@ -51,6 +56,8 @@ _CONNECTOR = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _BUCKET = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]")
 _LOCALE = re.compile(r"[a-zA-Z]{2,8}([_-][a-zA-Z0-9]{1,8})*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 
 
 def integer(low: int, high: int = 2**63 - 1) -> Parser[int]:
@@ -85,11 +92,11 @@ def boolean(text: str) -> bool:
         raise ValueError(f"{text!r} is neither true nor false") from None
 
 
-def choice(known: Collection[str]) -> Parser[str]:
+def choice(known: Collection[Word]) -> Parser[Word]:
     """One of `known`, in any case; comes back as written there."""
     by_fold = {name.casefold(): name for name in known}
 
-    def parse(text: str) -> str:
+    def parse(text: str) -> Word:
         try:
             return by_fold[text.casefold()]
         except KeyError:
@@ -98,24 +105,40 @@ def choice(known: Collection[str]) -> Parser[str]:
     return parse
 
 
-def java_class(honoured: Mapping[str, T], not_yet: Mapping[str, str]) -> Parser[T]:
-    """A class by its full or short name. `not_yet` gives, for known ones, what to do instead."""
-    names = _with_short_names(not_yet) | _with_short_names(honoured)
+def java_class(honoured: Mapping[str, T], refused: Mapping[str, str] = {}, *, plugins: bool = False) -> Parser[T]:
+    """A class by its full or short name. `refused` gives, for known ones, what to do instead.
+
+    With `plugins`, another dotted name is that of a user's Python class, which must be importable, and comes back as it
+    is.
+    """
+    names = _with_short_names(refused) | _with_short_names(honoured)
 
     def parse(text: str) -> T:
         full = names.get(text)
+        if full is None and plugins and "." in text:
+            return cast("T", _plugin(text))
         if full is None:
             near = nearest(text, names)
             raise ValueError(f"{text!r} is unknown here" + (f"; did you mean {near}?" if near else ""))
         if full in honoured:
             return honoured[full]
-        raise ValueError(f"{text} is {NOT_YET}: {not_yet[full]}")
+        raise ValueError(f"{text} is {NOT_HONOURED}: {refused[full]}")
 
     return parse
 
 
+def _plugin(dotted: str) -> str:
+    try:
+        load_class(dotted)
+    except ConfigError as err:
+        raise ValueError(f"{err} (Java classes cannot run here)") from err
+    return dotted
+
+
 def _with_short_names(classes: Mapping[str, object]) -> dict[str, str]:
-    return {re.split(r"[.$]", full)[-1]: full for full in classes} | {full: full for full in classes}
+    """Of two classes with one short name, it is the first one's."""
+    short = {re.split(r"[.$]", full)[-1]: full for full in reversed(list(classes))}
+    return short | {full: full for full in classes}
 
 
 def topic_list(text: str) -> tuple[str, ...]:
@@ -147,9 +170,17 @@ def bucket_name(text: str) -> str:
 
 def directory(text: str) -> str:
     """A folder of the bucket, without slashes at its ends."""
-    folder = text.strip("/")
+    folder = folder_or_root(text)
     if not folder:
         raise ValueError("the bucket's root is not usable; name a folder")
+    return folder
+
+
+def folder_or_root(text: str) -> str:
+    """A folder of the bucket, without slashes at its ends; empty for the bucket's root."""
+    folder = text.strip("/")
+    if not folder:
+        return ""
     if _CONTROL.search(folder) or any(part in {"", ".", ".."} for part in folder.split("/")):
         raise ValueError(f"{text!r} is no folder: empty, '.' and '..' parts and control characters are not allowed")
     return folder
@@ -201,13 +232,45 @@ def locale_id(text: str) -> str:
     return text
 
 
-def path_format(text: str) -> str:
-    """A pattern that can be formatted and is not empty, without slashes at its end."""
-    pattern = text.rstrip("/")
-    if not pattern:
-        raise ValueError("is empty; write a pattern such as 'year'=YYYY/'month'=MM/'day'=dd")
-    compile_path_format(pattern)
-    return pattern
+def path_format(locale: str = "en", directory_delim: str = "/") -> Parser[str]:
+    """A pattern that can be formatted in `locale` and is not empty, without delimiters at its end."""
+
+    def parse(text: str) -> str:
+        pattern = text.rstrip(directory_delim)
+        if not pattern:
+            raise ValueError("is empty; write a pattern such as 'year'=YYYY/'month'=MM/'day'=dd")
+        compile_path_format(pattern, locale, directory_delim)
+        return pattern
+
+    return parse
+
+
+def field_list(text: str) -> tuple[str, ...]:
+    """Names of fields separated by commas, in the order given; none of them twice or empty."""
+    fields = tuple(name.strip() for name in text.split(","))
+    if not all(fields) or len(set(fields)) < len(fields):
+        raise ValueError(f"{text!r} names a field twice, or an empty one")
+    return fields
+
+
+def unescaped(text: str) -> str:
+    r"""Text whose `\n`, `\r`, `\t`, `\0`, `\\` and `\uXXXX` stand for characters, as in Java."""
+
+    def character(match: re.Match[str]) -> str:
+        code, name = match.groups()
+        if code is None and name not in _ESCAPES:
+            raise ValueError(f"'{match[0]}' is no escape; known are \\n, \\r, \\t, \\0, \\\\ and \\uXXXX")
+        return chr(int(code, 16)) if code else _ESCAPES[name]
+
+    return _ESCAPE.sub(character, text)
+
+
+def extension(text: str) -> str:
+    """The end of a file name, without its leading dot."""
+    found = text.removeprefix(".")
+    if _CONTROL.search(found) or "/" in found:
+        raise ValueError(f"{text!r} is no extension such as .bin")
+    return found
 
 
 def hour(zone: ZoneInfo) -> Parser[datetime]:

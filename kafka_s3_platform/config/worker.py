@@ -1,7 +1,7 @@
 """worker.properties: the cluster, and how its clients connect, read and write."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -10,24 +10,26 @@ from kafka_s3_platform.config.clients import CLIENT_KEYS, Scope, client_properti
 from kafka_s3_platform.config.keys import (
     WORKER_HONOURED_KEYS,
     WORKER_WITHOUT_MEANING_KEYS,
-    Key,
-    KeyTable,
-    Support,
 )
 from kafka_s3_platform.config.parse import read_properties
 from kafka_s3_platform.config.sheet import Finding, Sheet
+from kafka_s3_platform.config.table import Key, KeyTable, Support
 from kafka_s3_platform.config.values import bootstrap_servers
 
 
 @dataclass(frozen=True)
 class Worker:
-    """What worker.properties says. `properties` holds librdkafka's, by scope; `common` are those of every client."""
+    """What worker.properties says. `properties` holds librdkafka's, by scope; `common` are those of every client.
+
+    `converters` are the keys of the converters for connectors that name none, judged where they are used.
+    """
 
     path: Path
     exists: bool
     bootstrap_servers: str
     properties: Mapping[Scope, Mapping[str, SecretStr]]
     findings: tuple[Finding, ...]
+    converters: Mapping[str, SecretStr] = field(default_factory=dict)
 
 
 class _WorkerKeys(KeyTable):
@@ -46,6 +48,7 @@ class _WorkerKeys(KeyTable):
 WORKER_KEYS = _WorkerKeys((*WORKER_HONOURED_KEYS, *WORKER_WITHOUT_MEANING_KEYS))
 
 _PREFIXES: Mapping[Scope, str] = {"consumer": "consumer.", "producer": "producer.", "admin": "admin."}
+_CONVERTERS = ("key.converter", "value.converter")
 
 
 def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
@@ -58,8 +61,15 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
     entries = read_properties(path) if exists else {}
     sheet = Sheet(WORKER_KEYS, entries, env)
     servers = sheet.read("bootstrap.servers", bootstrap_servers, "")
-    properties = {scope: _scope(sheet, scope, prefix) for scope, prefix in _PREFIXES.items()}
-    return Worker(path, exists, servers, {**properties, "common": _common(sheet)}, tuple(sheet.findings()))
+    properties: dict[Scope, dict[str, SecretStr]] = {}
+    for scope, prefix in _PREFIXES.items():
+        properties[scope] = _scope(sheet, scope, prefix)
+    properties["common"] = _common(sheet)
+    return Worker(path, exists, servers, properties, tuple(sheet.findings()), _converters(sheet))
+
+
+def _converters(sheet: Sheet) -> dict[str, SecretStr]:
+    return {name: SecretStr(value) for name, value in sheet.under("").items() if name.startswith(_CONVERTERS)}
 
 
 def _scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
@@ -69,7 +79,7 @@ def _scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
 
 
 def _common(sheet: Sheet) -> dict[str, SecretStr]:
-    prefixes = tuple(_PREFIXES.values())
+    prefixes = (*_PREFIXES.values(), *_CONVERTERS)
     entries = {
         name: value
         for name, value in sheet.under("").items()

@@ -95,6 +95,18 @@ class Backlog:
         return any(r.end_offset <= ends[p] for p, ranges in self.uncovered.items() for r in ranges)
 
     @property
+    def is_rotation_due(self) -> bool:
+        """Whether `rotate.schedule.interval.ms` has passed since a run last looked, and there is something to archive.
+
+        Any run counts: each records when it observed the log.
+        """
+        interval = self.topic.config.layout.rotate_schedule_interval_ms
+        if interval is None or not self.uncovered:
+            return False
+        last = max((f.observed_at for f in self.state.frontiers), default=None)
+        return last is None or self.now - last >= timedelta(milliseconds=interval)
+
+    @property
     def seconds_to_retention_loss(self) -> float | None:
         """How long the oldest uncovered records are kept at least, None when nothing is at stake."""
         kept = int(self.configs.get("retention.ms", -1))

@@ -135,10 +135,14 @@ def _gaps(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckResult:
             "reason": gap.reason,
         }
         for hour, gap in snapshot.gaps_by_hour()
+        if gap.is_lost
     ]
-    offsets = sum(g.end_offset - g.start_offset for g in snapshot.state.gaps)
+    offsets = {True: 0, False: 0}
+    for gap in snapshot.state.gaps:
+        offsets[gap.is_lost] += gap.end_offset - gap.start_offset
     columns = ["hour", "kafka_partition", "start_offset", "end_offset", "reason"]
-    return _result(topic, "gaps", rows, columns, {"offsets": offsets})
+    numbers = {"offsets": offsets[True], "taken_over_offsets": offsets[False]}
+    return _result(topic, "gaps", rows, columns, numbers)
 
 
 def _lateness(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckResult:

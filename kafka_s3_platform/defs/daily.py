@@ -18,7 +18,7 @@ def daily_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
         topic.key("daily"),
         deps=[topic.key("hourly")],
         group_name="daily",
-        kinds={"s3", "parquet", "spark"},
+        kinds=topic.kinds,
         partitions_def=topic.days.definition,
         description=f"The hourly segments of topic `{topic.topic}`, merged by day into large ones in offset order.",
         metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.topics_dir}/{topic.topic}"},

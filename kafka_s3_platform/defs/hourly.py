@@ -29,7 +29,7 @@ def hourly_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
         topic.key("hourly"),
         deps=[topic.kafka_key],
         group_name="hourly",
-        kinds={"s3", "parquet", "spark"},
+        kinds=topic.kinds,
         partitions_def=topic.hours.definition,
         description=f"Records of topic `{topic.topic}` by the hour of their timestamp, each offset exactly once.",
         metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.topics_dir}/{topic.topic}"},
@@ -47,7 +47,7 @@ def hourly_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
                 report = archive(ArchiveRequest(topic.config, topic.topic, context.run.run_id, None), runner)
                 report_hours(context, topic, report, keys)
             if not keys:
-                return dg.MaterializeResult(metadata=totals_metadata(report))
+                return dg.MaterializeResult(metadata=totals_metadata(report, can_drop=topic.can_drop))
             hours = tuple(topic.hours.start(key) for key in keys)
             report = archive(ArchiveRequest(topic.config, topic.topic, context.run.run_id, hours), runner)
             report_hours(context, topic, report, keys)
@@ -63,7 +63,8 @@ def report_hours(
     for hour in report.hours:
         if hour.hour < topic.hours.first:
             continue
-        key, metadata = topic.hours.key(hour.hour), hour_metadata(hour, report, topic.config.store.bucket)
+        key = topic.hours.key(hour.hour)
+        metadata = hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
         if key in keys:
             context.add_asset_metadata(metadata, partition_key=key)
         elif hour.scanned or hour.complete:

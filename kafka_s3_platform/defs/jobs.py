@@ -15,35 +15,36 @@ Job = UnresolvedAssetJobDefinition
 
 @dataclass(frozen=True)
 class ConnectorJobs:
-    """One connector's jobs; `restore` by topic, since a restore's config is one topic's."""
+    """One connector's jobs; `restore` by topic, since a restore's config is one topic's.
+
+    `compact` and `restore` only where objects are native.
+    """
 
     archive: Job
-    compact: Job
+    compact: Job | None
     verify: Job
     restore: dict[str, Job]
 
     @property
     def all(self) -> list[Job]:
-        return [self.archive, self.compact, self.verify, *self.restore.values()]
+        compact = [self.compact] if self.compact else []
+        return [self.archive, *compact, self.verify, *self.restore.values()]
 
 
 def connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: Sequence[dg.AssetChecksDefinition]) -> ConnectorJobs:
     """The jobs of one connector. Checks that read the store run in `verify`, not after every hour."""
     connector = topics[0].config.name
     hourly = dg.AssetSelection.assets(*(topic.key("hourly") for topic in topics))
-    daily = dg.AssetSelection.assets(*(topic.key("daily") for topic in topics))
     slow = dg.AssetSelection.checks(*slow_checks)
     return ConnectorJobs(
         archive=dg.define_asset_job(
             op_name("archive", connector), hourly - slow, description=f"Archive hours of connector {connector}."
         ),
-        compact=dg.define_asset_job(
-            op_name("compact", connector), daily, description=f"Compact days of connector {connector}."
-        ),
+        compact=_compact_job(topics) if topics[0].is_native else None,
         verify=dg.define_asset_job(
             op_name("verify", connector), slow, description=f"Look at the objects of connector {connector}."
         ),
-        restore={topic.topic: _restore_job(topic) for topic in topics},
+        restore={topic.topic: _restore_job(topic) for topic in topics if topic.is_native},
     )
 
 
@@ -58,6 +59,14 @@ def jobs_that_change(key: dg.AssetKey) -> frozenset[str]:
         "restored": op_name("restore", connector, topic),
     }
     return frozenset({names[group]} if group in names else ())
+
+
+def _compact_job(topics: Sequence[ArchivedTopic]) -> Job:
+    connector = topics[0].config.name
+    daily = dg.AssetSelection.assets(*(topic.key("daily") for topic in topics))
+    return dg.define_asset_job(
+        op_name("compact", connector), daily, description=f"Compact days of connector {connector}."
+    )
 
 
 def _restore_job(topic: ArchivedTopic) -> Job:

@@ -14,6 +14,7 @@ from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.runs import is_requested, reason_to_wait, request, unfinished, windows_of
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 
 INTERVAL_SECONDS = 60
@@ -45,7 +46,13 @@ def evaluate(
     context: dg.SensorEvaluationContext, topic: ArchivedTopic, admin: ClusterAdmin, job_name: str, tick: Tick
 ) -> None:
     """One topic's part of a tick."""
-    backlog = look(topic, admin, topic.index.peek())
+    try:
+        backlog = look(topic, admin, topic.index.peek())
+    except MissingTopicError:
+        if topic.config.topics_regex is None:
+            raise
+        tick.reasons.append(f"{topic.name}: the topic is not at Kafka any more; what is archived of it stays")
+        return
     backlog = replace(backlog, lookup=tick.within(backlog.lookup))
     observe(backlog, tick)
     ask(context, backlog, job_name, tick)
@@ -73,6 +80,7 @@ def ask(context: dg.SensorEvaluationContext, backlog: Backlog, job_name: str, ti
     if backlog.begins_cut:
         _ask_until_now(instance, backlog, job_name, tick)
         return
+    asked_before = len(tick.requests)
     busy = windows_of(runs, topic.hours)
     materialized = topic.hours.starts(instance.get_materialized_partitions(key))
     due = [h for h in backlog.hours_due(materialized) if not any(start <= h < end for start, end in busy)]
@@ -88,12 +96,13 @@ def ask(context: dg.SensorEvaluationContext, backlog: Backlog, job_name: str, ti
         else:
             keys = [topic.hours.key(h) for h in hours]
             tick.requests.append(request(key, job_name, keys, fingerprint))
-    if backlog.precedes_hours or (not due and backlog.has_hole):
+    is_idle = not runs and len(tick.requests) == asked_before
+    if backlog.precedes_hours or (not due and backlog.has_hole) or (is_idle and backlog.is_rotation_due):
         _ask_until_now(instance, backlog, job_name, tick)
 
 
 def _ask_until_now(instance: dg.DagsterInstance, backlog: Backlog, job_name: str, tick: Tick) -> None:
-    """Ask for what belongs to no hour that would be asked for: only a run up to now archives it."""
+    """Ask for what belongs to no hour that would be asked for, or to an open one: a run up to now archives it."""
     topic, key = backlog.topic, backlog.topic.key("hourly")
     starts = sorted((p, r.ranges[0].start_offset) for p, r in backlog.uncovered.items())
     inputs = json.dumps([backlog.description.topic_id, topic.config_digest, starts])

@@ -13,11 +13,13 @@ T = TypeVar("T")
 Metadata = dict[str, dg.MetadataValue]
 
 
-def hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str) -> Metadata:
+def hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_drop: bool) -> Metadata:
     """One hour's own page. `run_records_per_second` is the whole run's; all else is the hour's."""
     rate = report.record_count / report.seconds if report.seconds else 0.0
     return {
         **segments_metadata(hour.segments, bucket),
+        **_dropped(hour, can_drop=can_drop),
+        **({"taken_over_offsets": dg.MetadataValue.int(hour.taken_over_count)} if hour.taken_over_count else {}),
         "gaps": dg.MetadataValue.int(len(hour.gaps)),
         "scanned": dg.MetadataValue.bool(hour.scanned),
         "complete": dg.MetadataValue.bool(hour.complete),
@@ -41,13 +43,20 @@ def segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata:
     }
 
 
-def totals_metadata(report: ArchiveReport) -> Metadata:
+def _dropped(counted: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
+    """Records that were read and that no object holds: always for a connector that can leave some out."""
+    counts = {"filtered_records": counted.filtered_count, "dead_letters": counted.dead_letter_count}
+    return {name: dg.MetadataValue.int(count) for name, count in counts.items() if count or can_drop}
+
+
+def totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
     """What a run over everything up to now did."""
     return {
         "records": dg.MetadataValue.int(report.record_count),
         "record_bytes": dg.MetadataValue.int(report.record_bytes),
         "objects": dg.MetadataValue.int(report.object_count),
         "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
+        **_dropped(report, can_drop=can_drop),
         "gaps": dg.MetadataValue.int(len(report.gaps)),
         "hours": dg.MetadataValue.int(len(report.hours)),
         "seconds": dg.MetadataValue.float(report.seconds),

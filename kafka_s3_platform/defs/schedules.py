@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from kafka_s3_platform.compact.days import days_due
+from kafka_s3_platform.defs.discovery import gone_topics, topics_folder
 from kafka_s3_platform.defs.folder_sensor import days_fingerprint
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.names import op_name
@@ -35,7 +36,9 @@ def hourly_schedule(
     )
     def hourly(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         now = context.scheduled_execution_time
-        asked = [_ask_hour(context.instance, topic, job.name, now) for topic in topics]
+        gone = gone_topics(topics[0].config, topics_folder())
+        present = [topic for topic in topics if topic.topic not in gone]
+        asked = [_ask_hour(context.instance, topic, job.name, now) for topic in present]
         return [r for r in asked if r] or dg.SkipReason(
             "the newest closed hour is archived, being archived, or was tried already"
         )

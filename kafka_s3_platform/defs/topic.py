@@ -19,6 +19,12 @@ from kafka_s3_platform.store.index import TopicIndex
 
 Group = Literal["hourly", "daily", "restored"]
 
+FORMATS = ("envelope.parquet", "envelope.avro", "envelope.json", "parquet", "avro", "json", "bytes")
+"""Formats of ours; a user's own are named by their class, which says nothing to Dagster."""
+
+COMPRESSED_WHOLE = ("json", "bytes")
+"""Families whose objects are compressed from the outside: what opens them has to know how."""
+
 
 @dataclass(frozen=True)
 class ArchivedTopic:
@@ -52,10 +58,30 @@ class ArchivedTopic:
     def index(self) -> TopicIndex:
         return TopicIndex(self.config.store, self.config.archive.index_dir, self.config.name, self.topic)
 
+    @property
+    def is_native(self) -> bool:
+        """Whether compaction and restore can read its objects; others stay as the sink wrote them."""
+        return self.config.layout.format == "envelope.parquet"
+
+    @property
+    def can_drop(self) -> bool:
+        """Whether records may be read that no object holds: filtered, or failed and tolerated."""
+        records = self.config.records
+        ignores_nulls = self.config.layout.null_values == "ignore"
+        return bool(records.transforms) or records.errors.tolerance == "all" or ignores_nulls
+
+    @property
+    def kinds(self) -> set[str]:
+        """What Dagster tags the asset of its objects with: where they are, how they are written, what writes them."""
+        layout = self.config.layout
+        family = layout.format.rpartition(".")[2] if layout.format in FORMATS else ""
+        codec = layout.codec if family in COMPRESSED_WHOLE and layout.codec != "none" else ""
+        return {"s3", "spark", family, codec} - {""}
+
     @cached_property
     def config_digest(self) -> str:
         """Changes with every setting, secrets too: a corrected password is a reason to try again."""
-        settings = json.dumps(self.config.model_dump(), default=_unmasked, sort_keys=True).encode()
+        settings = json.dumps(self.config.model_dump(exclude={"topics"}), default=_unmasked, sort_keys=True).encode()
         # run tags show what is derived from it: slow on purpose, so that nobody guesses a password from one
         return hashlib.scrypt(settings, salt=self.name.encode(), n=2**14, r=8, p=1, dklen=16).hex()
 

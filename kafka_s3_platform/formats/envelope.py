@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.columns import Int64s, record_sizes
+from kafka_s3_platform.formats.columns import record_sizes
+from kafka_s3_platform.formats.row_groups import DEFAULT_LEVELS, RowGroups
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
@@ -29,7 +29,6 @@ BATCH_RECORDS = 65_536
 _PROPERTIES: dict[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
-    "compression": "zstd",
     "use_dictionary": ["topic", "partition", "timestampType", "headers.list.element.key"],
     "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
     "write_statistics": ["offset", "timestamp"],
@@ -55,47 +54,22 @@ class EnvelopeWriter:
     `ROW_GROUP_RECORDS`; no more than one is held in memory.
     """
 
-    def __init__(self, sink: Sink, compression_level: int = 1) -> None:
-        self._writer = pq.ParquetWriter(sink, RECORD_SCHEMA, compression_level=compression_level, **_PROPERTIES)
-        self._pending: list[pa.RecordBatch] = []
-        self._records = 0
-        self.buffered_bytes = 0
+    def __init__(self, sink: Sink, compression_level: int | None = None, codec: str = "zstd") -> None:
+        level = compression_level or DEFAULT_LEVELS.get(codec)
+        writer = pq.ParquetWriter(sink, RECORD_SCHEMA, compression=codec, compression_level=level, **_PROPERTIES)
+        self._groups = RowGroups(writer, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._groups.buffered_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of `RECORD_SCHEMA`."""
-        sizes, start = record_sizes(batch), 0
-        while start < batch.num_rows:
-            end, full = self._row_group_end(sizes, start)
-            self._hold(batch.slice(start, end - start), int(sizes[start:end].sum()))
-            if full:
-                self._write_row_group()
-            start = end
+        self._groups.write(batch, record_sizes(batch))
 
     def close(self, metadata: Mapping[str, str]) -> None:
         """Write what is held, `metadata` and the footer. The sink stays open."""
-        self._write_row_group()
-        self._writer.add_key_value_metadata(dict(sorted({FORMAT_KEY: FORMAT, **metadata}.items())))
-        self._writer.close()
-
-    def _row_group_end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
-        """Index after the last record of `sizes[start:]` that the open row group takes, and whether that fills it."""
-        by_bytes = np.searchsorted(np.cumsum(sizes[start:]), ROW_GROUP_BYTES - self.buffered_bytes) + 1
-        end = start + int(min(by_bytes, ROW_GROUP_RECORDS - self._records))
-        return min(end, len(sizes)), end <= len(sizes)
-
-    def _hold(self, batch: pa.RecordBatch, size: int) -> None:
-        # A small slice would keep the whole batch it was cut from in memory.
-        is_slice = batch.get_total_buffer_size() > 2 * batch.nbytes
-        self._pending.append(batch.take(pa.array(np.arange(batch.num_rows))) if is_slice else batch)
-        self._records += batch.num_rows
-        self.buffered_bytes += size
-
-    def _write_row_group(self) -> None:
-        if self._pending:
-            # One chunk, so that page bounds do not depend on how the records came.
-            table = pa.Table.from_batches(self._pending, RECORD_SCHEMA).combine_chunks()
-            self._writer.write_table(table, row_group_size=table.num_rows)
-        self._pending, self._records, self.buffered_bytes = [], 0, 0
+        self._groups.close({FORMAT_KEY: FORMAT, **metadata})
 
 
 class EnvelopeReader:

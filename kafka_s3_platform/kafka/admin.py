@@ -1,13 +1,13 @@
 """Questions to a cluster about topics and offsets, each with a bound on how long it may take."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
@@ -25,6 +25,7 @@ from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, 
 from kafka_s3_platform.kafka.client import Reasons, admin_client
 from kafka_s3_platform.kafka.failures import NO_LEADER
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.segment import TopicGeneration
 
 TIMEOUT_SECONDS = 30.0
 GRACE_SECONDS = 5.0
@@ -32,6 +33,8 @@ GRACE_SECONDS = 5.0
 
 CALLS_IN_FLIGHT = 64
 POLL_SECONDS = 0.05
+
+T = TypeVar("T")
 
 Offsets = dict[int, ListOffsetsResultInfo]
 """Answers by kafka partition."""
@@ -45,6 +48,11 @@ class TopicDescription:
     topic_id: str
     kafka_partitions: tuple[int, ...]
     configs: Mapping[str, str]
+
+    @property
+    def generation(self) -> TopicGeneration:
+        """As the index keeps it."""
+        return TopicGeneration(self.topic, self.topic_id, self.kafka_partitions, tuple(sorted(self.configs.items())))
 
 
 @final
@@ -90,6 +98,20 @@ class ClusterAdmin:
         except MissingTopicError:
             return False
         return True
+
+    def topics(self) -> frozenset[str]:
+        """The names of all topics that the admin client may see."""
+        what = "listing topics"
+        try:
+            found = self._client.list_topics(timeout=self._timeout).topics
+        except KafkaException as err:
+            raise self._failure(err, what) from err
+        return frozenset(found)
+
+    def ask(self, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
+        """The answer to a call of the admin client, which gets its request timeout; `what` is for errors."""
+        answer: T = self._answer(call(self._client, self._timeout), what)
+        return answer
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Every config in force on the topic, the broker's defaults included."""

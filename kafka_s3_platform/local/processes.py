@@ -59,6 +59,11 @@ class Daemon:
         )  # fmt: skip
         self._remember(int(started.stdout))
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was started, and not stopped since by `await_end`: it may have died."""
+        return self._pid_file.exists()
+
     def process(self) -> psutil.Process | None:
         """The running process, or None. Never another one that got the same pid later."""
         try:

@@ -11,6 +11,7 @@ from kafka_s3_platform.errors import ConfigError
 
 HOST = "127.0.0.1"
 PREFIX = "KAFKA_S3_LOCAL_"
+REGISTRY_PATH = "/apis/ccompat/v7"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,7 @@ class StackSettings:
     seaweedfs_volume_grpc_port: int = 28338
     seaweedfs_filer_port: int = 28339
     seaweedfs_filer_grpc_port: int = 28340
+    registry_port: int = 28341
     aws_access_key_id: str = "kafka-s3"
     aws_secret_access_key: str = field(default="kafka-s3-secret", repr=False)
     bucket: str = "kafka-archive"
@@ -68,6 +70,11 @@ class StackSettings:
     @property
     def s3_endpoint(self) -> str:
         return f"http://{HOST}:{self.s3_port}"
+
+    @property
+    def registry_url(self) -> str:
+        """Of the Schema Registry, for clients of Confluent's."""
+        return f"http://{HOST}:{self.registry_port}{REGISTRY_PATH}"
 
 
 def variable(field_name: str) -> str:

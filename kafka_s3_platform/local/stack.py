@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.processes import locked
+from kafka_s3_platform.local.registry import SchemaRegistry
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 
@@ -16,7 +17,7 @@ START_SECONDS = 120.0
 POLL_SECONDS = 0.2
 PROGRESS_SECONDS = 5.0
 
-Server = Broker | SeaweedFS
+Server = Broker | SeaweedFS | SchemaRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class StackStatus:
     bucket: str
     data_dir: str
     servers: tuple[ServerStatus, ...]
+    schema_registry_url: str | None = None
+    """None unless it was started."""
 
     @property
     def healthy(self) -> bool:
@@ -56,27 +59,37 @@ def up(settings: StackSettings) -> StackStatus:
         TransientError: a server did not answer in time, or Kafka could not be fetched.
     """
     with locked(settings.data_dir):
-        servers = _servers(settings)
-        for server in _to_start(servers):
-            logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
-            server.start()
-        for server in servers:
-            _await(server)
+        _start(_servers(settings))
         SeaweedFS(settings).create_bucket()
+    return status(settings)
+
+
+def up_registry(settings: StackSettings) -> StackStatus:
+    """Start the Schema Registry, which is no part of `up`, and wait until it answers. It forgets when it stops.
+
+    Raises:
+        ConfigError: its port is taken, Java is missing, or it runs with another port.
+        PermanentError: it stopped while starting.
+        TransientError: it did not answer in time, or could not be fetched.
+    """
+    with locked(settings.data_dir):
+        _start((SchemaRegistry(settings),))
     return status(settings)
 
 
 def down(settings: StackSettings) -> tuple[str, ...]:
     """Stop the servers, keep their data. Returns the names of those that ran."""
     with locked(settings.data_dir):
-        running = [server.daemon for server in _servers(settings) if server.daemon.terminate()]
-        for daemon in running:
+        daemons = [server.daemon for server in (Broker(settings), SeaweedFS(settings), SchemaRegistry(settings))]
+        running = [daemon for daemon in daemons if daemon.terminate()]
+        for daemon in daemons:
             daemon.await_end()
     return tuple(daemon.name for daemon in running)
 
 
 def status(settings: StackSettings) -> StackStatus:
     """How the stack is now. Starts and changes nothing."""
+    registry = SchemaRegistry(settings)
     return StackStatus(
         bootstrap_servers=settings.bootstrap_servers,
         s3_endpoint=settings.s3_endpoint,
@@ -85,11 +98,22 @@ def status(settings: StackSettings) -> StackStatus:
         bucket=settings.bucket,
         data_dir=str(settings.data_dir),
         servers=tuple(_server_status(server) for server in _servers(settings)),
+        schema_registry_url=settings.registry_url if registry.daemon.is_wanted else None,
     )
 
 
 def _servers(settings: StackSettings) -> tuple[Server, ...]:
-    return Broker(settings), SeaweedFS(settings)
+    """Those that should run: the registry if it was asked for."""
+    registry = SchemaRegistry(settings)
+    return Broker(settings), SeaweedFS(settings), *([registry] if registry.daemon.is_wanted else [])
+
+
+def _start(servers: tuple[Server, ...]) -> None:
+    for server in _to_start(servers):
+        logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
+        server.start()
+    for server in servers:
+        _await(server)
 
 
 def _to_start(servers: tuple[Server, ...]) -> list[Server]:

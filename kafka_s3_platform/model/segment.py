@@ -14,13 +14,24 @@ OUT_OF_RANGE = "__out_of_range__"
 
 
 @dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of the store as it was finished. `sha256` in hex."""
+
+    key: str
+    size: int
+    etag: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
 
     `start_offset` is the first record's, `end_offset` the last record's + 1. `chunk_start` is the start of the hour
     or day, None for out-of-range records. `late_count` counts records that arrived after their hour's end and the
     allowed lateness. `record_bytes` are bytes of keys, values and headers, `size` is the object's. Timestamps are epoch
-    milliseconds. `settings` is the JSON of the layout that wrote it.
+    milliseconds. `settings` is the JSON of the layout that wrote it. `siblings` are the objects that belong to it:
+    keys, headers, an index of its blocks. `schema_ids` are the Registry's, of the schemas of its values.
     """
 
     key: str
@@ -41,10 +52,22 @@ class Segment:
     max_timestamp: int
     settings: str
     epoch: int
+    siblings: tuple[StoredObject, ...] = ()
+    schema_ids: tuple[int, ...] = ()
 
     @property
     def offsets(self) -> OffsetRange:
         return OffsetRange(self.start_offset, self.end_offset)
+
+    @property
+    def objects(self) -> tuple[StoredObject, ...]:
+        """All its objects, the one that names it first."""
+        return (StoredObject(self.key, self.size, self.etag, self.sha256), *self.siblings)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all its objects."""
+        return tuple(o.key for o in self.objects)
 
 
 class SegmentTotals:
@@ -85,7 +108,11 @@ def overlap_clusters(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """An offset range of a kafka partition that was read once, whole."""
+    """An offset range of a kafka partition that was read once, whole.
+
+    `record_count` records were read. `filtered_count` of them a transform or a null value left out, `dead_letter_count`
+    failed and were tolerated; what the others became are `output_count` records in segments.
+    """
 
     kafka_partition: int
     start_offset: int
@@ -93,6 +120,9 @@ class Scan:
     record_count: int
     leader_epoch: int | None
     epoch: int
+    filtered_count: int = 0
+    dead_letter_count: int = 0
+    output_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The archive's state per kafka partition, and the rules for `scanned` and `complete`. Pure."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from functools import cached_property
 from kafka_s3_platform.errors import BusyError
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
 from kafka_s3_platform.model.segment import Compaction, HourRange, Maintenance, Reservation, Scan, TopicGeneration
 
 HOUR = timedelta(hours=1)
@@ -35,6 +35,22 @@ class IndexState:
         """Offsets scanned and committed, known gaps among them."""
         return self._coverage.get(kafka_partition, RangeSet())
 
+    def taken_over(self, kafka_partition: int) -> RangeSet:
+        """Offsets that another sink archived before this one took over; coverage holds them."""
+        found = (g for g in self.gaps if g.kafka_partition == kafka_partition and not g.is_lost)
+        return RangeSet(OffsetRange(g.start_offset, g.end_offset) for g in found)
+
+    def taken_over_in(self, hour: datetime) -> int:
+        """How many offsets of the hour, as it was planned, another sink archived."""
+        asked = ((self.taken_over(p), start, end) for p, (start, end) in self._hours.get(hour, {}).items())
+        found = (taken & span(start, taken.end_offset or 0 if end is None else end) for taken, start, end in asked)
+        return sum(len(r) for ranges in found for r in ranges)
+
+    @property
+    def contiguous_ends(self) -> dict[int, int]:
+        """Kafka partition -> the end of its coverage up to the first hole, of those that have any coverage."""
+        return {p: covered.ranges[0].end_offset for p, covered in sorted(self._coverage.items())}
+
     @property
     def topic(self) -> TopicGeneration | None:
         """The topic as it was last archived."""
@@ -52,6 +68,15 @@ class IndexState:
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
         """The lowest offset at which the hour was ever planned to begin."""
         return self._hours.get(hour, {}).get(kafka_partition, (None, None))[0]
+
+    def hour_of(self, kafka_partition: int, offset: int) -> datetime | None:
+        """The latest hour whose range, as it was planned, holds the offset."""
+        planned = self._planned.get(kafka_partition, [])
+        at = bisect_right(planned, offset, key=lambda hour: self._hours[hour][kafka_partition][0])
+        if not at:
+            return None
+        end = self._hours[planned[at - 1]][kafka_partition][1]
+        return planned[at - 1] if end is None or offset < end else None
 
     def promised_start(self, kafka_partition: int, hour: datetime | None) -> int | None:
         """From where on an uncovered offset may be one that archiving up to `hour` owes; None: archiving has not begun.

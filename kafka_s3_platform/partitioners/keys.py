@@ -1,13 +1,16 @@
 """Object keys in Kafka Connect's layout.
 
 `<topics.dir>/<topic>/<encoded partition>/<topic>+<kafka partition>+<first offset, zero-padded>.<extension>`.
-A rewritten segment adds `+<epoch>` after the offset, so that no key is ever used twice.
+An object that begins inside of what a mapper made of one record adds `@<ordinal>` after the offset, and one that was
+rewritten adds `+<epoch>`, so that no key is ever used twice.
 """
 
 import re
 from dataclasses import dataclass
 
-_FILE_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)\+(\d+)\+(\d+)(?:\+(\d+))?\.([^/+]+)", re.ASCII)
+TOPIC = r"[a-zA-Z0-9._-]+"
+OFFSET = r"(?P<offset>\d+)(?:@(?P<ordinal>\d+))?(?:\+(?P<epoch>\d+))?"
+"""A first offset and what may follow it, in every layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class SegmentKey:
     pad_width: int
     extension: str
     epoch: int | None = None
+    ordinal: int = 0
 
 
 def segment_key(
@@ -32,27 +36,51 @@ def segment_key(
     pad_width: int,
     extension: str,
     epoch: int | None = None,
+    *,
+    ordinal: int = 0,
+    directory_delim: str = "/",
+    file_delim: str = "+",
 ) -> str:
     """The key of the segment that begins at `first_offset`. An empty `topics_dir` adds no folder, as in Connect."""
-    rewrite = "" if epoch is None else f"+{epoch}"
-    name = f"{topic}+{kafka_partition}+{first_offset:0{pad_width}d}{rewrite}.{extension}"
-    return "/".join([*([topics_dir] if topics_dir else []), topic, encoded_partition, name])
+    offset = f"{first_offset:0{pad_width}d}{after_offset(ordinal, epoch)}"
+    name = with_extension(file_delim.join([topic, str(kafka_partition), offset]), extension)
+    return directory_delim.join([*([topics_dir] if topics_dir else []), topic, encoded_partition, name])
 
 
-def parse_segment_key(key: str, topics_dir: str) -> SegmentKey | None:
+def parse_segment_key(
+    key: str, topics_dir: str, *, directory_delim: str = "/", file_delim: str = "+"
+) -> SegmentKey | None:
     """The inverse of `segment_key`, None for a key that is not of this layout."""
-    root = f"{topics_dir}/" if topics_dir else ""
-    folders = key.removeprefix(root).split("/")
-    name = _FILE_NAME.fullmatch(folders[-1])
-    if not key.startswith(root) or len(folders) < 3 or name is None or name["topic"] != folders[0]:
+    root = f"{topics_dir}{directory_delim}" if topics_dir else ""
+    topic, _, rest = key.removeprefix(root).partition(directory_delim)
+    encoded_partition, _, name = rest.rpartition(directory_delim)
+    if not key.startswith(root) or not encoded_partition or not re.fullmatch(TOPIC, topic, re.ASCII):
         return None
-    _, kafka_partition, offset, epoch, extension = name.groups()
+    delim = re.escape(file_delim)
+    pattern = rf"{re.escape(topic)}{delim}(?P<partition>\d+){delim}{OFFSET}(?:\.(?P<extension>[^/+]+))?"
+    match = re.fullmatch(pattern, name, re.ASCII)
+    return match and found_key(match, topic, encoded_partition)
+
+
+def after_offset(ordinal: int, epoch: int | None) -> str:
+    """What follows an object's first offset in its name; see OFFSET."""
+    return (f"@{ordinal}" if ordinal else "") + ("" if epoch is None else f"+{epoch}")
+
+
+def with_extension(name: str, extension: str) -> str:
+    """A file's name with its extension, where it has one."""
+    return f"{name}.{extension}" if extension else name
+
+
+def found_key(match: re.Match[str], topic: str, encoded_partition: str) -> SegmentKey:
+    """What a name says, with groups `partition`, those of OFFSET, and `extension`."""
     return SegmentKey(
-        topic=folders[0],
-        encoded_partition="/".join(folders[1:-1]),
-        kafka_partition=int(kafka_partition),
-        first_offset=int(offset),
-        pad_width=len(offset),
-        extension=extension,
-        epoch=None if epoch is None else int(epoch),
+        topic=topic,
+        encoded_partition=encoded_partition,
+        kafka_partition=int(match["partition"]),
+        first_offset=int(match["offset"]),
+        pad_width=len(match["offset"]),
+        extension=match["extension"] or "",
+        epoch=None if match["epoch"] is None else int(match["epoch"]),
+        ordinal=int(match["ordinal"] or 0),
     )

@@ -243,6 +243,13 @@ def _planned(segment: Segment) -> PlannedObject:
     return PlannedObject(**facts, out_of_range=segment.chunk_start is None)
 
 
+_GAPS = {
+    True: "were lost to retention before they were archived",
+    False: "were archived by another sink, before this connector took over from it",
+}
+"""What is said of gaps, by whether they are lost."""
+
+
 def _missing(request: RestoreRequest, snapshot: IndexSnapshot, selection: Selection) -> Iterator[str]:
     """What the archive lacks of the selection, as sentences."""
     state, topic = snapshot.state, request.topic
@@ -253,8 +260,10 @@ def _missing(request: RestoreRequest, snapshot: IndexSnapshot, selection: Select
         asked = span(window.start_offset, min(window.end_offset, covered.end_offset or 0))
         if selection.is_timed:
             asked &= _surroundings(state, p, mine)
-        gaps = RangeSet(o for g in state.gaps if g.kafka_partition == p for o in span(g.start_offset, g.end_offset))
-        yield from (f"{topic}-{p}: offsets {r} were lost to retention before they were archived" for r in asked & gaps)
+        for is_lost, what in _GAPS.items():
+            gaps = (g for g in state.gaps if g.kafka_partition == p and g.is_lost == is_lost)
+            ranges = RangeSet(r for g in gaps for r in span(g.start_offset, g.end_offset))
+            yield from (f"{topic}-{p}: offsets {r} {what}" for r in asked & ranges)
         yield from (f"{topic}-{p}: offsets {r} are not archived" for r in asked - covered)
     yield from _incomplete(request, state, selection)
 

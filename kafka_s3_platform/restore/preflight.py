@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from kafka_s3_platform.config.topics import matching
 from kafka_s3_platform.errors import MissingTopicError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.producer import unsendable
@@ -116,7 +117,7 @@ def _source_findings(request: RestoreRequest, plan: RestorePlan, target: Target)
             f"see those records twice"
         )
         yield remark(what) if request.allow_source_topic else refusal(f"{what}. {SAY_SO}")
-    elif same_cluster and request.to_topic in request.config.topics:
+    elif same_cluster and request.to_topic in (*request.config.topics, *matching(request.config, [request.to_topic])):
         yield remark(
             f"{request.to_topic} is archived by connector {request.config.name} too: what is restored to it is "
             f"archived again",

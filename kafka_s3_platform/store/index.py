@@ -5,8 +5,10 @@ goes through the handle that was opened at planning, never refreshed, and withou
 a true compare-and-swap on the table version, so a commit's version is known before it is made.
 """
 
+import dataclasses
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -17,11 +19,17 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, IndexConflictError, MissingBucketError, StoreUnavailableError
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    ConfigError,
+    IndexConflictError,
+    MissingBucketError,
+    StoreUnavailableError,
+)
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import (
@@ -31,9 +39,12 @@ from kafka_s3_platform.model.segment import (
     Reservation,
     Scan,
     Segment,
+    StoredObject,
     TopicGeneration,
 )
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.store.client import MAX_BACKOFF_SECONDS, delta_endpoint
+from kafka_s3_platform.store.credentials import current
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +89,11 @@ INDEX_SCHEMA = pa.schema(
         pa.field("topic_id", pa.string()),
         pa.field("kafka_partitions", pa.string()),
         pa.field("configs", pa.string()),
+        pa.field("siblings", pa.string()),
+        pa.field("schema_ids", pa.string()),
+        pa.field("filtered_count", pa.int64()),
+        pa.field("dead_letter_count", pa.int64()),
+        pa.field("output_count", pa.int64()),
     ]
 )
 
@@ -98,9 +114,16 @@ RETIRED = "retired"
 """Kind of a segment whose records a later segment holds: no longer read, its object still known."""
 
 STATE_KINDS = tuple(kind for kind in KINDS if kind != "segment")
-TUPLES = ("kafka_partitions", "configs")
+TUPLES = ("kafka_partitions", "configs", "siblings", "schema_ids")
 OPTIMIZE_EVERY = 100
 MAX_CONFLICTS, MAX_LOST = 20, 3
+
+_REFUSED = re.compile(
+    r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|InvalidToken|\b403 Forbidden"
+)
+_TOKEN_VARIABLES = frozenset({"aws_session_token", "aws_token", "session_token", "token"})
+_NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
+"""The run path has no right to delete, not even log files that expired."""
 
 
 @dataclass(frozen=True)
@@ -133,26 +156,29 @@ class TopicIndex:
         self.uri = f"s3://{store.bucket}/{index_dir}/{connector}/{topic}"
 
     def exists(self) -> bool:
-        return self.run("look for", lambda: DeltaTable.is_deltatable(self.uri, self.options))
+        options = self.options
+        return self.run("look for", lambda: DeltaTable.is_deltatable(self.uri, options))
 
     def open(self) -> "IndexSnapshot":
         """The index as it is now, created if absent. Raises store errors."""
-        return self.run("open", self._open)
+        return self.peek() or self.run("create", self._create)
 
     def peek(self) -> "IndexSnapshot | None":
         """The index as it is now, None if nothing was archived yet. Only reads."""
         try:
-            table = self.run("open", lambda: DeltaTable(self.uri, storage_options=self.options))
+            return IndexSnapshot(self, self.handle())
         except TableNotFoundError:
             return None
-        return IndexSnapshot(self, table)
 
-    def _open(self) -> "IndexSnapshot":
-        try:
-            return IndexSnapshot(self, DeltaTable(self.uri, storage_options=self.options))
-        except TableNotFoundError:
-            DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self.options)
-            return IndexSnapshot(self, DeltaTable(self.uri, storage_options=self.options))
+    def handle(self, version: int | None = None) -> "Handle":
+        """The table as it is now, or as it was at `version`."""
+        options = self.options
+        table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
+        return Handle(table, options)
+
+    def _create(self) -> "IndexSnapshot":
+        DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self.options)
+        return IndexSnapshot(self, self.handle())
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
         """`call()`; what delta-rs raises becomes a store error that names the index."""
@@ -167,40 +193,80 @@ class TopicIndex:
         what = f"could not {verb} the index {self.uri} at {self.store.endpoint_url or 'AWS'}: {_plain(err)}"
         if "NoSuchBucket" in str(err):
             return MissingBucketError(f"{what}; create the bucket or correct s3.bucket.name")
-        if re.search(r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|\b403 Forbidden", str(err)):
+        if _REFUSED.search(str(err)):
             return AuthorizationError(f"{what}; check the aws.* keys and the bucket's policy")
         return StoreUnavailableError(f"{what}; run again when the store answers")
 
     @property
     def options(self) -> dict[str, str]:
-        """Storage options of delta-rs, secrets included."""
+        """Storage options of delta-rs with the credentials that hold now, secrets included. Raises as `current`."""
         store = self.store
-        secrets = {
-            "AWS_ACCESS_KEY_ID": store.access_key_id,
-            "AWS_SECRET_ACCESS_KEY": store.secret_access_key,
-            "AWS_SESSION_TOKEN": store.session_token,
-        }
         options = {
             "AWS_REGION": store.region,
             "aws_conditional_put": "etag",
-            "aws_virtual_hosted_style_request": str(not store.path_style).lower(),
+            "aws_virtual_hosted_style_request": str(store.accelerate or not store.path_style).lower(),
             "connect_timeout": "5s",
             "timeout": "30s",
             "max_retries": str(store.max_retries),
             "retry_timeout": "20s",
+            "backoff_config.init_backoff": f"{store.retry_backoff_ms}ms",
+            "backoff_config.max_backoff": f"{MAX_BACKOFF_SECONDS:.0f}s",
         }
-        if store.endpoint_url:
-            options |= {"AWS_ENDPOINT_URL": store.endpoint_url, "AWS_ALLOW_HTTP": "true"}
-        return options | {name: secret.get_secret_value() for name, secret in secrets.items() if secret}
+        endpoint = delta_endpoint(store)
+        if endpoint is not None:
+            options |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+        return options | _encryption(store) | _access(store)
+
+
+@dataclass(frozen=True)
+class Handle:
+    """An open table, and the options that it was opened with: delta-rs keeps them, so their credentials grow old."""
+
+    table: DeltaTable
+    options: Mapping[str, str] = dataclasses.field(repr=False)
+
+
+def _access(store: StoreSettings) -> dict[str, str]:
+    found = current(store)
+    options = {"AWS_ACCESS_KEY_ID": found.access_key, "AWS_SECRET_ACCESS_KEY": found.secret_key}
+    if store.proxy_url is not None:
+        options["proxy_url"] = store.proxy_url.get_secret_value()
+    if found.token is not None:
+        return options | {"AWS_SESSION_TOKEN": found.token}
+    # delta-rs completes its options from the environment, and would sign with another's token.
+    if mixed := [name for name in os.environ if name.lower() in _TOKEN_VARIABLES]:
+        raise ConfigError(
+            f"the environment variable {mixed[0]} would be sent as the session token of an access key that has none;"
+            " unset it"
+        )
+    return options
+
+
+def _encryption(store: StoreSettings) -> dict[str, str]:
+    if store.customer_key is not None:
+        key = store.customer_key.get_secret_value()
+        return {"aws_server_side_encryption": "sse-c", "aws_sse_customer_key_base64": key}
+    options = {"aws_server_side_encryption": store.encryption, "aws_sse_kms_key_id": store.kms_key_id}
+    return {name: value for name, value in options.items() if value}
 
 
 class IndexSnapshot:
     """The index at one version, and the only way to commit on top of it."""
 
-    def __init__(self, index: TopicIndex, table: DeltaTable) -> None:
+    def __init__(self, index: TopicIndex, handle: Handle) -> None:
         self.index = index
-        self._table = table
-        self.version: int = table.version()
+        self._handle = handle
+        self.version: int = handle.table.version()
+
+    @property
+    def _table(self) -> DeltaTable:
+        """The table at this version, opened again where its credentials are no longer the provider's.
+
+        What is opened again stands at the same version, so that a commit remains a compare-and-swap on it.
+        """
+        if self.index.options != self._handle.options:
+            self._handle = self.index.handle(self._handle.table.version())
+        return self._handle.table
 
     @cached_property
     def state(self) -> IndexState:
@@ -273,11 +339,26 @@ class IndexSnapshot:
     def _write(self, table: pa.Table, predicates: Sequence[str], version: int) -> None:
         once = CommitProperties(max_commit_retries=0)
         if not predicates:
-            write_deltalake(self._table, table, mode="append", commit_properties=once)
+            write_deltalake(
+                self._table,
+                table,
+                mode="append",
+                schema_mode="merge",
+                commit_properties=once,
+                post_commithook_properties=_NEVER_DELETE,
+            )
             return
         # replace-where also demands that new rows match: `version` is theirs alone
         where = " OR ".join([*predicates, f"version = {version}"])
-        write_deltalake(self._table, table, mode="overwrite", predicate=where, commit_properties=once)
+        write_deltalake(
+            self._table,
+            table,
+            mode="overwrite",
+            schema_mode="merge",
+            predicate=where,
+            commit_properties=once,
+            post_commithook_properties=_NEVER_DELETE,
+        )
 
     def _keep_up(self, version: int) -> None:
         """Small commits add up (400 read in 0.9 s, in 0.04 s after optimize); a refused optimize is the next one's."""
@@ -285,14 +366,16 @@ class IndexSnapshot:
             return
         try:
             table = DeltaTable(self.index.uri, storage_options=self.index.options)
-            table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            table.optimize.compact(
+                commit_properties=CommitProperties(max_commit_retries=0), post_commithook_properties=_NEVER_DELETE
+            )
             table.create_checkpoint()
         except (DeltaError, OSError) as err:
             logger.warning("%s: not optimized at version %d, tried again later: %s", self.index.uri, version, err)
 
     def _read(self, kinds: Sequence[str]) -> pa.Table:
         filters = pc.field("kind").isin(list(kinds))
-        return self.index.run("read", lambda: self._table.to_pyarrow_table(filters=filters))
+        return _with_all_columns(self.index.run("read", lambda: self._table.to_pyarrow_table(filters=filters)))
 
 
 def committed(index: TopicIndex, step: Callable[[IndexSnapshot], R]) -> R:
@@ -312,6 +395,14 @@ def committed(index: TopicIndex, step: Callable[[IndexSnapshot], R]) -> R:
                 raise
             logger.warning("%s; reading the index again", err)
     raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")
+
+
+def _with_all_columns(rows: pa.Table) -> pa.Table:
+    """An index of an earlier version of this platform lacks columns until the first commit of this one adds them."""
+    for field in INDEX_SCHEMA:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows
 
 
 def _plain(err: Exception) -> str:
@@ -350,6 +441,8 @@ def _columns(row: Row) -> dict[str, Any]:
 
 def _from_row(row: Mapping[str, Any]) -> Row:
     cls = KINDS[row["kind"]]
+    if cls is Scan and row["output_count"] is None:
+        row = {**row, "filtered_count": 0, "dead_letter_count": 0, "output_count": row["record_count"]}
     if cls is TopicGeneration:
         parts, configs = json.loads(row["kafka_partitions"]), json.loads(row["configs"])
         return TopicGeneration(row["topic"], row["topic_id"], tuple(parts), tuple(map(tuple, configs)))
@@ -357,7 +450,9 @@ def _from_row(row: Mapping[str, Any]) -> Row:
 
 
 def _segment(row: Mapping[str, Any]) -> Segment:
-    return Segment(**{f.name: row[f.name] for f in fields(Segment)})
+    known = {f.name: row[f.name] for f in fields(Segment)}
+    siblings = tuple(StoredObject(**s) for s in json.loads(row["siblings"] or "[]"))
+    return Segment(**{**known, "siblings": siblings, "schema_ids": tuple(json.loads(row["schema_ids"] or "[]"))})
 
 
 def _gap(row: Mapping[str, Any]) -> Gap:
@@ -365,5 +460,5 @@ def _gap(row: Mapping[str, Any]) -> Gap:
 
 
 def live_keys(segments: Iterable[Segment]) -> frozenset[str]:
-    """Object keys of `segments`."""
-    return frozenset(s.key for s in segments)
+    """Keys of all objects of `segments`."""
+    return frozenset(key for s in segments for key in s.keys)

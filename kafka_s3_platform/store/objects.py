@@ -1,30 +1,25 @@
 """One bucket of an S3-compatible store: reads, listings, and writes that never overwrite by accident."""
 
+import base64
 import io
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-import boto3
-from botocore.config import Config
-from pydantic import SecretStr
-
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError, StoreUnavailableError
+from kafka_s3_platform.errors import AuthorizationError, IntegrityError, StoreUnavailableError
+from kafka_s3_platform.store.client import s3_client
 from kafka_s3_platform.store.errors import UNREACHABLE, Attempted, NotFoundError, PreconditionError, translated
 
 logger = logging.getLogger(__name__)
 
 READ_AHEAD = 4_194_304
 WRITE_ID = "write-id"
-_CONNECT_SECONDS, _READ_SECONDS = 5, 60
-_MAX_CONNECTIONS = 32
 _METADATA_SAFE = "/:+=@,"
 
 T = TypeVar("T")
@@ -92,14 +87,16 @@ class ObjectStore:
             logger.debug("no right to look at bucket %s itself", self.bucket)
         key = f"{prefix}/.write-check".lstrip("/")
         body = b"kafka-s3-platform writes here\n"
-        self._call("PutObject", key, lambda: self._client.put_object(Bucket=self.bucket, Key=key, Body=body))
+        put = {"Bucket": self.bucket, "Key": key, "Body": body, **self._written_as}
+        self._call("PutObject", key, lambda: self._client.put_object(**put))
         if self.get(key) != body:
             raise IntegrityError(f"{self.uri(key)} is not what was just written to it: the store cannot be trusted")
 
     def head(self, key: str) -> ObjectInfo | None:
         """What the store says of `key`, None when there is no such object."""
         try:
-            found = self._call("HeadObject", key, lambda: self._client.head_object(Bucket=self.bucket, Key=key))
+            asked = {"Bucket": self.bucket, "Key": key, **self._customer_key}
+            found = self._call("HeadObject", key, lambda: self._client.head_object(**asked))
         except NotFoundError:
             return None
         return ObjectInfo(
@@ -174,15 +171,26 @@ class ObjectStore:
             if self.head(key) is not None:
                 raise
 
+    def tag(self, key: str, tags: Mapping[str, str]) -> None:
+        """Give the object these tags instead of those that it has."""
+        tag_set = {"TagSet": [{"Key": name, "Value": value} for name, value in tags.items()]}
+        self._call(
+            "PutObjectTagging",
+            key,
+            lambda: self._client.put_object_tagging(Bucket=self.bucket, Key=key, Tagging=tag_set),
+        )
+
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Begin a multipart upload; its id. Nothing is to be seen at `key` until it is completed."""
-        begin = {"Bucket": self.bucket, "Key": key, "Metadata": _ascii(metadata), "ChecksumAlgorithm": "CRC32"}
+        begin = {"Bucket": self.bucket, "Key": key, "Metadata": _ascii(metadata), **self._written_as}
+        begin["ChecksumAlgorithm"] = "CRC32"
         found = self._call("CreateMultipartUpload", key, lambda: self._client.create_multipart_upload(**begin))
         return str(found["UploadId"])
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes) -> dict[str, Any]:
         """Upload part `number`, from 1; what `complete_upload` needs of it."""
         part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number, "Body": body}
+        part |= self._customer_key
         done = self._call("UploadPart", key, lambda: self._client.upload_part(**part, ChecksumAlgorithm="CRC32"))
         kept = {name: done[name] for name in ("ETag", "ChecksumCRC32") if name in done}
         return {"PartNumber": number, **kept}
@@ -196,7 +204,7 @@ class ObjectStore:
         `put_new` and `replace` do, and NotFoundError when the upload itself is gone.
         """
         upload = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
-        upload |= _condition(if_match)
+        upload |= _condition(if_match) | self._customer_key
         return self._once(
             "CompleteMultipartUpload", key, write_id, lambda: self._client.complete_multipart_upload(**upload)
         )
@@ -213,6 +221,7 @@ class ObjectStore:
         write_id = new_write_id()
         described = _ascii({**metadata, WRITE_ID: write_id})
         put = {"Bucket": self.bucket, "Key": key, "Body": body, "Metadata": described, **_condition(if_match)}
+        put |= self._written_as
         etag = self._once("PutObject", key, write_id, lambda: self._client.put_object(**put))
         return WrittenObject(key, len(body), etag)
 
@@ -242,7 +251,7 @@ class ObjectStore:
         raise AssertionError("unreachable")
 
     def _body(self, key: str, options: Mapping[str, str]) -> bytes:
-        with self._client.get_object(Bucket=self.bucket, Key=key, **options)["Body"] as body:
+        with self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)["Body"] as body:
             return bytes(body.read())
 
     def _pages(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
@@ -257,40 +266,24 @@ class ObjectStore:
 
     @cached_property
     def _client(self) -> Any:
+        return s3_client(self.settings)
+
+    @cached_property
+    def _written_as(self) -> dict[str, Any]:
+        """What every object is created with: access control and encryption."""
         settings = self.settings
-        config = Config(
-            retries={"mode": "standard", "total_max_attempts": settings.max_retries + 1},
-            s3={"addressing_style": "path" if settings.path_style else "virtual"},
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_READ_SECONDS,
-            max_pool_connections=_MAX_CONNECTIONS,
-        )
-        try:
-            return _new_client(
-                region_name=settings.region,
-                endpoint_url=settings.endpoint_url,
-                aws_access_key_id=_plain(settings.access_key_id),
-                aws_secret_access_key=_plain(settings.secret_access_key),
-                aws_session_token=_plain(settings.session_token),
-                config=config,
-            )
-        except ValueError as err:
-            raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
+        wanted = {"ACL": settings.canned_acl, "SSEKMSKeyId": settings.kms_key_id}
+        if settings.customer_key is None:
+            wanted["ServerSideEncryption"] = settings.encryption
+        return {name: value for name, value in wanted.items() if value} | self._customer_key
 
-
-_SESSION_LOCK = threading.Lock()
-"""boto3's clients may be shared by threads, its sessions not."""
-
-
-@cache
-def _session() -> Any:
-    return boto3.session.Session()
-
-
-def _new_client(**settings: Any) -> Any:
-    """A client of the process's one session: each new session reads S3's service model again (60 ms)."""
-    with _SESSION_LOCK:
-        return _session().client("s3", **settings)
+    @cached_property
+    def _customer_key(self) -> dict[str, Any]:
+        """What reads and writes of objects under a customer's key (SSE-C) carry; S3 does not keep the key."""
+        if self.settings.customer_key is None:
+            return {}
+        key = base64.b64decode(self.settings.customer_key.get_secret_value())
+        return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
 
 
 class ObjectFile(io.RawIOBase):
@@ -357,10 +350,6 @@ def _condition(if_match: str | None) -> dict[str, str]:
 def _ascii(metadata: Mapping[str, str]) -> dict[str, str]:
     """S3 keeps user metadata in headers: percent-encode what is not plain ASCII there."""
     return {name: quote(value, safe=_METADATA_SAFE) for name, value in metadata.items()}
-
-
-def _plain(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
 
 
 def _broke_off(err: StoreUnavailableError) -> bool:

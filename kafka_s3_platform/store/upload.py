@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_ROUNDS = 20
 _SHA256 = "sha256"
+_TAGS = {"startOffset": "first-offset", "endOffset": "last-offset", "recordCount": "record-count"}
+"""Confluent's names of tags, and the facts that give their values. The end offset is that of the last record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ class SegmentUpload:
     def finish(self, metadata: Mapping[str, str] | None = None) -> UploadedObject:
         """Make the object. `metadata` is added to it when it is one PUT; a multipart upload fixed its own at its start.
 
+        Both are tagged where `tagging` is set.
+
         Raises:
             SupersededError: a later reservation, or a later attempt of this one, has written the key.
             ForeignObjectError: the object there is none of this archive's.
@@ -133,6 +137,7 @@ class SegmentUpload:
             raise ValueError(f"{self._store.uri(self._key)}: the upload was aborted and cannot be finished")
         with self._aborted_on_error():
             etag = self._settle(self._completed() if self._upload_id else self._put(metadata or {}))
+            self._tag(metadata or {})
         self._release()
         return UploadedObject(self._key, self._size, self._hash.hexdigest(), etag)
 
@@ -190,6 +195,23 @@ class SegmentUpload:
             return self._store.replace(self._key, body, if_match, described).etag
 
         return put
+
+    def _tag(self, facts: Mapping[str, str]) -> None:
+        """Tag the object as Confluent's sink does: after it is there, by a request of its own.
+
+        The first and last offset and the number of records, where they are known, and the tags that are set. Raises
+        PlatformError unless `ignore_tagging_errors`.
+        """
+        settings = self._store.settings
+        tags = {tag: facts[fact] for tag, fact in _TAGS.items() if fact in facts} | dict(settings.tags)
+        if not settings.tagging or not tags:
+            return
+        try:
+            self._store.tag(self._key, tags)
+        except PlatformError as err:
+            if not settings.ignore_tagging_errors:
+                raise
+            logger.warning("the object is left without its tags: %s", err)
 
     def _settle(self, write: Callable[[str | None], str]) -> str:
         """Create the object, or replace the one there if it is a leftover; its etag."""

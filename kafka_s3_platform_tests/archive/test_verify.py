@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.archive.verify import Damage, VerifyReport, verify_archive, verify_hours
-from kafka_s3_platform.archive.writers import Bucket, SegmentTarget, SegmentWriters
+from kafka_s3_platform.archive.writers import Bucket, BucketPart, SegmentTarget, SegmentWriters
 from kafka_s3_platform.compact.request import CompactRequest
 from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, LayoutSettings, StoreSettings
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.spark.runner import SparkRunner
@@ -148,7 +149,7 @@ def test_records_that_are_scanned_but_not_live_are_counted(config: ConnectorConf
     row = segment(config)
     snapshot(config).commit(Change(removed=(f"(kind = 'segment' AND key = {quote(row.key)})",)))
     scanned = sum(s.record_count for s in snapshot(config).state.scans if s.kafka_partition == row.kafka_partition)
-    message = f"{scanned} records were scanned, the live segments hold {scanned - row.record_count}"
+    message = f"{scanned} records came of the scans, the live segments hold {scanned - row.record_count}"
     assert verified(config, deep=False).damages == (Damage(row.kafka_partition, None, message),)
 
 
@@ -173,7 +174,8 @@ def written(config: ConnectorConfig, folder: str, offsets: list[int]) -> Segment
     ]
     target = SegmentTarget(LayoutSettings(), topic, 0, Provenance("c", topic, "id", "index", "r", 1, 1))
     with SegmentWriters(target, ObjectStore(config.store)) as out:
-        out.write(Bucket(None, folder), pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA), 0)
+        batch = ConnectBatch.of(pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA))
+        out.write(BucketPart(Bucket(None, folder), batch, batch.timestamps, 0))
         (segment,) = out.close()
     assert segment.record_count == len(np.unique(offsets))
     return segment

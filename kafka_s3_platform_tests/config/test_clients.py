@@ -10,7 +10,7 @@ from kafka_s3_platform.config.clients import (
     client_properties,
     security_of,
 )
-from kafka_s3_platform.config.keys import Support
+from kafka_s3_platform.config.table import Support
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -4,14 +4,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.keys import (
-    CONNECTOR_KEYS,
-    HONOURED_KEYS,
-    NOT_YET_KEYS,
-    OWN_KEYS,
-    REFUSED_KEYS,
-    WITHOUT_MEANING_KEYS,
-)
+from kafka_s3_platform.config.keys import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
 from kafka_s3_platform.config.reference import with_tables
 from kafka_s3_platform.local.settings import StackSettings
 
@@ -38,8 +31,7 @@ def test_the_documents_tables_are_those_of_the_loader() -> None:
 
 
 def test_no_key_is_declared_twice() -> None:
-    keys = [*HONOURED_KEYS, *OWN_KEYS, *WITHOUT_MEANING_KEYS, *NOT_YET_KEYS, *REFUSED_KEYS]
-    names = [key.name for key in keys]
+    names = [key.name for key in ALL_KEYS]
     assert len(names) == len(set(names))
     assert all(CONNECTOR_KEYS.find(name) for name in names)
     assert all(key.name.startswith("archive.") for key in OWN_KEYS)

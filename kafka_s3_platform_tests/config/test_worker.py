@@ -39,7 +39,8 @@ def test_a_worker_file_taken_from_connect_loads(tmp_path: Path) -> None:
     assert worker.bootstrap_servers == "a:9092,b:9092"
     assert not any(worker.properties.values())
     honoured = {found.key for found in worker.findings if found.key_class is KeyClass.HONOURED}
-    assert honoured == {"bootstrap.servers"}
+    converters = {f"{side}.converter{option}" for side in ("key", "value") for option in ("", ".schemas.enable")}
+    assert honoured == {"bootstrap.servers", *converters}
 
 
 def test_the_workers_security_holds_for_every_client(load: Load) -> None:

@@ -34,6 +34,7 @@ def backlog(
     seen_log_start: int | None = None,
     configs: Mapping[str, str] | None = None,
     password: str = "",
+    rotate_schedule_interval_ms: int | None = None,
     **archive: Any,
 ) -> Backlog:
     """One kafka partition whose record at offset n has the timestamp `times[n]`; `seen_at`: when it was observed."""
@@ -44,7 +45,8 @@ def backlog(
         return {t: {0: o if o < len(times) else None} for t, o in found.items()}
 
     kafka = KafkaSettings(bootstrap_servers="b:1", common={"sasl.password": SecretStr(password)})
-    config = connector(kafka, StoreSettings(bucket="bucket"), "t", **archive)
+    layout = {"rotate_schedule_interval_ms": rotate_schedule_interval_ms}
+    config = connector(kafka, StoreSettings(bucket="bucket"), "t", layout=layout, **archive)
     seen_start = log_start if seen_log_start is None else seen_log_start
     state = IndexState(
         version=1,
@@ -169,6 +171,17 @@ def test_the_fingerprint_moves_with_coverage_retention_and_configuration() -> No
         backlog(times, password="corrected").fingerprint(hours),
     }
     assert len(found) == 5
+
+
+@pytest.mark.parametrize(("minutes", "is_due"), [(9, False), (10, True), (11, True), (None, True)])
+def test_a_rotation_is_due_when_its_interval_has_passed_since_any_run_looked(minutes: int | None, is_due: bool) -> None:
+    seen_at = None if minutes is None else NOW - timedelta(minutes=minutes)
+    assert backlog(ago(0.2), rotate_schedule_interval_ms=600_000, seen_at=seen_at).is_rotation_due == is_due
+
+
+def test_no_rotation_is_due_without_an_interval_or_without_anything_to_archive() -> None:
+    assert not backlog(ago(0.2)).is_rotation_due
+    assert not backlog(ago(0.2), rotate_schedule_interval_ms=1, scanned=[(0, 1)]).is_rotation_due
 
 
 def test_no_secret_is_in_a_fingerprint() -> None:

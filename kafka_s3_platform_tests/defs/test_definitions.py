@@ -32,6 +32,21 @@ def write(folder: Path, name: str, topics: str, **more: str) -> None:
     (folder / f"{name}.json").write_text(json.dumps({"name": name, "config": config}))
 
 
+def keys_of(definitions: dg.Definitions) -> set[str]:
+    return {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
+
+
+def sink(folder: Path, **layout: str) -> dg.Definitions:
+    """A connector `sink` of topic `t` with that layout."""
+    write(folder, "sink", "t")
+    (folder / "first.json").unlink()
+    (folder / "second.one.json").unlink()
+    [config] = load_connectors(folder, {})
+    return build_definitions(
+        [config.model_copy(update={"layout": config.layout.model_copy(update=layout)})], autostart=False
+    )
+
+
 def load(folder: Path, *, autostart: bool = False) -> dg.Definitions:
     return build_definitions(load_connectors(folder, {}), autostart=autostart)
 
@@ -90,8 +105,7 @@ def test_the_whole_graph(folder: Path, snapshot: SnapshotAssertion) -> None:
 def test_topics_that_differ_in_a_dot_only_live_side_by_side(folder: Path) -> None:
     definitions = load(folder)
     dg.Definitions.validate_loadable(definitions)
-    keys = {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
-    assert {"first/hourly/a.b", "first/hourly/a_b", "kafka/a.b", "kafka/a_b"} <= keys
+    assert {"first/hourly/a.b", "first/hourly/a_b", "kafka/a.b", "kafka/a_b"} <= keys_of(definitions)
 
 
 def test_sensors_and_schedules_wait_to_be_turned_on_unless_told_otherwise(folder: Path) -> None:
@@ -99,6 +113,39 @@ def test_sensors_and_schedules_wait_to_be_turned_on_unless_told_otherwise(folder
         repository = load(folder, autostart=autostart).get_repository_def()
         assert {s.default_status.value for s in repository.schedule_defs} == {status}
         assert {s.default_status.value for s in repository.sensor_defs} == {status}
+
+
+def test_objects_that_are_not_the_native_envelope_stay_as_they_are(folder: Path) -> None:
+    definitions = sink(folder, format="json", codec="gzip")
+    dg.Definitions.validate_loadable(definitions)
+    repository = definitions.get_repository_def()
+    assert keys_of(definitions) == {"kafka/t", "sink/hourly/t"}
+    assert {c.to_user_string().split(":")[0] for c in repository.asset_graph.asset_check_keys} == {"sink/hourly/t"}
+    assert {s.name for s in repository.schedule_defs} == {"hourly__sink", "verify__sink"}
+    assert {s.name for s in repository.sensor_defs} == {"lag__sink"}
+    assert {j.name for j in repository.get_all_jobs() if not j.name.startswith("__")} == {
+        "archive__sink",
+        "verify__sink",
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "kinds"),
+    [
+        ({}, {"parquet"}),
+        ({"format": "parquet", "codec": "snappy"}, {"parquet"}),
+        ({"format": "avro", "codec": "deflate"}, {"avro"}),
+        ({"format": "envelope.avro", "codec": "zstd"}, {"avro"}),
+        ({"format": "json", "codec": "gzip"}, {"json", "gzip"}),
+        ({"format": "json", "codec": "none"}, {"json"}),
+        ({"format": "bytes", "codec": "zstd"}, {"bytes", "zstd"}),
+        ({"format": "bytes", "codec": "gzip", "key_layout": "block_gzip"}, {"bytes", "gzip"}),
+        ({"format": "my_company.formats.Csv", "codec": "none"}, set()),
+    ],
+)
+def test_an_asset_is_of_the_kind_of_its_format(folder: Path, layout: dict[str, str], kinds: set[str]) -> None:
+    specs = {s.key.to_user_string(): s for s in sink(folder, **layout).resolve_all_asset_specs()}
+    assert specs["sink/hourly/t"].kinds == {"s3", "spark"} | kinds
 
 
 def test_a_broken_file_is_named_and_nothing_loads(folder: Path) -> None:

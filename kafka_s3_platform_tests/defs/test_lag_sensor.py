@@ -153,6 +153,40 @@ def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(
     assert (None, None) not in [asked_keys(r) for r in remaining]
 
 
+def rotated(config: ConnectorConfig, interval_ms: int) -> ConnectorConfig:
+    layout = config.layout.model_copy(update={"rotate_schedule_interval_ms": interval_ms})
+    return config.model_copy(update={"layout": layout})
+
+
+def test_the_open_hour_is_asked_for_at_each_interval_by_one_run_at_a_time(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    often = rotated(config, 1)
+    archive_hours(config, 2, 1)
+    for hour in (2, 1):
+        key = topic_of(config).hours.key(NOW - hour * HOUR)
+        instance.report_runless_asset_event(dg.AssetMaterialization(topic_of(config).key("hourly"), partition=key))
+    for sent in range(1, 3):
+        send_hours(config, [0])
+        [asked] = tick(often, "lag__c", instance).run_requests or ()
+        assert asked_keys(asked) == (None, None)
+        archived(config)
+        assert scanned(config) == (OffsetRange(0, sent),)
+        assert not tick(often, "lag__c", instance).run_requests, "nothing is left to archive"
+    send_hours(config, [0])
+    assert not tick(rotated(config, 3_600_000), "lag__c", instance).run_requests, "a run looked a moment ago"
+    assert not tick(config, "lag__c", instance).run_requests, "no interval is set"
+    start(config, instance, topic_of(config).key("hourly"), {})
+    assert not tick(often, "lag__c", instance).run_requests, "a run is under way"
+
+
+def test_a_topic_that_a_pattern_found_may_go_without_failing_the_tick(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    found = tick(config.model_copy(update={"topics": ("gone",), "topics_regex": "gone.*"}), "lag__c", instance)
+    assert "c/gone: the topic is not at Kafka any more" in str(found.skip_reason)
+
+
 def delete_before(config: ConnectorConfig, offset: int) -> None:
     """What retention does, at once."""
     admin = AdminClient({"bootstrap.servers": config.kafka.bootstrap_servers})

@@ -36,6 +36,15 @@ def test_a_topic_can_be_created_once(kafka_settings: KafkaSettings, topic_name: 
             admin.create_topic(topic_name, 2)
 
 
+def test_all_topics_are_listed(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str) -> None:
+    create_topic(topic_name)
+    with ClusterAdmin(kafka_settings) as admin:
+        assert topic_name in admin.topics()
+    nowhere = ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:31699"), 1.0)
+    with nowhere, pytest.raises(BrokerUnavailableError, match="listing topics"):
+        nowhere.topics()
+
+
 def test_a_missing_topic_or_kafka_partition_is_named(
     kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
 ) -> None:

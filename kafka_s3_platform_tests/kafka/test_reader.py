@@ -16,6 +16,7 @@ from kafka_s3_platform.errors import (
     OpenTransactionError,
 )
 from kafka_s3_platform.kafka.batches import BATCH_BYTES, BATCH_OFFSETS
+from kafka_s3_platform.kafka.fetch_reader import FetchReader
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
@@ -27,6 +28,7 @@ from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
 
 MEBIBYTE = 1024 * 1024
+NOON_MS = 1_767_268_800_000
 
 
 @pytest.fixture
@@ -34,16 +36,26 @@ def topic(create_topic: CreateTopic, topic_name: str) -> str:
     return create_topic(topic_name)
 
 
+Reader = ConfluentReader | FetchReader
+
+
+@pytest.fixture(params=[ConfluentReader, FetchReader])
+def reader_class(request: pytest.FixtureRequest) -> type[Reader]:
+    """Both readers keep the same promises."""
+    kind: type[Reader] = request.param
+    return kind
+
+
 @pytest.fixture
-def reader(kafka_settings: KafkaSettings, topic: str) -> Iterator[ConfluentReader]:
-    with ConfluentReader(kafka_settings, topic, answer_seconds=20, end_seconds=2) as reader:
+def reader(reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str) -> Iterator[Reader]:
+    with reader_class(kafka_settings, topic, answer_seconds=20, end_seconds=2) as reader:
         yield reader
 
 
 @pytest.fixture
-def tolerant(kafka_settings: KafkaSettings, topic: str) -> Iterator[ConfluentReader]:
+def tolerant(reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str) -> Iterator[Reader]:
     """A reader that records gaps."""
-    with ConfluentReader(kafka_settings, topic, allow_gaps=True, answer_seconds=20, end_seconds=2) as reader:
+    with reader_class(kafka_settings, topic, allow_gaps=True, answer_seconds=20, end_seconds=2) as reader:
         yield reader
 
 
@@ -52,7 +64,7 @@ def found_offsets(table: pa.Table) -> list[int]:
     return found
 
 
-def test_a_range_is_read_as_record_batches(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
+def test_a_range_is_read_as_record_batches(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
     produce(kafka_settings, topic, [b"%d" % i for i in range(10)])
     table, end = read(reader, 2, 7)
     assert table.schema == RECORD_SCHEMA
@@ -64,7 +76,7 @@ def test_a_range_is_read_as_record_batches(kafka_settings: KafkaSettings, topic:
 
 
 def test_how_a_range_was_read_is_known_only_at_its_end(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"])
     reading = reader.read(0, OffsetRange(0, 1))
@@ -75,7 +87,7 @@ def test_how_a_range_was_read_is_known_only_at_its_end(
 
 
 def test_contiguous_ranges_are_read_straight_through_and_others_anew(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"%d" % i for i in range(1000)])
     for start, end in [(0, 1), (1, 400), (400, 401), (401, 1000), (300, 500), (500, 600), (700, 800), (0, 1000)]:
@@ -83,7 +95,7 @@ def test_contiguous_ranges_are_read_straight_through_and_others_anew(
 
 
 def test_reading_that_was_given_up_half_way_begins_anew(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"%d" % i for i in range(100)])
     reading = iter(reader.read(0, OffsetRange(0, 100)))
@@ -93,7 +105,7 @@ def test_reading_that_was_given_up_half_way_begins_anew(
 
 
 def test_batches_end_at_multiples_of_the_offset_grid_however_ranges_are_fetched(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     count = 2 * BATCH_OFFSETS + 100
     produce(kafka_settings, topic, (b"v" for _ in range(count)))
@@ -102,13 +114,15 @@ def test_batches_end_at_multiples_of_the_offset_grid_however_ranges_are_fetched(
     assert found_offsets(pa.Table.from_batches(batches)) == list(range(100, count))
 
 
-def test_large_records_are_cut_by_bytes(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str) -> None:
+def test_large_records_are_cut_by_bytes(
+    reader_class: type[Reader], kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+) -> None:
     large = create_topic(f"{topic}-large", max_message_bytes=4 * MEBIBYTE)
     client = Producer(kafka_settings.properties("producer") | {"message.max.bytes": 4 * MEBIBYTE})
     for i in range(40):
         client.produce(large, bytes([i]) * MEBIBYTE, partition=0)
     assert client.flush(60) == 0
-    with ConfluentReader(kafka_settings, large) as reader:
+    with reader_class(kafka_settings, large) as reader:
         batches = list(reader.read(0, OffsetRange(0, 40)))
     per_batch = BATCH_BYTES // MEBIBYTE
     assert [len(batch) for batch in batches] == [per_batch, per_batch, 40 - 2 * per_batch]
@@ -116,7 +130,7 @@ def test_large_records_are_cut_by_bytes(kafka_settings: KafkaSettings, create_to
     assert values == [bytes([i]) * MEBIBYTE for i in range(40)]
 
 
-def test_a_range_may_end_in_control_records(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
+def test_a_range_may_end_in_control_records(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
     open_transaction(kafka_settings, topic, [b"a", b"b"]).commit_transaction(30)
     table, end = read(reader, 0, 3)
     assert found_offsets(table) == [0, 1]
@@ -126,9 +140,7 @@ def test_a_range_may_end_in_control_records(kafka_settings: KafkaSettings, topic
     assert read(reader, 0, 2)[1].leader_epoch is not None
 
 
-def test_aborted_transactions_are_not_delivered(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
-) -> None:
+def test_aborted_transactions_are_not_delivered(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
     produce(kafka_settings, topic, [b"before"])
     open_transaction(kafka_settings, topic, [b"x"] * 5).abort_transaction(30)
     table, end = read(reader, 0, 7)
@@ -139,7 +151,7 @@ def test_aborted_transactions_are_not_delivered(
 
 
 def test_a_range_of_nothing_but_an_aborted_transaction_is_read_to_its_end(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     open_transaction(kafka_settings, topic, [b"x"] * 5).abort_transaction(30)
     table, end = read(reader, 1, 4)
@@ -147,7 +159,7 @@ def test_a_range_of_nothing_but_an_aborted_transaction_is_read_to_its_end(
     assert end.position >= 4
 
 
-def test_an_open_transaction_is_waited_for(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
+def test_an_open_transaction_is_waited_for(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
     transaction = open_transaction(kafka_settings, topic, [b"a", b"b"])
     later = threading.Timer(1, transaction.commit_transaction, [30])
     later.start()
@@ -156,7 +168,7 @@ def test_an_open_transaction_is_waited_for(kafka_settings: KafkaSettings, topic:
 
 
 def test_a_transaction_open_for_too_long_is_named_with_the_offset(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"before"])
     transaction = open_transaction(kafka_settings, topic, [b"a"])
@@ -166,7 +178,7 @@ def test_a_transaction_open_for_too_long_is_named_with_the_offset(
 
 
 def test_holes_left_by_compaction_are_neither_gaps_nor_waited_for(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+    reader_class: type[Reader], kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
 ) -> None:
     compacted = create_topic(
         f"{topic}-compacted",
@@ -183,20 +195,20 @@ def test_holes_left_by_compaction_are_neither_gaps_nor_waited_for(
     assert client.flush(30) == 0
 
     def kept() -> list[int]:
-        with ConfluentReader(kafka_settings, compacted) as reader:
+        with reader_class(kafka_settings, compacted) as reader:
             table, end = read(reader, 0, 300)
         assert (end.position, end.gaps) == (300, ())
         return found_offsets(table)
 
     until(60, lambda: len(kept()) < 200)
     assert kept()[-1] == 299
-    with ConfluentReader(kafka_settings, compacted) as reader:
+    with reader_class(kafka_settings, compacted) as reader:
         assert len(read(reader, 0, 10)[0]) == 0
         assert found_offsets(read(reader, 10, 300)[0]) == kept()
 
 
 def test_deleted_offsets_stop_the_reader_with_a_message_that_says_what_to_do(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"] * 10)
     delete_records(kafka_settings, topic, 4)
@@ -207,7 +219,7 @@ def test_deleted_offsets_stop_the_reader_with_a_message_that_says_what_to_do(
 
 
 def test_deleted_offsets_are_a_gap_where_gaps_are_allowed(
-    kafka_settings: KafkaSettings, topic: str, tolerant: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, tolerant: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"] * 10)
     delete_records(kafka_settings, topic, 4)
@@ -217,7 +229,7 @@ def test_deleted_offsets_are_a_gap_where_gaps_are_allowed(
 
 
 def test_a_range_deleted_as_a_whole_is_one_gap_and_the_next_range_is_read(
-    kafka_settings: KafkaSettings, topic: str, tolerant: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, tolerant: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"] * 10)
     delete_records(kafka_settings, topic, 8)
@@ -228,7 +240,7 @@ def test_a_range_deleted_as_a_whole_is_one_gap_and_the_next_range_is_read(
 
 
 def test_records_deleted_while_they_are_read_are_a_gap_not_silence(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+    reader_class: type[Reader], kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
 ) -> None:
     large = create_topic(f"{topic}-deleted", max_message_bytes=4 * MEBIBYTE)
     client = Producer(kafka_settings.properties("producer") | {"message.max.bytes": 4 * MEBIBYTE})
@@ -236,7 +248,7 @@ def test_records_deleted_while_they_are_read_are_a_gap_not_silence(
         client.produce(large, b"x" * MEBIBYTE, partition=0)
     assert client.flush(60) == 0
     # Slow enough that most of the range is not fetched yet when it is deleted.
-    with ConfluentReader(kafka_settings, large, Throttle(None, 60 * MEBIBYTE), allow_gaps=True) as reader:
+    with reader_class(kafka_settings, large, Throttle(None, 60 * MEBIBYTE), allow_gaps=True) as reader:
         reading = reader.read(0, OffsetRange(0, 200))
         found: list[int] = []
         for batch in reading:
@@ -249,7 +261,7 @@ def test_records_deleted_while_they_are_read_are_a_gap_not_silence(
 
 
 def test_a_log_that_ends_before_the_range_begins_was_truncated(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"] * 3)
     for leader_epoch in (None, 0):
@@ -258,7 +270,7 @@ def test_a_log_that_ends_before_the_range_begins_was_truncated(
 
 
 def test_a_log_that_ends_before_the_range_ends_was_truncated(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"] * 3)
     with pytest.raises(LogTruncatedError, match="the log ends at 3"):
@@ -266,7 +278,7 @@ def test_a_log_that_ends_before_the_range_ends_was_truncated(
 
 
 def test_a_leader_epoch_that_the_log_does_not_know_was_truncated(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"] * 3)
     assert found_offsets(read(reader, 1, 3, 0)[0]) == [1, 2]
@@ -274,8 +286,8 @@ def test_a_leader_epoch_that_the_log_does_not_know_was_truncated(
         read(reader, 1, 3, 9)
 
 
-def test_header_names_and_values_survive(kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader) -> None:
-    headers: list[tuple[str, bytes | None]] = [
+def test_header_names_and_values_survive(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
+    headers: list[tuple[str, str | bytes | None]] = [
         ("a", b"1"),
         ("a", None),
         ("a", b""),
@@ -293,7 +305,7 @@ def test_header_names_and_values_survive(kafka_settings: KafkaSettings, topic: s
 
 
 def test_a_header_name_that_is_not_utf_8_stops_the_reader_at_its_offset(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     good, bad = WireRecord(1, headers=[(b"ok", b"1")]), WireRecord(1, headers=[(b"ok", b"1"), (b"\xff", b"2")])
     produce_raw(kafka_settings.bootstrap_servers, topic, 0, [good, good, bad, good])
@@ -303,9 +315,7 @@ def test_a_header_name_that_is_not_utf_8_stops_the_reader_at_its_offset(
     assert found_offsets(read(reader, 3, 4)[0]) == [3]
 
 
-def test_null_and_empty_keys_and_values_stay_apart(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
-) -> None:
+def test_null_and_empty_keys_and_values_stay_apart(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
     pairs = [(None, None), (b"", b""), (None, b""), (b"", None)]
     produce_raw(kafka_settings.bootstrap_servers, topic, 0, [WireRecord(1, key, value) for key, value in pairs])
     table = read(reader, 0, 4)[0]
@@ -313,20 +323,20 @@ def test_null_and_empty_keys_and_values_stay_apart(
 
 
 def test_timestamps_survive_to_the_millisecond(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+    reader_class: type[Reader], kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
 ) -> None:
     stamps = [1_700_000_000_001, 0, -1, -1000, 1, 253_402_300_799_000]
     ahead = create_topic(f"{topic}-ahead", message_timestamp_after_max_ms=2**63 - 1)
     for stamp in stamps:
         produce_raw(kafka_settings.bootstrap_servers, ahead, 0, [WireRecord(stamp)])
-    with ConfluentReader(kafka_settings, ahead) as reader:
+    with reader_class(kafka_settings, ahead) as reader:
         table = read(reader, 0, len(stamps))[0]
     assert table["timestamp"].cast(pa.int64()).to_pylist() == stamps
     assert table["timestampType"].to_pylist() == [0, 0, -1, 0, 0, 0]
 
 
 def test_timestamps_far_apart_in_one_batch_of_the_producer_survive(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
+    kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
     stamps = [1_700_000_000_000, 1, 1_700_000_000_000 + 40 * 86_400_000, -1, 0]
     produce_raw(kafka_settings.bootstrap_servers, topic, 0, [WireRecord(stamp) for stamp in stamps])
@@ -334,19 +344,21 @@ def test_timestamps_far_apart_in_one_batch_of_the_producer_survive(
     assert table["timestamp"].cast(pa.int64()).to_pylist() == stamps
 
 
-def test_log_append_time_is_told(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str) -> None:
+def test_log_append_time_is_told(
+    reader_class: type[Reader], kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+) -> None:
     appended = create_topic(f"{topic}-appended", message_timestamp_type="LogAppendTime")
     before = int(time.time() * 1000)
     produce_raw(kafka_settings.bootstrap_servers, appended, 0, [WireRecord(5), WireRecord(-1)])
-    with ConfluentReader(kafka_settings, appended) as reader:
+    with reader_class(kafka_settings, appended) as reader:
         table = read(reader, 0, 2)[0]
     assert table["timestampType"].to_pylist() == [1, 1]
     assert all(stamp >= before - 1000 for stamp in table["timestamp"].cast(pa.int64()).to_pylist())
 
 
-def test_a_throttle_slows_the_reader(kafka_settings: KafkaSettings, topic: str) -> None:
+def test_a_throttle_slows_the_reader(reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str) -> None:
     produce(kafka_settings, topic, [b"v"] * 300)
-    with ConfluentReader(kafka_settings, topic, Throttle(200)) as reader:
+    with reader_class(kafka_settings, topic, Throttle(200)) as reader:
         start = time.monotonic()
         assert len(read(reader, 0, 300)[0]) == 300
     assert time.monotonic() - start > 0.4
@@ -361,9 +373,7 @@ def test_an_unreachable_broker_is_named_with_the_reason() -> None:
         read(reader, 0, 1)
 
 
-def test_a_missing_topic_or_kafka_partition_is_named(
-    kafka_settings: KafkaSettings, topic: str, reader: ConfluentReader
-) -> None:
+def test_a_missing_topic_or_kafka_partition_is_named(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
     with (
         ConfluentReader(kafka_settings, "no-such-topic", answer_seconds=20) as other,
         pytest.raises(MissingTopicError, match="no-such-topic"),
@@ -371,3 +381,21 @@ def test_a_missing_topic_or_kafka_partition_is_named(
         read(other, 0, 1)
     with pytest.raises(MissingTopicError, match=f"{topic} has no kafka partition 3"):
         list(reader.read(3, OffsetRange(0, 1)))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_both_readers_give_the_same_batches_whatever_the_compression(
+    kafka_settings: KafkaSettings, topic: str, codec: str
+) -> None:
+    producer = Producer(kafka_settings.properties("producer") | {"compression.type": codec, "linger.ms": 20})
+    for n in range(20_000):
+        headers: list[tuple[str, bytes | None]] = [("h", b"%d" % n), ("h", None), ("ü", b"")] if n % 3 else []
+        value = None if n % 11 == 0 else b"" if n % 7 == 0 else b"value " * (n % 50)
+        producer.produce(topic, value, b"key-%d" % n if n % 5 else None, headers=headers, timestamp=NOON_MS + n)
+    producer.flush(30)
+    found = []
+    for kind in (ConfluentReader, FetchReader):
+        with kind(kafka_settings, topic) as reader:
+            found.append(list(reader.read(0, OffsetRange(100, 19_990))))
+    assert [b.num_rows for b in found[0]] == [b.num_rows for b in found[1]]
+    assert all(one.equals(other) for one, other in zip(*found, strict=True))

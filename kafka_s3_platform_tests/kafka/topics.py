@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.reader import ConfluentReader, ReadEnd
+from kafka_s3_platform.kafka.reader import ConfluentReader, ReadEnd, RecordReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
@@ -41,7 +41,7 @@ def delete_records(kafka: KafkaSettings, topic: str, before_offset: int) -> None
         future.result(30)
 
 
-def read(reader: ConfluentReader, start: int, end: int, leader_epoch: int | None = None) -> tuple[pa.Table, ReadEnd]:
+def read(reader: RecordReader, start: int, end: int, leader_epoch: int | None = None) -> tuple[pa.Table, ReadEnd]:
     """Read one range of kafka partition 0 to its end."""
     reading = reader.read(0, OffsetRange(start, end), leader_epoch)
     batches = list(reading)

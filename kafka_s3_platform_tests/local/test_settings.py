@@ -30,7 +30,7 @@ def test_every_field_comes_back_from_the_environment_it_gives() -> None:
 
 def test_all_default_ports_differ() -> None:
     ports = [value for name, value in StackSettings().environment().items() if name.endswith("_PORT")]
-    assert len(ports) == len(set(ports)) == 10
+    assert len(ports) == len(set(ports)) == 11
 
 
 @pytest.mark.parametrize("value", ["", "http", "0", "65536", "-1", "1.5", "²"])

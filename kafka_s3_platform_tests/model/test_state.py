@@ -111,3 +111,34 @@ def test_the_leader_epoch_at_a_frontier_is_that_of_the_scan_which_ended_there() 
     state = IndexState(scans=(scan(0, 0, 10, leader_epoch=4), scan(0, 10, 20)))
     assert state.leader_epoch(0, 10) == 4
     assert state.leader_epoch(0, 20) is None
+
+
+def test_taken_over_offsets_are_covered_and_known_apart_from_lost_ones() -> None:
+    taken, lost = Gap(0, 0, 10, "taken over"), Gap(0, 10, 12)
+    state = IndexState(gaps=(taken, lost), scans=(scan(0, 12, 20),))
+    assert (taken.is_lost, lost.is_lost) == (False, True)
+    assert state.taken_over(0) == RangeSet([OffsetRange(0, 10)])
+    assert state.coverage(0) == RangeSet([OffsetRange(0, 20)])
+    assert state.taken_over(1) == RangeSet()
+
+
+def test_an_hour_tells_how_many_of_its_offsets_were_taken_over() -> None:
+    hours = (HourRange(NOON, 0, 5, 15), HourRange(NOON, 1, 0, 4), HourRange(NOON + HOUR, 0, 15, None))
+    state = IndexState(gaps=(Gap(0, 0, 10, "taken over"), Gap(1, 0, 4)), hours=hours)
+    assert [state.taken_over_in(NOON + n * HOUR) for n in range(3)] == [5, 0, 0]
+    assert IndexState(gaps=(Gap(0, 0, 20, "taken over"),), hours=hours).taken_over_in(NOON + HOUR) == 5
+
+
+def test_coverage_is_contiguous_up_to_its_first_hole() -> None:
+    state = IndexState(scans=(scan(0, 0, 5), scan(0, 5, 8), scan(0, 9, 12), scan(1, 3, 4)))
+    assert state.contiguous_ends == {0: 8, 1: 4}
+    assert IndexState().contiguous_ends == {}
+
+
+def test_an_offset_belongs_to_the_latest_hour_that_was_planned_to_hold_it() -> None:
+    empty = HourRange(NOON + HOUR, 0, 10, 10)
+    hours = (HourRange(NOON, 0, 5, 12), empty, HourRange(NOON + 2 * HOUR, 0, 10, 20))
+    state = IndexState(hours=hours)
+    found = [state.hour_of(0, offset) for offset in (4, 5, 9, 10, 19, 20)]
+    assert found == [None, NOON, NOON, NOON + 2 * HOUR, NOON + 2 * HOUR, None]
+    assert state.hour_of(1, 5) is None

@@ -58,7 +58,6 @@ def test_without_a_topics_dir_a_key_begins_with_the_topic() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "topics/t/hour=01/t+0+7",
         "topics/t/hour=01/u+0+7.parquet",
         "topics/t/hour=01/t+x+7.parquet",
         "topics/t/hour=01/t+0.parquet",

@@ -1,0 +1,84 @@
+"""Which schema each record is written with: Connect's `schema.compatibility`.
+
+State starts with each range that is scanned, and the Registry's versions order schemas, so hours can be archived in
+any order. Records whose schema is not the one of their object are projected (Confluent S3 sink, "Schema Evolution").
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from kafka_s3_platform.converters.projection import project
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int32s, Int64s, Payload, Schema
+
+Compatibility = Literal["NONE", "BACKWARD", "FORWARD", "FULL"]
+Targets = tuple[Sequence[Schema | None], Int32s]
+"""The schemas to write with, None for records without one, and for each record its index among them."""
+
+
+class SchemaTargets:
+    """Chooses the schema that each record of one range is written with.
+
+    NONE: its own, each schema in objects of its own, so that versions which take turns give two rows of objects and no
+    storm of them. BACKWARD and FULL: the newest so far. FORWARD: the oldest so far.
+    """
+
+    def __init__(self, compatibility: Compatibility) -> None:
+        self._compatibility = compatibility
+        self._by_version: dict[int, Schema] = {}
+        self._reached: int | None = None
+
+    def choose(self, values: Payload) -> Targets:
+        """The targets of a batch that follows those chosen for before."""
+        if self._compatibility == "NONE" or not values.schemas:
+            return [*values.schemas, None], np.where(values.codes == NO_SCHEMA, len(values.schemas), values.codes)
+        return self._by_order(values)
+
+    def unordered(self, values: Payload) -> np.ndarray:
+        """Which records have a schema without a version, where versions are needed to order them."""
+        if self._compatibility == "NONE":
+            return np.zeros(len(values), bool)
+        versionless = np.array([*(s.version is None for s in values.schemas), False])
+        found: np.ndarray = versionless[values.codes]
+        return found
+
+    def _by_order(self, values: Payload) -> Targets:
+        self._by_version.update({s.version: s for s in values.schemas if s.version is not None})
+        versions = np.array([*(s.version or 0 for s in values.schemas), 0], np.int64)[values.codes]
+        has_schema = values.codes != NO_SCHEMA
+        reached = self._accumulated(versions, has_schema)
+        known = sorted(self._by_version)
+        codes = np.where(has_schema, np.searchsorted(known, reached), len(known)).astype(np.int32)
+        return [*(self._by_version[v] for v in known), None], codes
+
+    def _accumulated(self, versions: Int64s, has_schema: np.ndarray) -> Int64s:
+        """Per record the newest (FORWARD: the oldest) version up to it."""
+        forward = self._compatibility == "FORWARD"
+        neutral = np.iinfo(np.int64).max if forward else -1
+        start = neutral if self._reached is None else self._reached
+        pick = np.minimum if forward else np.maximum
+        reached: Int64s = pick.accumulate(np.append(start, np.where(has_schema, versions, neutral)))[1:]
+        if has_schema.any():
+            self._reached = int(reached[-1])
+        return reached
+
+
+def written_with(batch: ConnectBatch, target: Schema | None) -> ConnectBatch:
+    """`batch` with its values projected to `target`, where they have another schema."""
+    values = batch.value
+    others = [i for i, s in enumerate(values.schemas) if s != target and (values.codes == i).any()]
+    if not others:
+        return batch
+    if target is None:
+        raise IntegrityError("records with a schema were to be written without one: a defect of the platform")
+    objects = list(values.objects)
+    for code in others:
+        positions = np.flatnonzero(values.codes == code)
+        projected = project([objects[p] for p in positions], values.schemas[code], target)
+        for position, value in zip(positions, projected, strict=True):
+            objects[position] = value
+    codes = np.where(values.codes == NO_SCHEMA, NO_SCHEMA, 0).astype(np.int32)
+    return replace(batch, value=Payload(None, codes, (target,), objects))

@@ -1,0 +1,68 @@
+"""What one Spark task of an archive run is given, and what it gives back."""
+
+from dataclasses import dataclass, field, replace
+
+from kafka_s3_platform.archive.writers import SegmentTarget
+from kafka_s3_platform.config.settings import KafkaSettings, LayoutSettings, RecordSettings, StoreSettings
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.segment import Scan, Segment
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.upload import Provenance
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """Ranges of one kafka partition, ascending, and all that an executor needs to archive them.
+
+    `writer` is who archives; each attempt puts its own id in.
+    Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `marks` as in `ReadPlan`; with the
+    Wallclock extractor `hour_offsets` are (first offset, hour start ms), ascending, the first at or below the ranges.
+    """
+
+    kafka: KafkaSettings = field(repr=False)
+    store: StoreSettings = field(repr=False)
+    layout: LayoutSettings
+    writer: Provenance
+    kafka_partition: int
+    ranges: tuple[OffsetRange, ...]
+    leader_epoch: int | None
+    earliest_ms: int
+    latest_ms: int
+    lateness_ms: int
+    watermark_ms: int
+    records: RecordSettings = field(default_factory=RecordSettings, repr=False)
+    hour_offsets: tuple[tuple[int, int], ...] = ()
+    allow_gaps: bool = False
+    records_per_second: float | None = None
+    bytes_per_second: float | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(len(r) for r in self.ranges)
+
+    def target(self, attempt: Attempt) -> SegmentTarget:
+        writer = replace(self.writer, attempt=attempt.attempt_id)
+        return SegmentTarget(self.layout, writer.topic, self.kafka_partition, writer)
+
+
+@dataclass(frozen=True)
+class ScanResult:
+    """What a task read and wrote; it starts to exist when its rows are committed."""
+
+    kafka_partition: int
+    size: int
+    scans: tuple[Scan, ...]
+    segments: tuple[Segment, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Records in segments."""
+        return sum(s.output_count for s in self.scans)
+
+    @property
+    def record_bytes(self) -> int:
+        return sum(s.record_bytes for s in self.segments)

@@ -1,0 +1,189 @@
+"""The options of a converter: those of its Schema Registry's client, and its own.
+
+Sources: Kafka's JsonConverter, Confluent's AbstractKafkaSchemaSerDeConfig and SchemaRegistryClientConfig; the names of
+confluent-kafka's `SchemaRegistryClient`.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.clients import ClientOutcome, client_properties
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.config.table import KeyTable, Support, honoured, refused, without_meaning
+from kafka_s3_platform.config.values import boolean
+
+WITH_REGISTRY = ("AVRO", "JSON_SR", "PROTOBUF")
+
+_BEARER = (
+    "bearer.auth.credentials.source",
+    "bearer.auth.token",
+    "bearer.auth.logical.cluster",
+    "bearer.auth.identity.pool.id",
+    "bearer.auth.client.id",
+    "bearer.auth.client.secret",
+    "bearer.auth.scope",
+    "bearer.auth.issuer.endpoint.url",
+)
+_SSL_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password")
+_REGISTRY_PEM = "the registry's client reads PEM files alone; set ssl.truststore.type or ssl.keystore.type to PEM"
+
+_PREFIX = "schema.registry."
+_IMPLIED = ("ssl.endpoint.identification.algorithm",)
+"""The names of servers are always checked."""
+
+_URL = "schema.registry.url"
+_SOURCE = "basic.auth.credentials.source"
+_USER_INFO = "basic.auth.user.info"
+
+OPTION_KEYS = (
+    honoured(
+        "schemas.enable",
+        "true for JsonConverter; false for `input.data.format`",
+        "Each JSON value carries its schema, as JsonConverter writes them.",
+    ),
+    honoured(_URL, "required for AVRO, JSON_SR and PROTOBUF", "Where the registry is; several separated by commas."),
+    honoured(_SOURCE, "URL", "`URL` or `USER_INFO`. May begin with `schema.registry.`, as may all below."),
+    honoured(_USER_INFO, None, "`user:password` of the registry."),
+    *(honoured(name, None, "Passed to the registry's client.") for name in _BEARER),
+    honoured(
+        "ssl.*", None, "TLS of the registry: certificates and keys as PEM files, under Kafka's or librdkafka's names."
+    ),
+    *without_meaning("Both forms of decimals are understood.", "decimal.format"),
+    *without_meaning(
+        "The schemas of a run are kept.", "schemas.cache.size", "schemas.cache.config", "max.schemas.per.subject"
+    ),
+    *without_meaning("A null stays null.", "replace.null.with.default"),
+    *without_meaning("Set by Connect's runtime.", "converter.type"),
+    *without_meaning(
+        "Nothing is written to a registry.",
+        "auto.register.schemas",
+        "use.latest.version",
+        "use.schema.id",
+        "latest.compatibility.strict",
+        "id.compatibility.strict",
+        "normalize.schemas",
+        "subject.name.strategy",
+        "key.subject.name.strategy",
+        "value.subject.name.strategy",
+        "reference.subject.name.strategy",
+        "avro.remove.java.properties",
+    ),
+    *without_meaning(
+        "Schemas are written as the registry has them, so Connect's own conversions do not come in.",
+        "connect.meta.data",
+        "enhanced.avro.schema.support",
+        "enhanced.protobuf.schema.support",
+        "scrub.invalid.names",
+        "allow.optional.map.keys",
+        "flatten.singleton.unions",
+        "discard.type.doc.default",
+        "generalized.sum.type.support",
+        "specific.avro.reader",
+        "avro.use.logical.type.converters",
+    ),
+    refused("converter.encoding", "text is UTF-8", "UTF-8", "UTF8", ""),
+    refused("encoding", "text is UTF-8", "UTF-8", "UTF8", ""),
+)
+
+_KEYS = KeyTable(OPTION_KEYS)
+
+
+def converter_settings(
+    format_name: str, options: Mapping[str, str], *, schemas_enable: bool
+) -> tuple[ConverterSettings, ClientOutcome]:
+    """The settings of a converter, and what became of each option as it was written.
+
+    Args:
+        format_name: what the bytes are, such as AVRO.
+        options: the converter's options, without its prefix.
+        schemas_enable: what it is where no option says it.
+    """
+    outcome = ClientOutcome()
+    known = {name: value for name, value in options.items() if _judge(outcome, name, value)}
+    own = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in known}
+    enable = _schemas_enable(outcome, known, default=schemas_enable)
+    if format_name in WITH_REGISTRY:
+        registry = _registry(outcome, {name: known[written] for name, written in own.items()}, own)
+        return ConverterSettings.model_validate({"format": format_name, "registry": registry}), outcome
+    for name in known:
+        if name != "schemas.enable":
+            outcome.without_meaning[name] = f"{format_name} needs no registry."
+            outcome.honoured.pop(name, None)
+    with_schemas = enable and format_name == "JSON"
+    return ConverterSettings.model_validate({"format": format_name, "schemas_enable": with_schemas}), outcome
+
+
+def _judge(outcome: ClientOutcome, name: str, value: str) -> bool:
+    """Whether the option is one to read, for now honoured."""
+    key = _KEYS.find(name) or _KEYS.find(name.removeprefix(_PREFIX))
+    if key is None:
+        near = _KEYS.nearest(name)
+        outcome.refused[name] = "unknown option of a converter" + (f"; did you mean {near}?" if near else "")
+    elif key.support is Support.HONOURED:
+        outcome.honoured[name] = key.doc
+        return True
+    elif key.support is Support.WITHOUT_MEANING or key.is_neutral(value):
+        outcome.without_meaning[name] = key.doc
+    else:
+        outcome.refused[name] = key.doc
+    return False
+
+
+def _schemas_enable(outcome: ClientOutcome, options: Mapping[str, str], *, default: bool) -> bool:
+    try:
+        return boolean(options["schemas.enable"]) if options.get("schemas.enable") else default
+    except ValueError as err:
+        outcome.refused["schemas.enable"] = str(err)
+        return default
+
+
+def _registry(
+    outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]
+) -> RegistrySettings | None:
+    urls = [url.strip() for url in options.get(_URL, "").split(",") if url.strip()]
+    if not urls:
+        outcome.refused[_URL] = "required: says where the registry is"
+        return None
+    try:
+        plain, login = zip(*(_without_login(url) for url in urls), strict=True)
+    except ValueError as err:
+        outcome.refused[_URL] = str(err)
+        return None
+    properties = _tls(outcome, options, written) | {n: options[n] for n in _BEARER if options.get(n)}
+    if user_info := _user_info(outcome, options, written) or next(filter(None, login), ""):
+        properties[_USER_INFO] = user_info
+    secret = {name: SecretStr(value) for name, value in properties.items()}
+    return RegistrySettings(url=",".join(plain), properties=secret)
+
+
+def _without_login(url: str) -> tuple[str, str]:
+    """The URL without the credentials that it may hold, and those as `user:password`."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("is no URL such as https://registry.example.com:8081")
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/"), login
+
+
+def _user_info(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> str:
+    source = options.get(_SOURCE, "").upper()
+    if source not in {"", "URL", "USER_INFO"}:
+        outcome.refused[written[_SOURCE]] = f"{source} is not honoured; say USER_INFO with {_USER_INFO}, or URL"
+    found = options.get(_USER_INFO, "")
+    if source == "USER_INFO" and ":" not in found:
+        outcome.refused[written.get(_USER_INFO, _USER_INFO)] = "required: `user:password`, as USER_INFO says"
+    return found
+
+
+def _tls(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
+    """TLS under the names that librdkafka and the registry's client share."""
+    found = client_properties({name: value for name, value in options.items() if name.startswith("ssl.")}, "common")
+    unusable = found.properties.keys() - {*_SSL_PROPERTIES, *_IMPLIED}
+    for name in options:
+        if name in found.without_meaning:
+            outcome.without_meaning[written[name]] = found.without_meaning[name]
+        elif name in found.refused or (unusable and name in found.honoured):
+            outcome.refused[written[name]] = found.refused.get(name, _REGISTRY_PEM)
+    return {name: value for name, value in found.properties.items() if name in _SSL_PROPERTIES}

@@ -1,0 +1,126 @@
+"""The connectors whose files are read, and what each takes for granted.
+
+Sources: Confluent's "Amazon S3 Sink Connector" pages for Platform and for Cloud, DeviantArt's kafka-connect-s3 README,
+Aiven's S3 sink connector README.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kafka_s3_platform.config import values
+
+KeyLayout = Literal["connect", "block_gzip", "zooz", "template"]
+
+RESTORE = "it restores: `kafka-s3 restore` does that"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A sink whose connector files are read.
+
+    `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are what it does where its file names none;
+    None is this platform's own default. `required_there` are the keys that the original cannot do without.
+    """
+
+    name: Literal["connect", "cloud", "deviantart", "aiven", "archive"]
+    class_name: str
+    title: str
+    required_there: tuple[str, ...] = ()
+    own_keys: tuple[str, ...] = ()
+    topics_dir: str = "topics"
+    format: str | None = None
+    partitioner: str | None = None
+    flush_size: int | None = None
+    key_layout: KeyLayout = "connect"
+    lowest_rotation_ms: int = 1
+
+    @property
+    def short_name(self) -> str:
+        return self.class_name.rpartition(".")[2]
+
+
+CONNECT = Dialect(
+    "connect",
+    "io.confluent.connect.s3.S3SinkConnector",
+    "Confluent's S3 sink for Platform",
+    required_there=(
+        "name",
+        "connector.class",
+        "topics",
+        "s3.bucket.name",
+        "storage.class",
+        "format.class",
+        "flush.size",
+    ),
+)
+CLOUD = Dialect(
+    "cloud",
+    "S3_SINK",
+    "Confluent Cloud's S3 sink",
+    required_there=(
+        "connector.class",
+        "name",
+        "kafka.api.key",
+        "kafka.api.secret",
+        "aws.access.key.id",
+        "aws.secret.access.key",
+        "input.data.format",
+        "output.data.format",
+        "compression.codec",
+        "s3.compression.level",
+        "s3.bucket.name",
+        "time.interval",
+        "tasks.max",
+        "topics",
+    ),
+    own_keys=("kafka.", "input.", "output.", "time.interval", "compression.codec", "schema.registry.", "cloud."),
+    partitioner="Hourly",
+    flush_size=1000,
+    lowest_rotation_ms=600_000,
+)
+DEVIANTART = Dialect(
+    "deviantart",
+    "com.deviantart.kafka_connect_s3.S3SinkConnector",
+    "DeviantArt's Block-GZIP sink",
+    required_there=("name", "connector.class", "topics", "s3.bucket", "local.buffer.dir"),
+    own_keys=("s3.bucket", "s3.prefix", "s3.endpoint", "s3.path_style", "compressed_block_size", "local.buffer.dir"),
+    topics_dir="",
+    format="block_gzip",
+    partitioner="Daily",
+    key_layout="block_gzip",
+)
+AIVEN = Dialect(
+    "aiven",
+    "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector",
+    "Aiven's S3 sink",
+    required_there=("name", "connector.class", "topics", "aws.s3.bucket.name"),
+    own_keys=(
+        "aws.",
+        "aws_",
+        "file.name.",
+        "file.prefix.template",
+        "file.compression.type",
+        "file.max.records",
+        "format.output.",
+    ),
+    topics_dir="",
+    partitioner="Default",
+    key_layout="template",
+)
+ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
+
+DIALECTS = (CONNECT, CLOUD, DEVIANTART, AIVEN, ARCHIVE)
+
+_BY_CLASS: Mapping[str, Dialect] = {
+    **{dialect.class_name: dialect for dialect in DIALECTS},
+    "S3Sink": CONNECT,
+    "io.aiven.kafka.connect.s3.S3SinkConnector": AIVEN,
+}
+
+SOURCES: Mapping[str, str] = {
+    "io.confluent.connect.s3.source.S3SourceConnector": RESTORE,
+    "S3_SOURCE": RESTORE,
+}
+
+CONNECTOR_CLASS: values.Parser[Dialect] = values.java_class(_BY_CLASS, SOURCES)

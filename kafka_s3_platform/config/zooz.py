@@ -1,0 +1,124 @@
+"""The environment variables of Zooz's kafka-s3-connector as the keys of a connector file.
+
+Source: its README and conf/application.conf, which names every variable with its default.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_s3_platform.config.values import connector_name, integer
+
+DEFAULT_PATH = "date=%s/hour=%s"
+
+_NO_COUNTERPART: Mapping[str, str] = {
+    "LOADING_MODULE": "write the mapper or the BuffersManager as a Python class: transforms, timestamp.extractor",
+    "PORT": "there is no service to listen; Dagster's UI shows the state",
+    "PLAY_SECRET_KEY": "there is no service to listen",
+    "HEALTHY_KAFKA_LAG": "Dagster's asset checks say whether an hour is complete",
+    "FLUSH_INTERVAL_MS": "it is for Zooz's own tests",
+    "BUFFERS_LOCAL_DIR": "nothing is buffered on disk",
+    "BUFFER_SIZE_BYTES": "open writers are bounded by themselves",
+    "USE_CACHE": "nothing is buffered on disk",
+    "NUMBER_OF_FLUSH_WORKERS": "set tasks.max instead",
+    "FLUSH_TIMEOUT_SECONDS": "a run ends or fails",
+    "MICROBATCH_INTERVAL_MS": "Kafka is read in ranges of offsets",
+    "PROCESS_LOOP_TIMEOUT_SECS": "a run ends or fails",
+    "SHUTDOWN_ABORT_TIMEOUT_SECS": "a run ends or fails",
+    "max_poll_records": "Kafka is read in ranges of offsets",
+    "S3_UPLOAD_THREADS_PER_FILE": "parts are uploaded one after the other",
+    "S3_MULTIPART_THRESHOLD_MB": "set s3.part.size instead",
+    "S3_EXTENSION": "Zooz's service reads it as S3_EXTENSTION; this one did nothing",
+}
+_START = "the archive begins at archive.start.hour; `kafka-s3 take-over` begins where the service's group stands"
+
+REQUIRED = ("KAFKA_HOST", "SOURCE_KAFKA_TOPIC", "S3_BUCKET_NAME")
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The keys of a connector file, and what each variable that has none comes to. Secrets stay in the environment."""
+
+    keys: Mapping[str, str]
+    without_counterpart: Mapping[str, str]
+
+
+def convert(env: Mapping[str, str]) -> Converted:
+    """The connector file that does what Zooz's service does with these variables; other variables are not looked at.
+
+    Raises:
+        ValueError: a required variable is not set, or one has a value that the service would not take.
+    """
+    if missing := [name for name in REQUIRED if not env.get(name)]:
+        raise ValueError(f"{', '.join(missing)} must be set, as for the service itself")
+    keys = {
+        "name": connector_name(env.get("APP_ID") or "s3-connector"),
+        "connector.class": "kafka_s3_platform.S3Archive",
+        "topics": env["SOURCE_KAFKA_TOPIC"],
+        "kafka.endpoint": env["KAFKA_HOST"],
+        "s3.bucket.name": env["S3_BUCKET_NAME"],
+        "s3.region": env.get("S3_REGION") or "us-east-1",
+        "topics.dir": env.get("S3_ROOT_PATH") or "/",
+        "archive.key.layout": "zooz",
+        "path.format": _path_format(env.get("S3_PATTERN_PATH") or DEFAULT_PATH),
+        "format.class": "ByteArrayFormat",
+        "value.converter": "ByteArrayConverter",
+        "rotate.schedule.interval.ms": str(60_000 * _whole(env, "FLUSH_INTERVAL_MINUTES", 15)),
+        "s3.part.retries": str(_whole(env, "MAX_FLUSH_RETRIES", 5)),
+        **_extension(env),
+        **_optional(env),
+    }
+    return Converted(keys, dict(_left(env)))
+
+
+def _whole(env: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return integer(0, 2**31 - 1)(env[name].strip()) if env.get(name) else default
+    except ValueError as err:
+        raise ValueError(f"{name}: {err}") from err
+
+
+def _path_format(pattern: str) -> str:
+    """Zooz replaces the first `%s` by the date (its `YYYY-mm-dd`), the second by the hour."""
+    texts = pattern.split("%s")
+    if len(texts) > 3:
+        raise ValueError(
+            f"S3_PATTERN_PATH: {pattern!r} holds more than a date and an hour; its service needs a class too"
+        )
+    parts = [f"{_quoted(text)}{field}" for text, field in zip(texts, ("YYYY-MM-dd", "HH", ""), strict=False)]
+    return "".join(parts[: len(texts) - 1]) + _quoted(texts[-1])
+
+
+def _quoted(text: str) -> str:
+    """Words in quotes, as letters stand for fields of a time."""
+    return re.sub(r"[A-Za-z']+", lambda word: "'" + word[0].replace("'", "''") + "'", text)
+
+
+def _extension(env: Mapping[str, str]) -> dict[str, str]:
+    """Zooz appends the codec's extension to the file's."""
+    codec, extension = (env.get("COMPRESSION_TYPE") or "").casefold(), env.get("S3_EXTENSTION") or "json"
+    if not codec:
+        return {"archive.key.extension": extension}
+    endings = {"gzip": "gz", "bzip2": "bz2"}
+    if codec not in endings:
+        raise ValueError(f"COMPRESSION_TYPE: {codec!r} is none of {', '.join(endings)}")
+    return {"s3.compression.type": codec, "archive.key.extension": f"{extension}.{endings[codec]}"}
+
+
+def _optional(env: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    if env.get("S3_ACCESS_KEY") and env.get("S3_SECRET_KEY"):
+        found["aws.access.key.id"] = "${env:S3_ACCESS_KEY}"
+        found["aws.secret.access.key"] = "${env:S3_SECRET_KEY}"
+    if env.get("S3_ENDPOINT"):
+        found["store.url"] = env["S3_ENDPOINT"]
+    if env.get("SKIP_CORRUPTED_MESSAGES", "").casefold() == "true":
+        found["errors.tolerance"] = "all"
+    return found
+
+
+def _left(env: Mapping[str, str]) -> list[tuple[str, str]]:
+    found = [(name, why) for name, why in _NO_COUNTERPART.items() if env.get(name)]
+    if env.get("LOADING_MODULE", "").endswith(".DefaultLoader"):
+        found = [(name, why) for name, why in found if name != "LOADING_MODULE"]
+    return [*found, ("DEFAULT_KAFKA_STARTPOINT", _START)] if env.get("DEFAULT_KAFKA_STARTPOINT") else found

@@ -1,0 +1,335 @@
+"""Protobuf from the Registry's descriptors alone.
+
+Types follow Confluent's ProtobufData: each field is optional; a oneof is a record of its alternatives, named
+`<oneof>_<index>`, of which one is set; an enum is the name of its value; Timestamp, Date, TimeOfDay and Decimal are
+logical types; other well-known types are records like any message. Beyond it, records bear their full names, and a map
+with strings for keys is a map of Avro.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
+from typing import Any
+
+from confluent_kafka.schema_registry.confluent import meta_pb2
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.connect_json import unscaled
+from kafka_s3_platform.converters.connect_schema import (
+    DATE,
+    DECIMAL,
+    PRECISION_PARAMETER,
+    TIME,
+    TIMESTAMP,
+    ConnectType,
+    Slot,
+    avro_text,
+    has_text_keys,
+)
+from kafka_s3_platform.converters.framed import FramedConverter
+from kafka_s3_platform.converters.protobuf_files import main_file
+from kafka_s3_platform.converters.registry import Registry, RegistrySchema
+from kafka_s3_platform.model.connect import Schema
+
+Read = Callable[[Any], Any]
+
+F = FieldDescriptor
+KINDS = {
+    **dict.fromkeys((F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32), "int32"),
+    **dict.fromkeys((F.TYPE_UINT32, F.TYPE_FIXED32), "int64"),
+    **dict.fromkeys((F.TYPE_INT64, F.TYPE_SINT64, F.TYPE_SFIXED64, F.TYPE_UINT64, F.TYPE_FIXED64), "int64"),
+    F.TYPE_FLOAT: "float",
+    F.TYPE_DOUBLE: "double",
+    F.TYPE_BOOL: "boolean",
+    F.TYPE_STRING: "string",
+    F.TYPE_BYTES: "bytes",
+}
+UNSIGNED_64 = (F.TYPE_UINT64, F.TYPE_FIXED64)
+WRAPPERS = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+LEAST_SECONDS, MOST_SECONDS = -62_135_596_800, 253_402_300_799
+"""What a Timestamp may be: the years 1 to 9999."""
+
+
+class ProtobufConverter(FramedConverter):
+    """Confluent's ProtobufConverter."""
+
+    executing_class = "io.confluent.connect.protobuf.ProtobufConverter"
+
+    def __init__(self, topic: str, is_key: bool, registry: RegistrySettings, options: Mapping[str, str]) -> None:
+        super().__init__(topic, is_key, registry)
+        self._file = _NewFile(
+            flatten=_is_set(options, "flatten.unions", "false"),
+            index=_is_set(options, "generate.index.for.unions", "true"),
+            unwrap=_is_set(options, "wrapper.for.nullables", "false"),
+        )
+
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+        file = registry.made(schema_id, self._origin.subject, self._file)
+        indexes, at = message_indexes(body)
+        message = file.message(indexes)
+        try:
+            parsed = message.new.FromString(body[at:])
+        except (DecodeError, RecursionError) as err:
+            raise BadRecordError(f"is no Protobuf message of schema {schema_id}: {err}") from err
+        return message.schema, message.read(parsed)
+
+
+def _is_set(options: Mapping[str, str], name: str, otherwise: str) -> bool:
+    return options.get(name, otherwise).strip().lower() == "true"
+
+
+def message_indexes(body: bytes) -> tuple[tuple[int, ...], int]:
+    """Which message of its file a value is, from the outside in, and where the message begins (the wire format)."""
+    count, at = _zigzag(body, 0)
+    if count == 0:
+        return (0,), at
+    if count < 0 or count > len(body):
+        raise BadRecordError(f"has {count} message indexes behind its schema's id")
+    indexes = []
+    for _ in range(count):
+        index, at = _zigzag(body, at)
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _zigzag(body: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    for position in range(at, min(len(body), at + 10)):
+        number |= (body[position] & 0x7F) << shift
+        shift += 7
+        if body[position] < 0x80:
+            return number >> 1 ^ -(number & 1), position + 1
+    raise BadRecordError("ends in the message indexes behind its schema's id")
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A message of a schema: its class, its Avro schema, and what makes a plain object of it."""
+
+    new: Any
+    schema: Schema
+    read: Read
+
+
+@dataclass(frozen=True)
+class _NewFile:
+    """Makes the messages of a registered schema."""
+
+    flatten: bool
+    index: bool
+    unwrap: bool
+
+    def __call__(self, registered: RegistrySchema) -> "_File":
+        name = f"has schema {registered.schema_id}"
+        if registered.type != "PROTOBUF":
+            raise BadRecordError(f"{name}, which is not Protobuf but {registered.type}")
+        try:
+            return _File(self, registered, main_file(registered.text, registered.references))
+        except BadRecordError as err:
+            raise BadRecordError(f"{name}, which cannot be used: {err}") from err
+
+
+@dataclass(frozen=True)
+class _File:
+    """The messages of one schema, made when the first of its kind comes."""
+
+    how: _NewFile
+    registered: RegistrySchema
+    file: FileDescriptor
+    made: dict[tuple[int, ...], _Message] = field(default_factory=dict)
+
+    def message(self, indexes: tuple[int, ...]) -> _Message:
+        if indexes not in self.made:
+            self.made[indexes] = self._make(indexes)
+        return self.made[indexes]
+
+    def _make(self, indexes: tuple[int, ...]) -> _Message:
+        found: Any = None
+        inside: Sequence[Any] = list(self.file.message_types_by_name.values())
+        for index in indexes:
+            if not 0 <= index < len(inside):
+                raise BadRecordError(f"names message {list(indexes)}, which schema {self.registered.schema_id} lacks")
+            found = inside[index]
+            inside = found.nested_types
+        kind, read = _Messages(self.how).whole(found)
+        schema = Schema(
+            avro_text(Slot(kind)), self.registered.schema_id, self.registered.subject, self.registered.version
+        )
+        return _Message(GetMessageClass(found), schema, read)
+
+
+class _Messages:
+    """Makes types and readers of messages. A message inside itself is the same type again."""
+
+    def __init__(self, how: _NewFile) -> None:
+        self._how = how
+        self._types: dict[str, ConnectType] = {}
+        self._reads: dict[str, Read] = {}
+
+    def whole(self, message: Descriptor) -> tuple[ConnectType, Read]:
+        """A message that is a value of its own; a wrapper is what it wraps."""
+        if message.full_name in WRAPPERS:
+            return self._wrapped(message)
+        return self._logical(message, None) or self._struct(message)
+
+    def _struct(self, message: Descriptor) -> tuple[ConnectType, Read]:
+        name = message.full_name
+        if name in self._types:
+            return self._types[name], self._reads[name]
+        kind = self._types[name] = ConnectType("struct", name)
+        reads: list[tuple[str, Read]] = []
+
+        def read(value: Any) -> Any:
+            return {field_name: each(value) for field_name, each in reads}
+
+        self._reads[name] = read
+        for slot, each in self._fields(message):
+            kind.fields.append(slot)
+            reads.append((slot.name, each))
+        return kind, read
+
+    def _fields(self, message: Descriptor) -> Iterator[tuple[Slot, Read]]:
+        oneofs = _real_oneofs(message)
+        for oneof in oneofs:
+            if self._how.flatten:
+                yield from map(self._field, oneof.fields)
+            else:
+                yield self._oneof(oneof)
+        inside = {each.name for oneof in oneofs for each in oneof.fields}
+        yield from (self._field(each) for each in message.fields if each.name not in inside)
+
+    def _oneof(self, oneof: OneofDescriptor) -> tuple[Slot, Read]:
+        """A record in which the alternative that is set is the only field that is not null."""
+        place = oneof.containing_type.oneofs.index(oneof)
+        name = f"{oneof.name}_{place}" if self._how.index else oneof.name
+        alternatives = [self._field(each) for each in oneof.fields]
+        kind = ConnectType("struct", f"{oneof.containing_type.full_name}.{oneof.name}")
+        kind.fields.extend(slot for slot, _ in alternatives)
+
+        def read(value: Any) -> Any:
+            if value.WhichOneof(oneof.name) is None:
+                return None
+            return {slot.name: each(value) for slot, each in alternatives}
+
+        return Slot(kind, optional=True, name=name), read
+
+    def _field(self, descriptor: FieldDescriptor) -> tuple[Slot, Read]:
+        kind, read = self._content(descriptor)
+        name = descriptor.name
+        slot = Slot(kind, optional=True, name=name)
+        if descriptor.has_presence:
+            return slot, lambda value: read(getattr(value, name)) if value.HasField(name) else None
+        return slot, lambda value: read(getattr(value, name))
+
+    def _content(self, descriptor: FieldDescriptor) -> tuple[ConnectType, Read]:
+        message = descriptor.message_type
+        if message is not None and message.GetOptions().map_entry:
+            return self._map(message)
+        kind, read = self._one(descriptor)
+        if descriptor.is_repeated:
+            return ConnectType("array", values=Slot(kind)), lambda values: [read(value) for value in values]
+        return kind, read
+
+    def _map(self, entry: Descriptor) -> tuple[ConnectType, Read]:
+        (key, read_key), (values, read) = (self._one(entry.fields_by_name[name]) for name in ("key", "value"))
+        kind = ConnectType("map", entry.full_name, key=Slot(key), values=Slot(values))
+        if has_text_keys(kind):
+            return kind, lambda entries: {k: read(entries[k]) for k in sorted(entries)}
+        return kind, lambda entries: [{"key": read_key(k), "value": read(entries[k])} for k in sorted(entries)]
+
+    def _one(self, descriptor: FieldDescriptor) -> tuple[ConnectType, Read]:
+        """One value of a field, which may be repeated."""
+        message, enum = descriptor.message_type, descriptor.enum_type
+        if enum is not None:
+            return ConnectType("string"), _enum(enum)
+        if message is None:
+            return ConnectType(KINDS[descriptor.type]), _signed if descriptor.type in UNSIGNED_64 else _same
+        if self._how.unwrap and message.full_name in WRAPPERS:
+            return self._wrapped(message)
+        return self._logical(message, descriptor) or self._struct(message)
+
+    def _wrapped(self, wrapper: Descriptor) -> tuple[ConnectType, Read]:
+        kind, read = self._one(wrapper.fields_by_name["value"])
+        return kind, lambda value: read(value.value)
+
+    @staticmethod
+    def _logical(message: Descriptor, descriptor: FieldDescriptor | None) -> tuple[ConnectType, Read] | None:
+        name = message.full_name
+        if name == "google.protobuf.Timestamp":
+            return ConnectType("int64", TIMESTAMP), _timestamp
+        if name == "google.type.Date":
+            return ConnectType("int32", DATE), _date
+        if name == "google.type.TimeOfDay":
+            return ConnectType("int32", TIME), _time
+        if name != "confluent.type.Decimal":
+            return None
+        parameters = _decimal_parameters(descriptor)
+        kind = ConnectType("bytes", DECIMAL, parameters=parameters)
+        return kind, lambda value: _decimal(value, kind.scale)
+
+
+def _real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
+    """Those that are written as oneofs: proto3's `optional` makes one of its own for each field."""
+    plain = DescriptorProto()
+    message.CopyToProto(plain)
+    synthetic = {each.oneof_index for each in plain.field if each.proto3_optional}
+    return [oneof for place, oneof in enumerate(message.oneofs) if place not in synthetic]
+
+
+def _decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, str]:
+    """Scale and precision, from Confluent's options of the field."""
+    meta: Any = meta_pb2  # its names are made when it is imported
+    params = dict(descriptor.GetOptions().Extensions[meta.field_meta].params) if descriptor is not None else {}
+    precision = {PRECISION_PARAMETER: params["precision"]} if "precision" in params else {}
+    return {"scale": params.get("scale", "0"), **precision}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits with a sign, as Java and Avro have them."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _enum(enum: EnumDescriptor) -> Read:
+    names = {number: value.name for number, value in enum.values_by_number.items()}
+    return lambda number: names.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"
+
+
+def _timestamp(value: Any) -> int:
+    if not (LEAST_SECONDS <= value.seconds <= MOST_SECONDS and 0 <= value.nanos < 1_000_000_000):
+        raise BadRecordError(f"has the Timestamp {value.seconds} s {value.nanos} ns, outside of the years 1 to 9999")
+    seconds, nanos = int(value.seconds), int(value.nanos)
+    return seconds * 1000 + nanos // 1_000_000
+
+
+def _date(value: Any) -> int:
+    try:
+        return date(value.year, value.month, value.day).toordinal() - EPOCH_DAY
+    except ValueError as err:
+        raise BadRecordError(f"has the Date {value.year}-{value.month}-{value.day}, which is no day: {err}") from err
+
+
+def _time(value: Any) -> int:
+    try:
+        time(value.hours, value.minutes, value.seconds, value.nanos // 1000)
+    except ValueError as err:
+        raise BadRecordError(f"has a TimeOfDay that is no time: {err}") from err
+    return int(value.hours * 3_600_000 + value.minutes * 60_000 + value.seconds * 1000 + value.nanos // 1_000_000)
+
+
+def _decimal(value: Any, scale: int) -> bytes:
+    number = int.from_bytes(value.value, "big", signed=True)
+    return unscaled(Decimal(number).scaleb(-value.scale), scale, "a Decimal")

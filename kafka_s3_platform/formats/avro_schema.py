@@ -1,0 +1,84 @@
+"""Walking through Avro schemas whose named types are referred to by name."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+from fastavro.schema import parse_schema
+
+_INT = range(-(2**31), 2**31)
+
+
+class AvroSchema:
+    """A schema with its named types at hand."""
+
+    def __init__(self, schema: Any) -> None:
+        self._named: dict[str, Any] = {}
+        self.root = parse_schema(schema, self._named, _write_hint=False, _ignore_default_error=True)
+
+    def resolved(self, node: Any) -> Any:
+        """A list for a union, else a dict with `type` and what belongs to it."""
+        while isinstance(node, str) and node in self._named:
+            node = self._named[node]
+        if isinstance(node, Mapping) and isinstance(node["type"], Mapping | list):
+            return self.resolved(node["type"])
+        return {"type": node} if isinstance(node, str) else node
+
+    def kind(self, node: Any) -> str:
+        """The name of the node's type: `union`, `record`, `string` ..."""
+        found = self.resolved(node)
+        return "union" if isinstance(found, list) else str(found["type"])
+
+    def members(self, union: Sequence[Any]) -> tuple[list[Any], bool]:
+        """The union's types other than null, and whether null is one of its types."""
+        others = [node for node in union if self.kind(node) != "null"]
+        return others, len(others) < len(union)
+
+    def member_of(self, members: Sequence[Any], value: Any) -> tuple[int, Any]:
+        """The index of the member that a value belongs to, and the value.
+
+        `(name, value)` says it by itself; otherwise it is the first member whose type fits.
+
+        Raises:
+            TypeError: none fits.
+        """
+        if isinstance(value, tuple):
+            names = [self.resolved(m).get("name", self.kind(m)) for m in members]
+            return names.index(value[0]), value[1]
+        for index, member in enumerate(members):
+            if self._fits(self.resolved(member), value):
+                return index, value
+        raise TypeError(f"a value of type {type(value).__name__} is none of {[self.kind(m) for m in members]}")
+
+    def _fits(self, node: Mapping[str, Any], value: Any) -> bool:
+        match node["type"]:
+            case "record":
+                return isinstance(value, Mapping) and value.keys() == {f["name"] for f in node["fields"]}
+            case "enum":
+                return value in node["symbols"]
+            case "fixed":
+                return isinstance(value, bytes) and len(value) == node["size"]
+            case "int":
+                return type(value) is int and value in _INT
+        return isinstance(value, _PYTHON_TYPES[node["type"]]) and not (isinstance(value, bool) and node["type"] in _NUM)
+
+
+_NUM = ("long", "float", "double")
+_PYTHON_TYPES: Mapping[str, Any] = {
+    "boolean": bool,
+    "long": int,
+    "float": float,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+    "array": list,
+    "map": Mapping,
+}
+
+
+_EXACT = Context(prec=1_000)
+
+
+def decimal_of(unscaled: bytes, scale: int) -> Decimal:
+    """The number that Avro's bytes of a decimal stand for."""
+    return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -scale)

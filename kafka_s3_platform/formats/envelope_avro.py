@@ -1,0 +1,166 @@
+"""The envelope as an Avro container: whole records, nothing converted, under the documented `ENVELOPE_SCHEMA`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastavro import block_reader, parse_schema, schemaless_reader
+
+from kafka_s3_platform.errors import IntegrityError, PlatformError
+from kafka_s3_platform.formats.avro import AvroBlocks
+from kafka_s3_platform.formats.columns import Int64s, headers, strings
+from kafka_s3_platform.formats.envelope import Sink
+from kafka_s3_platform.formats.rows import batch_of
+
+_TIMESTAMP = '{"type":"long","logicalType":"timestamp-millis"}'
+ENVELOPE_SCHEMA = (
+    '{"type":"record","name":"Record","namespace":"kafka_s3_platform","fields":['
+    '{"name":"key","type":["null","bytes"]},'
+    '{"name":"value","type":["null","bytes"]},'
+    '{"name":"headers","type":["null",{"type":"array","items":{"type":"record","name":"Header","fields":['
+    '{"name":"key","type":"string"},{"name":"value","type":["null","bytes"]}]}}]},'
+    '{"name":"topic","type":"string"},'
+    '{"name":"partition","type":"int"},'
+    '{"name":"offset","type":"long"},'
+    f'{{"name":"timestamp","type":{_TIMESTAMP}}},'
+    '{"name":"timestampType","type":"int"}]}'
+)
+"""Field for field `RECORD_SCHEMA`, of which it is the Avro form. It decides the bytes of objects."""
+
+BATCH_RECORDS = 65_536
+
+_NULL, _PRESENT, _END = b"\x00", b"\x02", b"\x00"
+# Without the logical type of the timestamp: Python has no dates after the year 9999.
+_READ_SCHEMA = parse_schema(json.loads(ENVELOPE_SCHEMA.replace(_TIMESTAMP, '"long"')))
+
+
+class EnvelopeAvroWriter:
+    """Writes record batches as Avro data. The same records give the same bytes, however they are batched."""
+
+    def __init__(self, sink: Sink, codec: str, level: int | None = None) -> None:
+        self._blocks = AvroBlocks(sink, ENVELOPE_SCHEMA, codec, level)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._blocks.buffered_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of `RECORD_SCHEMA`."""
+        found = strings(_bodies(batch))
+        self._blocks.add(found.data, found.lengths)
+
+    def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the header is written before it is known
+        """Write what is held. The sink stays open; `metadata` has no place behind the header."""
+        self._blocks.close()
+
+
+def _bodies(batch: pa.RecordBatch) -> pa.BinaryArray:
+    """The Avro datum of each record."""
+    topic = batch.column("topic").cast(pa.binary())
+    numbers = [batch.column(name).cast(pa.int64()).to_numpy() for name in _NUMBERS]
+    return pc.binary_join_element_wise(
+        *_nullable(batch.column("key")),
+        *_nullable(batch.column("value")),
+        *_headers(batch.column("headers")),
+        *_with_length(topic),
+        *(varints(found) for found in numbers),
+        b"",
+    )
+
+
+_NUMBERS = ("partition", "offset", "timestamp", "timestampType")
+
+
+def _with_length(column: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    return varints(strings(column).lengths), column
+
+
+def _nullable(column: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.BinaryArray]:
+    """The branch of the union, the length and the bytes of each value; the last two empty for null."""
+    lengths = strings(column).lengths
+    branch = pc.if_else(column.is_valid(), _PRESENT, _NULL)
+    return branch, varints(lengths, lengths >= 0), pc.fill_null(column, b"")
+
+
+def _headers(column: pa.ListArray) -> tuple[pa.BinaryArray, ...]:
+    counts = headers(column).counts
+    branch = pc.if_else(column.is_valid(), _PRESENT, _NULL)
+    if not (counts > 0).any():
+        return branch, _repeated(_END, counts == 0)
+    keys, values = column.flatten().flatten()
+    each = pc.binary_join_element_wise(*_with_length(keys.cast(pa.binary())), *_nullable(values), b"")
+    ends = np.cumsum(np.maximum(counts, 0), dtype=np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), each)
+    return branch, varints(counts, counts > 0), pc.binary_join(lists, b""), _repeated(_END, counts >= 0)
+
+
+def _repeated(value: bytes, where: npt.NDArray[np.bool_]) -> pa.BinaryArray:
+    return pc.if_else(pa.array(where), value, b"")
+
+
+def varints(numbers: Int64s, where: npt.NDArray[np.bool_] | None = None) -> pa.BinaryArray:
+    """Each number as Avro writes an int or a long; nothing where `where` is false."""
+    zigzag = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
+    lengths = np.ones(len(numbers), np.int32)
+    for size in range(1, _MAX_BYTES):
+        longer = zigzag >= np.uint64(1 << 7 * size)
+        if not longer.any():
+            break
+        lengths += longer
+    if where is not None:
+        lengths[~where] = 0
+    places = np.arange(lengths.max(initial=1))
+    groups = (zigzag[:, None] >> (7 * places).astype(np.uint64)).astype(np.uint8) & 0x7F
+    groups[places < lengths[:, None] - 1] |= 0x80
+    data = groups[places < lengths[:, None]]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+_MAX_BYTES = 10
+
+
+class EnvelopeAvroReader:
+    """Reads what `EnvelopeAvroWriter` wrote, of whatever codec. `key` names the object in errors."""
+
+    def __init__(self, source: IO[bytes], key: str) -> None:
+        self._source, self._key = source, key
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches in offset order, each of at most `BATCH_RECORDS`.
+
+        Raises:
+            IntegrityError: the object is damaged, cut off, or not an envelope. What the source raises passes through.
+        """
+        rows = self._rows()
+        while True:
+            try:
+                found = list(islice(rows, BATCH_RECORDS))
+                batch = batch_of(found)
+            except PlatformError:
+                raise
+            except Exception as err:  # damaged data fail in as many ways as fastavro has
+                raise IntegrityError(
+                    f"object {self._key} cannot be read as Avro: {type(err).__name__}: {err}. It is damaged or cut "
+                    f"off; repair it from Kafka if the topic still holds its offsets"
+                ) from err
+            if not found:
+                return
+            yield batch
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        blocks = block_reader(self._source)
+        if blocks.metadata.get("avro.schema") != ENVELOPE_SCHEMA:
+            raise IntegrityError(f"object {self._key} is Avro but not an envelope: another tool or version wrote it")
+        block: Any
+        for block in blocks:
+            for _ in range(block.num_records):
+                record: Any = schemaless_reader(block.bytes_, _READ_SCHEMA, None)
+                yield tuple(record.values())
+            if block.bytes_.read(1):
+                raise ValueError(f"more than its {block.num_records} records in the block at {block.offset}")

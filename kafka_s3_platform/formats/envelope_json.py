@@ -1,0 +1,101 @@
+"""The envelope as JSON lines: whole records, one a line, nothing converted.
+
+A line is an object with the members of `RECORD_SCHEMA` in its order: `key`, `value` and the `value` of each header are
+base64 (RFC 4648, with padding) or null, `headers` is an array of `{"key": ..., "value": ...}` or null, `timestamp` is
+epoch milliseconds, the rest are numbers and text as in that schema. Null is null, empty is "" or [], absent headers are
+null.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import IO, TypedDict
+
+import msgspec
+import pyarrow as pa
+
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.compression import CompressedSink, decompressed
+from kafka_s3_platform.formats.envelope import Sink
+from kafka_s3_platform.formats.rows import batch_of, rows_of
+
+BATCH_RECORDS = 65_536
+
+
+class Header(TypedDict):
+    """A header of a record."""
+
+    key: str
+    value: bytes | None
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line. Its members are those of `RECORD_SCHEMA`, in its order."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header] | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestampType: int  # noqa: N815 - Spark's name
+
+
+_encode = msgspec.json.Encoder().encode_lines
+_decode = msgspec.json.Decoder(Row).decode
+
+
+class EnvelopeJsonWriter:
+    """Writes record batches as lines. The same records give the same bytes, however they are batched."""
+
+    def __init__(self, sink: Sink, codec: str, level: int | None = None) -> None:
+        self._sink = CompressedSink(sink, codec, level)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._sink.buffered_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of `RECORD_SCHEMA`."""
+        self._sink.write(_encode([Row(*row) for row in rows_of(batch)]))
+
+    def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - a line for it would be no record
+        """Write what is held. The sink stays open."""
+        self._sink.close()
+
+
+class EnvelopeJsonReader:
+    """Reads what `EnvelopeJsonWriter` wrote, of whatever codec. `key` names the object in errors."""
+
+    def __init__(self, source: IO[bytes], key: str) -> None:
+        self._source, self._key = source, key
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches in offset order, each of at most `BATCH_RECORDS`.
+
+        Raises:
+            IntegrityError: the object is damaged, cut off, or not an envelope. What the source raises passes through.
+        """
+        lines = self._lines()
+        while found := list(islice(lines, BATCH_RECORDS)):
+            yield self._batch(found)
+
+    def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
+        try:
+            return batch_of([msgspec.structs.astuple(_decode(line)) for line in lines])
+        except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError) as err:
+            raise IntegrityError(
+                f"object {self._key} holds a line that is no record of an envelope: {err}. It is damaged, or another "
+                f"tool wrote it; repair it from Kafka if the topic still holds its offsets"
+            ) from err
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        for piece in decompressed(self._source, self._key):
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from whole
+        if rest:
+            raise IntegrityError(
+                f"object {self._key} ends in the middle of a line. It is cut off; repair it from Kafka if the topic "
+                f"still holds its offsets"
+            )

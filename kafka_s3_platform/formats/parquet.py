@@ -1,0 +1,266 @@
+"""ParquetFormat: decoded values (or keys, or headers) as columns, typed by their Avro schema.
+
+Types are those of parquet-avro, except that lists have Parquet's three levels: a union of several types is a struct
+`member0`, `member1` ..., all null but for one; enums are strings; decimals, dates, times and timestamps have their
+logical types. A value that is no record becomes the column `value`; keys are the column `key`, headers `headers`.
+Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConverter.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.formats.avro_schema import AvroSchema, decimal_of
+from kafka_s3_platform.formats.columns import record_sizes
+from kafka_s3_platform.formats.envelope import Sink
+from kafka_s3_platform.formats.parts import VALUE_ERRORS, ObjectPart, payload_of, unwritable, without_null
+from kafka_s3_platform.formats.row_groups import DEFAULT_LEVELS, RowGroups
+from kafka_s3_platform.model.connect import ConnectBatch, Schema
+
+ROW_GROUP_BYTES = 33_554_432
+ROW_GROUP_RECORDS = 131_072
+
+EXTENSIONS = {
+    "none": "parquet",
+    "snappy": "snappy.parquet",
+    "gzip": "gz.parquet",
+    "zstd": "zstd.parquet",
+    "lz4": "lz4raw.parquet",
+}
+"""As Confluent's sink has them: parquet-java's CompressionCodecName. The codec is Parquet's LZ4_RAW, not Hadoop's."""
+
+_MAX_PRECISION_128, _MAX_PRECISION_256 = 38, 76
+
+Shape = Callable[[Any], Any]
+"""Makes of a value in Avro's physical form what Arrow understands."""
+
+
+class ParquetWriter:
+    """Writes decoded records of one schema. The same records give the same bytes, however they are batched.
+
+    Row groups end at the record that brings them to `ROW_GROUP_BYTES` of what came from Kafka, or to
+    `ROW_GROUP_RECORDS`.
+
+    Raises:
+        ConfigError: the schema has what Parquet has not: a type inside itself, a record without fields, a decimal of
+            more than 76 digits.
+    """
+
+    def __init__(self, sink: Sink, part: ObjectPart, schema: Schema, codec: str, level: int | None) -> None:
+        avro = AvroSchema(schema.avro)
+        self._part, self._is_wrapped = part, part != "value" or avro.kind(avro.root) != "record"
+        root = {"type": "record", "name": f"({part})", "fields": [{"name": part, "type": avro.root}]}
+        self._columns = _Columns(avro, root if self._is_wrapped else avro.root)
+        writer = pq.ParquetWriter(
+            sink,
+            pa.schema(list(self._columns.type)),
+            version="2.6",
+            data_page_version="1.0",
+            compression=codec,
+            compression_level=level or DEFAULT_LEVELS.get(codec),
+            write_page_checksum=True,
+        )
+        self._groups = RowGroups(writer, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
+        self.sidecars: Mapping[str, bytes] = {}
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._groups.buffered_bytes
+
+    def write(self, batch: ConnectBatch) -> None:
+        """Append the records of a batch, none of them null.
+
+        Raises:
+            UnwritableRecordsError: values are not of the schema.
+        """
+        rows = pa.RecordBatch.from_struct_array(self._rows(batch))
+        self._groups.write(rows, record_sizes(batch.records))
+
+    def close(self, facts: Mapping[str, str]) -> None:
+        """Write what is held, `facts` and the footer. The sink stays open."""
+        self._groups.close(facts)
+
+    def _rows(self, batch: ConnectBatch) -> pa.StructArray:
+        payload = without_null(batch, payload_of(batch, self._part))
+        columns = getattr(payload, "columns", None)
+        decoded = columns() if columns is not None and not self._is_wrapped else None
+        if decoded is not None:
+            return _typed(decoded, self._columns.type)
+        objects = [{self._part: o} for o in payload.objects] if self._is_wrapped else payload.objects
+        try:
+            return self._columns.of(objects)
+        except VALUE_ERRORS as err:
+            raise unwritable(batch, objects, "parquet", lambda o: self._columns.of([o])) from err
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The columns of values of a record schema."""
+    avro = AvroSchema(schema.avro)
+    return pa.schema(list(_Columns(avro, avro.root).type))
+
+
+class _Columns:
+    """Arrow's type for an Avro schema, and how values get there."""
+
+    def __init__(self, avro: AvroSchema, root: Any) -> None:
+        self._avro = avro
+        self._open: list[str] = []
+        self.type, self._shape = self._struct(root["name"], root["fields"])
+
+    def of(self, objects: Sequence[Any]) -> pa.StructArray:
+        """Raises one of `VALUE_ERRORS` for a value that is not of the schema."""
+        shape = self._shape
+        found = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
+        _refuse_nulls(found, "the record")
+        return found
+
+    def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
+        """Type, nullability and shape of a node."""
+        found = self._avro.resolved(node)
+        if isinstance(found, list):
+            return self._union(found)
+        match found["type"]:
+            case "record":
+                type_, shape = self._struct(found["name"], found["fields"])
+                return type_, False, shape
+            case "array":
+                type_, nullable, shape = self._typed(found["items"])
+                return pa.list_(pa.field("element", type_, nullable)), False, _each(shape)
+            case "map":
+                type_, nullable, shape = self._typed(found["values"])
+                return pa.map_(pa.string(), pa.field("value", type_, nullable)), False, _each_value(shape)
+        return _primitive(found)
+
+    def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
+        if name in self._open:
+            raise ConfigError(
+                f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns; write "
+                f"these topics as AvroFormat or JsonFormat"
+            )
+        if not fields:
+            raise ConfigError(
+                f"the record {name} has no fields: Parquet has no such columns; write these topics as AvroFormat or "
+                f"JsonFormat"
+            )
+        self._open.append(name)
+        typed = {field["name"]: self._typed(field["type"]) for field in fields}
+        self._open.pop()
+        shapes = {key: shape for key, (_, _, shape) in typed.items() if shape is not None}
+        return pa.struct([pa.field(key, t, n) for key, (t, n, _) in typed.items()]), _fields(shapes)
+
+    def _union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
+        members, nullable = self._avro.members(union)
+        if not members:
+            return pa.null(), True, None
+        typed = [self._typed(member) for member in members]
+        if len(members) == 1:
+            type_, _, shape = typed[0]
+            return type_, nullable, shape
+        return (
+            pa.struct([pa.field(f"member{i}", type_) for i, (type_, _, _) in enumerate(typed)]),
+            nullable,
+            self._member(members, [shape for _, _, shape in typed]),
+        )
+
+    def _member(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
+        def shaped(value: Any) -> dict[str, Any]:
+            index, value = self._avro.member_of(members, value)
+            shape = shapes[index]
+            return {f"member{index}": value if shape is None else shape(value)}
+
+        return shaped
+
+
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_TYPES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL_TYPES: Mapping[tuple[Any, Any], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    **{("long", f"timestamp-{name}"): pa.timestamp(unit, "UTC") for name, unit in _UNITS.items()},
+    **{("long", f"local-timestamp-{name}"): pa.timestamp(unit) for name, unit in _UNITS.items()},
+}
+
+
+def _primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None]:
+    logical = node.get("logicalType")
+    if logical == "decimal":
+        scale = node.get("scale", 0)
+        return _decimal(node["precision"], scale), False, lambda value: decimal_of(value, scale)
+    if node["type"] == "fixed":
+        return pa.binary(node["size"]), False, None
+    return _LOGICAL_TYPES.get((node["type"], logical), _TYPES[node["type"]]), node["type"] == "null", None
+
+
+def _decimal(precision: int, scale: int) -> pa.DataType:
+    if precision > _MAX_PRECISION_256:
+        raise ConfigError(
+            f"a decimal of {precision} digits: columns have {_MAX_PRECISION_256} at most; write these topics as "
+            f"AvroFormat or JsonFormat"
+        )
+    return pa.decimal128(precision, scale) if precision <= _MAX_PRECISION_128 else pa.decimal256(precision, scale)
+
+
+def _refuse_nulls(found: pa.Array, name: str, *, nullable: bool = False) -> None:
+    """Arrow takes what is missing for null, also where no null may be."""
+    if not nullable and found.null_count:
+        raise ValueError(f"{name} is null or missing, and its schema allows neither")
+    if pa.types.is_struct(found.type):
+        # Flattened, a member is null where its struct is: that is no fault of the member.
+        held = found.drop_null() if found.null_count else found
+        for field, child in zip(found.type, held.flatten(), strict=True):
+            _refuse_nulls(child, field.name, nullable=field.nullable)
+    elif pa.types.is_list(found.type):
+        _refuse_nulls(found.flatten(), name, nullable=found.type.value_field.nullable)
+    elif pa.types.is_map(found.type):
+        _refuse_nulls(found.items, name, nullable=found.type.item_field.nullable)
+
+
+def _typed(found: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array of Avro's physical types as its logical types."""
+    if found.type.equals(wanted):
+        return found
+    if pa.types.is_struct(wanted):
+        children = [_typed(found.field(field.name), field.type) for field in wanted]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=found.is_null())
+    if pa.types.is_decimal(wanted):
+        return pa.array([v if v is None else decimal_of(v, wanted.scale) for v in found.to_pylist()], wanted)
+    return found.cast(wanted)
+
+
+def _unless_null(shape: Shape) -> Shape:
+    return lambda value: None if value is None else shape(value)
+
+
+def _each(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+    item = _unless_null(shape)
+    return lambda values: [item(value) for value in values]
+
+
+def _each_value(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+    item = _unless_null(shape)
+    return lambda values: [(key, item(value)) for key, value in values.items()]
+
+
+def _fields(shapes: Mapping[str, Shape]) -> Shape | None:
+    if not shapes:
+        return None
+    changed = {name: _unless_null(shape) for name, shape in shapes.items()}
+    return lambda record: {**record, **{name: change(record[name]) for name, change in changed.items()}}

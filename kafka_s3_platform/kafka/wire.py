@@ -1,0 +1,210 @@
+"""Kafka's protocol as far as fetching needs it: Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2.
+
+Source: Apache Kafka documentation, "Kafka Protocol Guide". All numbers are big endian; compact strings, bytes and
+arrays begin with their length plus one as an unsigned varint, and structures end with tagged fields.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import TypeVar
+
+from kafka_s3_platform.model.offsets import TopicPartition
+
+METADATA, FETCH, SASL_HANDSHAKE, SASL_AUTHENTICATE = (3, 9), (1, 12), (17, 1), (36, 2)
+CLIENT_ID = "kafka-s3-platform"
+READ_COMMITTED = 1
+
+_HEADER = Struct(">hhih")
+_FETCH_HEAD = Struct(">iiiibii")
+_FETCH_PLACE = Struct(">iiqiqi")
+_NO_TAGS = b"\0"
+_DIVERGING_EPOCH = 0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer:
+    """What a broker says of one kafka partition. `aborted` are (producer id, first offset) of aborted transactions."""
+
+    error_code: int
+    log_start_offset: int
+    last_stable_offset: int
+    aborted: tuple[tuple[int, int], ...]
+    diverges: bool
+    records: memoryview
+
+
+def request(api: tuple[int, int], correlation_id: int, body: bytes) -> bytes:
+    """A request with its frame. SaslHandshake 1 is of the old kind: its header has no tagged fields."""
+    key, version = api
+    client = CLIENT_ID.encode()
+    tags = b"" if api == SASL_HANDSHAKE else _NO_TAGS
+    framed = _HEADER.pack(key, version, correlation_id, len(client)) + client + tags + body
+    return len(framed).to_bytes(4, "big") + framed
+
+
+def metadata_request(topic: str) -> bytes:
+    """Asks for one topic, which is never created by asking."""
+    return b"\2" + _string(topic) + _NO_TAGS + b"\0\0\0" + _NO_TAGS
+
+
+def fetch_request(tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int) -> bytes:
+    """Asks for committed records of one kafka partition from `offset` on.
+
+    `leader_epoch` is that of the record before it, -1 if unknown: the broker then finds out a truncated log.
+    """
+    head = _FETCH_HEAD.pack(-1, wait_ms, 1, max_bytes, READ_COMMITTED, 0, -1)
+    place = _FETCH_PLACE.pack(tp.kafka_partition, -1, offset, leader_epoch, -1, max_bytes) + _NO_TAGS
+    topics = b"\2" + _string(tp.topic) + b"\2" + place + _NO_TAGS
+    return head + topics + b"\1" + b"\1" + _NO_TAGS
+
+
+def handshake_request(mechanism: str) -> bytes:
+    """Names the SASL mechanism."""
+    return len(mechanism).to_bytes(2, "big") + mechanism.encode()
+
+
+def authenticate_request(token: bytes) -> bytes:
+    """Hands over what the SASL mechanism says."""
+    return _unsigned(len(token) + 1) + token + _NO_TAGS
+
+
+def leader(frame: memoryview, tp: TopicPartition) -> tuple[str, int] | None:
+    """Host and port of the kafka partition's leader in a Metadata answer, None where it names none."""
+    answer = _Answer(frame)
+    answer.number(4)
+    brokers = dict(answer.array(_broker))
+    answer.text()
+    answer.number(4)
+    leaders = dict(pair for topic in answer.array(_topic_leaders) for pair in topic)
+    return brokers.get(leaders.get(tp.kafka_partition, -1))
+
+
+def fetch_answer(frame: memoryview) -> FetchAnswer:
+    """The only kafka partition of a Fetch answer; with the answer's own error if it has one."""
+    answer = _Answer(frame)
+    answer.number(4)
+    error = answer.number(2)
+    answer.number(4)
+    found = [place for topic in answer.array(_fetched_topic) for place in topic]
+    if error or not found:
+        return FetchAnswer(error or -1, -1, -1, (), diverges=False, records=memoryview(b""))
+    return found[0]
+
+
+def handshake_error(frame: memoryview) -> int:
+    """The error code of a SaslHandshake answer."""
+    return _Answer(frame, flexible=False).number(2)
+
+
+def authenticate_error(frame: memoryview) -> int:
+    """The error code of a SaslAuthenticate answer."""
+    return _Answer(frame).number(2)
+
+
+class _Answer:
+    """Reads an answer from its start. ValueError or IndexError where it ends too early."""
+
+    def __init__(self, frame: memoryview, flexible: bool = True) -> None:
+        self._frame, self._at = frame, 4
+        if flexible:
+            self.tags()
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big", signed=True)
+
+    def unsigned(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._frame[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 128:
+                return value
+            shift += 7
+
+    def take(self, size: int) -> memoryview:
+        taken = self._frame[self._at : self._at + size]
+        if len(taken) != size:
+            raise ValueError("the broker's answer ends too early")
+        self._at += size
+        return taken
+
+    def data(self) -> memoryview:
+        """Compact bytes; none where they are null."""
+        return self.take(max(self.unsigned() - 1, 0))
+
+    def text(self) -> str:
+        return bytes(self.data()).decode()
+
+    def array(self, item: "Callable[[_Answer], T]") -> Iterator[T]:
+        for _ in range(self.unsigned() - 1):
+            yield item(self)
+
+    def tags(self) -> dict[int, memoryview]:
+        """Tagged fields by their number."""
+        return {self.unsigned(): self.take(self.unsigned()) for _ in range(self.unsigned())}
+
+
+def _broker(answer: _Answer) -> tuple[int, tuple[str, int]]:
+    node_id, host, port = answer.number(4), answer.text(), answer.number(4)
+    answer.data()
+    answer.tags()
+    return node_id, (host, port)
+
+
+def _topic_leaders(answer: _Answer) -> list[tuple[int, int]]:
+    answer.number(2)
+    answer.data()
+    answer.number(1)
+    leaders = list(answer.array(_leader))
+    answer.number(4)
+    answer.tags()
+    return leaders
+
+
+def _leader(answer: _Answer) -> tuple[int, int]:
+    answer.number(2)
+    kafka_partition, leader_id, _ = (answer.number(4) for _ in range(3))
+    for _ in range(3):
+        list(answer.array(lambda a: a.number(4)))
+    answer.tags()
+    return kafka_partition, leader_id
+
+
+def _fetched_topic(answer: _Answer) -> list[FetchAnswer]:
+    answer.data()
+    found = list(answer.array(_fetched))
+    answer.tags()
+    return found
+
+
+def _fetched(answer: _Answer) -> FetchAnswer:
+    answer.number(4)
+    error = answer.number(2)
+    _, stable, log_start = (answer.number(8) for _ in range(3))
+    aborted = tuple(answer.array(_aborted))
+    answer.number(4)
+    records = answer.data()
+    return FetchAnswer(error, log_start, stable, aborted, _DIVERGING_EPOCH in answer.tags(), records)
+
+
+def _aborted(answer: _Answer) -> tuple[int, int]:
+    producer_id, first_offset = answer.number(8), answer.number(8)
+    answer.tags()
+    return producer_id, first_offset
+
+
+def _string(text: str) -> bytes:
+    return _unsigned(len(text.encode()) + 1) + text.encode()
+
+
+def _unsigned(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,86 @@
+"""What is fetched once from Maven Central, with the Ivy that PySpark ships, into the stack's cache."""
+
+import logging
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.local.java import find_java, pyspark_jars
+from kafka_s3_platform.local.processes import locked
+
+logger = logging.getLogger(__name__)
+
+PARTIAL = "fetching-"
+PROGRESS_SECONDS = 5.0
+FETCH_SECONDS = 900.0
+DOWNLOADS = "libs"
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Files of Maven Central, in one folder of the cache."""
+
+    name: str
+    """Of the folder below the cache."""
+    title: str
+    coordinates: str
+    ivy_options: Callable[[Path], Sequence[str]]
+    """What Ivy is told, given the folder in which it may write."""
+    finish: Callable[[Path], Path]
+    """Checks the folder of downloads, and gives the one to keep. Raises IntegrityError."""
+
+    def folder(self, cache: Path) -> Path:
+        """The folder below `cache`, fetched if it is not there yet.
+
+        Raises:
+            TransientError: it could not be fetched.
+            IntegrityError: what was fetched is not what was recorded.
+        """
+        kept = cache / self.name
+        with locked(cache):
+            for stale in cache.glob(f"{PARTIAL}*"):
+                shutil.rmtree(stale, ignore_errors=True)
+            if not kept.exists():
+                # Not one fixed name: the Ivy of a killed run may still be writing to its own.
+                with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache, ignore_cleanup_errors=True) as partial:
+                    self._fetch(Path(partial))
+                    self.finish(Path(partial, DOWNLOADS)).rename(kept)
+        return kept
+
+    def _fetch(self, folder: Path) -> None:
+        logger.info("fetching %s into %s", self.title, folder.parent)
+        log = folder.parent / "ivy.log"
+        with log.open("w") as output:
+            ivy = subprocess.Popen(
+                self._command(folder), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
+            try:
+                self._await(ivy, folder)
+            finally:
+                ivy.kill()
+                ivy.wait()
+        if ivy.returncode != 0:
+            raise TransientError(
+                f"fetching {self.coordinates} with Ivy failed (exit status {ivy.returncode}, log {log}): "
+                "check the way to Maven Central and run the command again"
+            )
+
+    def _command(self, folder: Path) -> list[str]:
+        java = [str(find_java()), f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", f"{pyspark_jars()}/*"]
+        retrieve = ["-retrieve", f"{folder}/{DOWNLOADS}/[artifact]-[revision].[ext]"]
+        return [*java, "org.apache.ivy.Main", *self.ivy_options(folder), "-confs", "default", *retrieve]
+
+    def _await(self, ivy: subprocess.Popen[bytes], folder: Path) -> None:
+        started = time.monotonic()
+        while (waited := time.monotonic() - started) < FETCH_SECONDS:
+            try:
+                ivy.wait(PROGRESS_SECONDS)
+                return
+            except subprocess.TimeoutExpired:
+                size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+                logger.info("fetching %s: %.0f MB after %.0f s", self.title, size, waited + PROGRESS_SECONDS)

@@ -1,0 +1,231 @@
+"""Kafka Connect's timestamp extractors: which time decides a record's encoded partition.
+
+Wallclock is no extractor here: the hours of offsets are planned.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions
+from kafka_s3_platform.partitioners.field_types import logical_type
+from kafka_s3_platform.partitioners.iso8601 import parse_texts
+from kafka_s3_platform.partitioners.zones import from_local
+
+SECONDS_BELOW = 100_000_000_000
+"""Numbers nearer to 0 count seconds, others milliseconds: 5138-11-16 in seconds, 1973-03-03 in milliseconds."""
+
+_DAY_MS = 86_400_000
+_MANY_DAYS = 10**8
+_UNITS_PER_MS = {"millis": 1, "micros": 1_000, "nanos": 1_000_000}
+_TIMELESS = ("time-millis", "time-micros")
+
+Found = tuple[Int64s, npt.NDArray[np.bool_], str]
+"""Times (epoch ms), which of them are known, and why the others are not."""
+
+
+@dataclass(frozen=True)
+class ExtractedTimes:
+    """`times` are epoch ms, null where there is no answer; `reasons` say why, by position."""
+
+    times: pa.Int64Array
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+class TimestampExtractor(Protocol):
+    """Made with the connector's `LayoutSettings`, once a range of offsets."""
+
+    def extract(self, batch: ConnectBatch) -> ExtractedTimes:
+        """The time of each record of a batch. Raises nothing for a single record's fault."""
+        ...
+
+
+def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
+    """The extractor that `timestamp.extractor` names: Record, RecordField, or a class of the user's.
+
+    Raises:
+        ConfigError: the class cannot be loaded, or RecordField has no field.
+    """
+    if layout.timestamp_extractor == "Record":
+        return RecordTimestampExtractor(layout)
+    if layout.timestamp_extractor == "RecordField":
+        return RecordFieldTimestampExtractor(layout)
+    made: TimestampExtractor = load_class(layout.timestamp_extractor)(layout)
+    return made
+
+
+class RecordTimestampExtractor:
+    """The timestamp of the Kafka record."""
+
+    def __init__(self, layout: LayoutSettings) -> None:
+        self.layout = layout
+
+    def extract(self, batch: ConnectBatch) -> ExtractedTimes:
+        return ExtractedTimes(pa.array(batch.timestamps))
+
+
+class RecordFieldTimestampExtractor:
+    """The time in the field `timestamp.field` of the value, nested by dots.
+
+    Honoured are numbers (epoch seconds or milliseconds, see SECONDS_BELOW), texts of such numbers, ISO 8601 texts, and
+    Avro's logical types of dates and timestamps. Dates begin, and texts without an offset are, in the layout's
+    timezone. A tombstone, which has no fields, has its record's timestamp.
+    """
+
+    def __init__(self, layout: LayoutSettings) -> None:
+        if not layout.timestamp_field:
+            raise ConfigError("timestamp.extractor is RecordField, so timestamp.field has to name a field of the value")
+        self._name, self._path = layout.timestamp_field, layout.timestamp_field.split(".")
+        self._zone = ZoneInfo(layout.timezone)
+
+    def extract(self, batch: ConnectBatch) -> ExtractedTimes:
+        values = batch.value.field(self._path)
+        times, known = batch.timestamps.copy(), np.ones(batch.num_rows, bool)
+        reasons: dict[int, str] = {}
+        for logical, rows in self._by_logical_type(batch):
+            for kind, of_kind in _by_type(values, rows):
+                picked = values if len(of_kind) == len(values) else [values[i] for i in of_kind.tolist()]
+                times[of_kind], known[of_kind], why = self._times(kind, picked, logical)
+                reasons |= dict.fromkeys(of_kind[~known[of_kind]].tolist(), f"timestamp.field {self._name} {why}")
+        return ExtractedTimes(pa.array(times, mask=~known), reasons)
+
+    def _by_logical_type(self, batch: ConnectBatch) -> Iterator[tuple[str | None, Positions]]:
+        """The positions of the records that have a value, by their field's logical type."""
+        codes = np.where(batch.value.is_null, NO_SCHEMA - 1, batch.value.codes)
+        for code in np.unique(codes[codes >= NO_SCHEMA]).tolist():
+            logical = None if code == NO_SCHEMA else logical_type(batch.value.schemas[code], self._path)
+            yield logical, np.flatnonzero(codes == code)
+
+    def _times(self, kind: type, values: Sequence[Any], logical: str | None) -> Found:
+        if kind is int and logical not in _TIMELESS:
+            return self._numbers(values, logical)
+        if kind is float:
+            return _decimals(np.array(values, np.float64))
+        if kind is str:
+            return self._texts(_text_array(values))
+        why = "is missing" if kind is type(MISSING) else "is null" if kind is type(None) else ""
+        return _unknown(len(values), why or f"is no date or time but {logical or kind.__name__}")
+
+    def _numbers(self, values: Sequence[int], logical: str | None) -> Found:
+        try:
+            numbers, known = np.array(values, np.int64), np.ones(len(values), bool)
+        except OverflowError:
+            known = np.array([abs(i) < 2**63 for i in values])
+            numbers = np.array([i if abs(i) < 2**63 else 0 for i in values], np.int64)
+        return self._instants(numbers, logical), known, "is a number of more than 64 bits"
+
+    def _instants(self, numbers: Int64s, logical: str | None) -> Int64s:
+        if logical == "date":
+            return from_local(np.clip(numbers, -_MANY_DAYS, _MANY_DAYS) * _DAY_MS, self._zone)
+        name, _, unit = (logical or "").rpartition("-")
+        if name not in {"timestamp", "local-timestamp"} or unit not in _UNITS_PER_MS:
+            return np.where(_are_seconds(numbers), numbers * 1000, numbers)
+        ms: Int64s = numbers // _UNITS_PER_MS[unit]
+        return from_local(ms, self._zone) if name == "local-timestamp" else ms
+
+    def _texts(self, texts: pa.StringArray) -> Found:
+        numeric = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
+        if pc.all(numeric).as_py():
+            return self._numbers(texts.cast(pa.int64()).to_pylist(), None)
+        times = parse_texts(texts, self._zone)
+        if pc.any(numeric).as_py():
+            numbers = pc.if_else(numeric, texts, None).cast(pa.int64())
+            instants = pa.array(self._instants(numbers.fill_null(0).to_numpy(), None))
+            times = pc.if_else(numeric, instants, times)
+        known = times.is_valid().to_numpy(zero_copy_only=False)
+        return times.fill_null(0).to_numpy(), known, "is neither an ISO 8601 time nor a number"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as `RecordExtractor` gives it: key and value as their converters understand them."""
+
+    topic: str
+    kafka_partition: int
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class RecordExtractor(ABC):
+    """For extractors of one's own that look at single records: slower than those that look at batches."""
+
+    def __init__(self, layout: LayoutSettings) -> None:
+        self.layout, self.zone = layout, ZoneInfo(layout.timezone)
+
+    @abstractmethod
+    def timestamp(self, record: Record) -> int | None:
+        """The record's time in epoch ms; None, or a ValueError, TypeError or LookupError, where it has none."""
+
+    def extract(self, batch: ConnectBatch) -> ExtractedTimes:
+        times: list[int | None] = []
+        reasons: dict[int, str] = {}
+        for position, record in enumerate(_records(batch)):
+            time, reason = self._answer(record)
+            times.append(time)
+            if time is None:
+                reasons[position] = reason
+        return ExtractedTimes(pa.array(times, pa.int64()), reasons)
+
+    def _answer(self, record: Record) -> tuple[int | None, str]:
+        try:
+            return self.timestamp(record), "it has no time"
+        except (ValueError, TypeError, LookupError) as error:
+            return None, f"{type(error).__name__}: {error}"
+
+
+def _records(batch: ConnectBatch) -> Iterator[Record]:
+    names = ("topic", "partition", "offset", "headers")
+    columns = [batch.records.column(name).to_pylist() for name in names]
+    rows = zip(*columns, batch.timestamps.tolist(), batch.key.objects, batch.value.objects, strict=True)
+    for topic, kafka_partition, offset, headers, timestamp, key, value in rows:
+        pairs = [(header["key"], header["value"]) for header in headers or ()]
+        yield Record(topic, kafka_partition, offset, timestamp, key, value, pairs)
+
+
+def _by_type(values: Sequence[Any], rows: Positions) -> Iterator[tuple[type, Positions]]:
+    """`rows` by the Python type of their values."""
+    types = [*map(type, values if len(rows) == len(values) else [values[i] for i in rows.tolist()])]
+    kinds = list(dict.fromkeys(types))
+    if len(kinds) == 1:
+        yield kinds[0], rows
+        return
+    codes = np.array([kinds.index(kind) for kind in types])
+    for code, kind in enumerate(kinds):
+        yield kind, rows[codes == code]
+
+
+def _text_array(texts: Sequence[str]) -> pa.StringArray:
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold and UTF-8 cannot
+        return pa.array([text.encode(errors="replace").decode() for text in texts], pa.string())
+
+
+def _decimals(numbers: npt.NDArray[np.float64]) -> Found:
+    """Seconds with a fraction are rounded to milliseconds, milliseconds are cut."""
+    known = np.abs(numbers) < 2.0**63
+    numbers = np.where(known, numbers, 0)
+    times = np.where(_are_seconds(numbers), np.rint(numbers * 1000), np.trunc(numbers))
+    return times.astype(np.int64), known, "is no number that a time can have"
+
+
+def _are_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    seconds: npt.NDArray[np.bool_] = (numbers > -SECONDS_BELOW) & (numbers < SECONDS_BELOW)
+    return seconds
+
+
+def _unknown(count: int, why: str) -> Found:
+    return np.zeros(count, np.int64), np.zeros(count, bool), why

@@ -1,0 +1,93 @@
+"""boto3's S3 client as a connector's settings want it: endpoint, addressing, proxy, retries."""
+
+import random
+from typing import Any
+from urllib.parse import urlsplit
+
+from botocore.config import Config
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.store.credentials import new_client
+from kafka_s3_platform.store.errors import UNREACHABLE
+
+MAX_BACKOFF_SECONDS = 20.0
+_CONNECT_SECONDS, _READ_SECONDS = 5, 60
+_MAX_CONNECTIONS = 32
+_PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
+_PASSING_CODES = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "PriorRequestNotComplete",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "SlowDown",
+        "ThrottledException",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+
+
+def s3_client(settings: StoreSettings) -> Any:
+    """A client of the store. Raises ConfigError, and what the credentials' provider raises."""
+    proxy = settings.proxy_url and settings.proxy_url.get_secret_value()
+    config = Config(
+        # repeated by `Backoff`: botocore has no setting for how long to wait
+        retries={"mode": "standard", "total_max_attempts": 1},
+        s3={
+            "addressing_style": "path" if settings.path_style else "virtual",
+            "use_accelerate_endpoint": settings.accelerate,
+        },
+        proxies={"http": proxy, "https": proxy} if proxy else None,
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        max_pool_connections=_MAX_CONNECTIONS,
+    )
+    try:
+        client = new_client(
+            settings, "s3", region_name=settings.region, endpoint_url=settings.endpoint_url, config=config
+        )
+    except ValueError as err:
+        raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
+    client.meta.events.register("needs-retry.s3", Backoff(settings.max_retries, settings.retry_backoff_ms))
+    return client
+
+
+class Backoff:
+    """Repeats requests that got no answer, or one that says to try later, as Connect's sinks do.
+
+    Before the first repetition it waits `backoff_ms` at most and half of that at least, before each next one twice as
+    long, up to `MAX_BACKOFF_SECONDS`.
+    """
+
+    def __init__(self, max_retries: int, backoff_ms: int) -> None:
+        self._max_retries, self._backoff_ms = max_retries, backoff_ms
+
+    def __call__(self, response: Any, attempts: int, caught_exception: Any, **_: Any) -> float | None:
+        """The event `needs-retry` of botocore: how long to wait in seconds, None where the request is not repeated."""
+        if attempts > self._max_retries or not _is_passing(response, caught_exception):
+            return None
+        longest = min(self._backoff_ms / 1000 * 2.0 ** (attempts - 1), MAX_BACKOFF_SECONDS)
+        return random.uniform(longest / 2, longest)  # noqa: S311 - jitter
+
+
+def _is_passing(response: Any, error: Any) -> bool:
+    if response is None:
+        return isinstance(error, UNREACHABLE)
+    http, parsed = response
+    return http.status_code in _PASSING_STATUS or parsed.get("Error", {}).get("Code") in _PASSING_CODES
+
+
+def delta_endpoint(settings: StoreSettings) -> str | None:
+    """The endpoint as delta-rs wants it, which does not put the bucket into a host name itself; None: AWS's own."""
+    if settings.accelerate:
+        return f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
+    if settings.endpoint_url is None or settings.path_style:
+        return settings.endpoint_url
+    parts = urlsplit(settings.endpoint_url)
+    return f"{parts.scheme}://{settings.bucket}.{parts.netloc}"

@@ -1,0 +1,127 @@
+"""The steps of `transforms` in their order, each behind its predicate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.settings import TransformSettings
+from kafka_s3_platform.config.transform_catalogue import is_python_class, java_class, option_values
+from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure, Transform
+from kafka_s3_platform.transforms.cast import Cast
+from kafka_s3_platform.transforms.edits import Edit, Mask, Side
+from kafka_s3_platform.transforms.fields import (
+    ExtractField,
+    Flatten,
+    HoistField,
+    InsertField,
+    MaskField,
+    ReplaceField,
+    ValueToKey,
+)
+from kafka_s3_platform.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
+from kafka_s3_platform.transforms.mappers import MapperStep
+from kafka_s3_platform.transforms.metadata import SetSchemaMetadata
+from kafka_s3_platform.transforms.predicates import Predicate, new_predicate
+from kafka_s3_platform.transforms.routers import Filter, RegexRouter, TimestampRouter
+from kafka_s3_platform.transforms.timestamps import TimestampConverter
+
+
+class Step(Protocol):
+    """One step: changes the records that are selected, all where `selected` is None, and leaves the others."""
+
+    executing_class: str
+
+    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome: ...
+
+
+_EDITS: Mapping[str, Callable[[str, Side, Mapping[str, Any]], Edit]] = {
+    "Cast": Cast,
+    "ExtractField": ExtractField,
+    "Flatten": Flatten,
+    "HeaderFrom": HeaderFrom,
+    "HoistField": HoistField,
+    "InsertField": InsertField,
+    "MaskField": MaskField,
+    "ReplaceField": ReplaceField,
+    "SetSchemaMetadata": SetSchemaMetadata,
+    "TimestampConverter": TimestampConverter,
+    "ValueToKey": ValueToKey,
+}
+_OTHERS: Mapping[str, Callable[[str, Mapping[str, Any]], Step]] = {
+    "DropHeaders": DropHeaders,
+    "Filter": Filter,
+    "InsertHeader": InsertHeader,
+    "RegexRouter": RegexRouter,
+    "TimestampRouter": TimestampRouter,
+}
+
+
+def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
+    """The steps as one Transform. `topic` is the source's, for messages.
+
+    Raises:
+        ConfigError: a user's class cannot be imported.
+        ValueError: an option is not allowed.
+    """
+    return _Chain(tuple(_Guarded(_new_step(settings, topic), _guard(settings)) for settings in transforms))
+
+
+def _new_step(settings: TransformSettings, topic: str) -> Step:
+    executing_class = java_class(settings.type)
+    if is_python_class(settings):
+        return MapperStep(executing_class, load_class(settings.type)(settings.options), topic)
+    values = option_values(settings)
+    name, _, side = settings.type.partition("$")
+    if name in _EDITS:
+        return _EDITS[name](executing_class, "key" if side == "Key" else "value", values)
+    return _OTHERS[name](executing_class, values)
+
+
+def _guard(settings: TransformSettings) -> Predicate | None:
+    if settings.predicate is None:
+        return None
+    predicate = new_predicate(settings.predicate)
+    return (lambda batch: ~predicate(batch)) if settings.negate else predicate
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    step: Step
+    guard: Predicate | None
+
+    def apply(self, batch: ConnectBatch) -> Outcome:
+        if self.guard is None:
+            return self.step.run(batch, None)
+        selected = self.guard(batch)
+        if not selected.any():
+            return Outcome(batch)
+        return self.step.run(batch, None if selected.all() else selected)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    steps: tuple[_Guarded, ...]
+
+    def apply(self, batch: ConnectBatch) -> Outcome:
+        failures: list[RecordFailure] = []
+        for step in self.steps:
+            if not batch.num_rows:
+                break
+            outcome = _whole_records(step.apply(batch))
+            batch = outcome.batch
+            failures += outcome.failures
+        return Outcome(batch, tuple(failures))
+
+
+def _whole_records(outcome: Outcome) -> Outcome:
+    """A source record fails as a whole: nothing else that was made of it goes on, and it fails once."""
+    if not outcome.failures or outcome.batch.ordinals is None:
+        return outcome
+    first = {failure.offset: failure for failure in reversed(outcome.failures)}
+    kept = ~np.isin(outcome.batch.offsets, list(first))
+    return replace(
+        outcome, batch=outcome.batch.take(np.flatnonzero(kept)), failures=tuple(first[o] for o in sorted(first))
+    )

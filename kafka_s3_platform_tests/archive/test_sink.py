@@ -1,0 +1,510 @@
+"""What Connect's S3 sinks write, on a real Kafka and a real S3: keys, bytes, boundaries, bad records."""
+
+import gzip
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.errors import ForeignObjectError, RecordError
+from kafka_s3_platform.formats.block_gzip import read_from, read_index
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    connector,
+    produce,
+    scanned,
+    snapshot,
+)
+
+pytestmark = pytest.mark.integration
+
+MINUTE = timedelta(minutes=1)
+F1 = {"type": "record", "name": "myrecord", "fields": [{"name": "f1", "type": "string"}]}
+JSON = {"value": {"format": "JSON"}}
+TEXT = {"value": {"format": "STRING"}}
+LINES = {"format": "bytes", "codec": "none", "bytes_extension": "txt"}
+
+
+def avro(registry: RegistrySettings) -> dict[str, Any]:
+    return {"value": {"format": "AVRO", "registry": registry}}
+
+
+def framed(registry: RegistrySettings, topic: str, schema: Any, values: Iterable[Any]) -> list[bytes]:
+    """Values in the Registry's wire format."""
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        schema_id = client.register_schema(f"{topic}-value", Schema(json.dumps(schema), "AVRO"))
+    found = []
+    for value in values:
+        body = io.BytesIO(b"\0" + schema_id.to_bytes(4, "big"))
+        body.seek(5)
+        fastavro.schemaless_writer(body, fastavro.parse_schema(schema), value)
+        found.append(body.getvalue())
+    return found
+
+
+def objects(config: ConnectorConfig) -> dict[str, bytes]:
+    """Key -> bytes of every object that the index holds."""
+    store = ObjectStore(config.store)
+    return {key: store.get(key) for segment in snapshot(config).segments for key in segment.keys}
+
+
+def lines(config: ConnectorConfig) -> dict[str, list[bytes]]:
+    return {key: body.splitlines() for key, body in objects(config).items()}
+
+
+def at(start: datetime, every: timedelta, values: Iterable[bytes], kafka_partition: int = 0) -> list[Sent]:
+    return [Sent(v, None, start + n * every, (), kafka_partition) for n, v in enumerate(values)]
+
+
+def test_nine_avro_records_with_flush_size_3_give_the_three_objects_of_the_quickstart(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, registry: RegistrySettings, create_topic: CreateTopic
+) -> None:
+    topic = create_topic("s3_topic")
+    values = framed(registry, topic, F1, [{"f1": f"value{n}"} for n in range(1, 10)])
+    produce(kafka_settings, topic, [Sent(v) for v in values])
+    layout = {"format": "avro", "codec": "null", "partitioner": "Default", "flush_size": 3}
+    config = connector(kafka_settings, store_settings, topic, layout=layout, records=avro(registry))
+    archived(config)
+    found = {key: list(fastavro.reader(io.BytesIO(body))) for key, body in objects(config).items()}
+    assert found == {
+        f"topics/s3_topic/partition=0/s3_topic+0+000000000{first}.avro": [
+            {"f1": f"value{first + n}"} for n in (1, 2, 3)
+        ]
+        for first in (0, 3, 6)
+    }
+
+
+def test_json_by_the_hour_lands_where_confluent_cloud_says(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    moment = datetime(2020, 2, 6, 9, 30, tzinfo=timezone.utc)
+    produce(kafka_settings, topic_name, at(moment, MINUTE, [b'{"a": 1}', b'{\n "a":\t2}']))
+    layout = {
+        "format": "json",
+        "codec": "gzip",
+        "topics_dir": "json_logs/hourly",
+        "path_format": "'dt'=YYYY-MM-dd/'hr'=HH",
+        "flush_size": 1000,
+    }
+    start = {"start_hour": datetime(2020, 1, 1, tzinfo=timezone.utc)}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON, **start)
+    archived(config)
+    folder = f"json_logs/hourly/{topic_name}/dt=2020-02-06/hr=09"
+    ((key, body),) = objects(config).items()
+    assert key == f"{folder}/{topic_name}+0+0000000000.json.gz"
+    assert gzip.decompress(body) == b'{"a": 1}\n{"a":2}\n'
+
+
+def sizes(config: ConnectorConfig) -> list[tuple[int, int, int]]:
+    """(kafka partition, first offset, records) of each object."""
+    return [(s.kafka_partition, s.start_offset, s.record_count) for s in snapshot(config).segments]
+
+
+def test_objects_end_when_flush_size_is_reached_in_each_of_six_kafka_partitions(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """Confluent Cloud's first scenario: 1,000 is the flush size, more than that arrived in each."""
+    create_topic(topic_name, 6)
+    produce(kafka_settings, topic_name, [r for p in range(6) for r in at(NOON, MINUTE / 60, [b"v"] * 1005, p)])
+    layout = {**LINES, "flush_size": 1000}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
+    archived(config)
+    assert sizes(config) == [(p, first, n) for p in range(6) for first, n in ((0, 1000), (1000, 5))]
+
+
+def test_five_hundred_records_of_an_hour_are_there_when_the_next_one_begins(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """Confluent Cloud's second scenario: 500 from 2 to 3 pm, then 5 more."""
+    create_topic(topic_name)
+    two = NOON + 2 * HOUR
+    produce(kafka_settings, topic_name, at(two, MINUTE / 10, [b"v"] * 500) + at(two + HOUR, MINUTE, [b"v"] * 5))
+    layout = {**LINES, "flush_size": 1000}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
+    archived(config, [two])
+    at_two = [s for s in snapshot(config).segments if s.chunk_start == two]
+    assert [(s.start_offset, s.record_count) for s in at_two] == [(0, 500)]
+
+
+def test_scheduled_rotation_gives_two_objects_of_five_hundred(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """Confluent Cloud's third scenario: every ten minutes; 500 records from 12:01 to 12:10, 500 from 12:11 to 12:20."""
+    create_topic(topic_name)
+    first, second = (at(NOON + m * MINUTE, 9 * MINUTE / 501, [b"v"] * 500) for m in (1, 11))
+    produce(kafka_settings, topic_name, first + second)
+    layout = {**LINES, "flush_size": 1000, "rotate_schedule_interval_ms": 600_000}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
+    archived(config)
+    assert sizes(config) == [(0, 0, 500), (0, 500, 500)]
+
+
+def test_the_rotation_interval_spans_from_the_first_record_of_an_object(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    minutes = [5, 6, 14, 15, 3, 16, 24, 25]
+    produce(kafka_settings, topic_name, [Sent(b"%d" % m, None, NOON + m * MINUTE) for m in minutes])
+    layout = {**LINES, "rotate_interval_ms": 600_000}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
+    archived(config)
+    assert list(lines(config).values()) == [[b"5", b"6", b"14"], [b"15", b"3", b"16", b"24"], [b"25"]]
+
+
+@pytest.mark.parametrize(
+    ("layout", "records"),
+    [
+        ({"format": "json", "codec": "gzip", "flush_size": 7}, JSON),
+        ({"format": "json", "codec": "zstd", "partitioner": "Field", "partition_fields": ("n",)}, JSON),
+        ({"format": "block_gzip", "codec": "gzip", "block_size": 100, "rotate_interval_ms": 60_000}, {}),
+        ({"format": "envelope.avro", "codec": "zstd"}, {}),
+        ({"format": "envelope.json", "codec": "gzip", "rotate_schedule_interval_ms": 600_000}, {}),
+    ],
+)
+def test_the_same_offsets_give_the_same_bytes_however_they_are_archived(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    layout: dict[str, Any],
+    records: dict[str, Any],
+) -> None:
+    create_topic(topic_name)
+    sent = [Sent(b'{"n":%d}' % (n % 3), None, NOON + n * 2 * MINUTE) for n in range(100)]
+    produce(kafka_settings, topic_name, sent)
+    found = []
+    for name, task_size in (("one", 1_000_000), ("other", 10)):
+        settings = {**layout, "topics_dir": name}
+        config = connector(
+            kafka_settings, store_settings, topic_name, layout=settings, records=records, task_size=task_size
+        ).model_copy(update={"name": name})
+        hours = [NOON + h * HOUR for h in range(4)]
+        for wanted in [hours] if name == "one" else [[h] for h in hours]:
+            archived(config, wanted)
+        found.append({key.removeprefix(name): body for key, body in objects(config).items()})
+    assert found[0] == found[1]
+    assert len(found[0]) > 3
+
+
+def test_keys_and_headers_are_objects_beside_the_values(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"v":1}', b"k1", NOON, (("h", b"x"),)), Sent(b'{"v":2}', b"k2")])
+    layout = {"format": "json", "codec": "none", "keys_format": "json", "headers_format": "json"}
+    records = {**JSON, "key": {"format": "STRING"}}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    archived(config)
+    found = {key.rpartition("+")[2]: body for key, body in objects(config).items()}
+    assert found["0000000000.json"] == b'{"v":1}\n{"v":2}\n'
+    assert found["0000000000.keys.json"] == b'"k1"\n"k2"\n'
+    assert [json.loads(line) for line in found["0000000000.headers.json"].splitlines()] == [
+        {"headers": [{"key": "h", "value": "x"}]},
+        {"headers": []},
+    ]
+
+
+def test_tombstones_go_where_behavior_on_null_values_says(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"{}", b"a"), Sent(None, b"b"), Sent(b"{}", b"c")])
+    layout = {"format": "json", "codec": "none", "keys_format": "json"}
+    records = {**JSON, "key": {"format": "STRING"}}
+    found = {}
+    for choice in ("write", "ignore"):
+        settings = {**layout, "null_values": choice, "topics_dir": choice}
+        config = connector(kafka_settings, store_settings, topic_name, layout=settings, records=records)
+        config = config.model_copy(update={"name": choice})
+        report = archived(config)
+        found[choice] = (report.record_count, report.filtered_count, lines(config))
+    hour = "year=2026/month=01/day=01/hour=12"
+    name = f"{topic_name}+0+000000000"
+    assert found["ignore"] == (
+        2,
+        1,
+        {
+            f"ignore/{topic_name}/{hour}/{name}0.json": [b"{}", b"{}"],
+            f"ignore/{topic_name}/{hour}/{name}0.keys.json": [b'"a"', b'"c"'],
+        },
+    )
+    assert found["write"] == (
+        3,
+        0,
+        {
+            f"write/{topic_name}/{hour}/{name}0.json": [b"{}", b"{}"],
+            f"write/{topic_name}/{hour}/{name}0.keys.json": [b'"a"', b'"c"'],
+            f"write/{topic_name}/tombstone/{name}1.keys.json": [b'"b"'],
+        },
+    )
+    config = connector(
+        kafka_settings, store_settings, topic_name, layout={**layout, "null_values": "fail"}, records=records
+    )
+    with pytest.raises(RecordError, match=rf"{topic_name}.*0.*1.*value is null"):
+        archived(config)
+
+
+def bad_among(count: int, bad: bytes) -> list[Sent]:
+    return [Sent(bad if n == count // 2 else b'{"n":%d}' % n) for n in range(count)]
+
+
+def test_one_bad_record_among_many_fails_the_run_and_nothing_is_committed(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, bad_among(20_000, b"{not json"))
+    config = connector(
+        kafka_settings, store_settings, topic_name, layout={"format": "json", "codec": "none"}, records=JSON
+    )
+    with pytest.raises(RecordError, match=rf"{topic_name}.*10000"):
+        archived(config)
+    assert snapshot(config).segments == ()
+    assert scanned(config) == ()
+
+
+def test_one_bad_record_among_many_costs_one_dead_letter_when_it_is_tolerated(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, bad_among(20_000, b"{not json"))
+    errors = {"tolerance": "all", "dead_letter_topic": f"{topic_name}-dlq", "dead_letter_replication_factor": 1}
+    config = connector(
+        kafka_settings,
+        store_settings,
+        topic_name,
+        layout={"format": "json", "codec": "none"},
+        records={**JSON, "errors": {**errors, "dead_letter_headers": True}},
+    )
+    report = archived(config)
+    assert (report.record_count, report.dead_letter_count) == (19_999, 1)
+    assert sum(map(len, lines(config).values())) == 19_999
+    letters = connector(kafka_settings, store_settings, f"{topic_name}-dlq").model_copy(update={"name": "letters"})
+    archived(letters)
+    (segment,) = snapshot(letters).segments
+    (letter,) = pq.read_table(io.BytesIO(ObjectStore(letters.store).get(segment.key))).to_pylist()
+    headers = {h["key"]: h["value"] for h in letter["headers"]}
+    assert letter["value"] == b"{not json"
+    assert headers["__connect.errors.topic"] == topic_name.encode()
+    assert headers["__connect.errors.offset"] == b"10000"
+    assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
+    report_again = verify_archive(config, topic_name, deep=True, runner=InProcessRunner())
+    assert report_again.ok
+
+
+@pytest.mark.parametrize(
+    ("layout", "value"),
+    [
+        ({"format": "json", "codec": "none", "partitioner": "Field", "partition_fields": ("country",)}, b'{"n":1}'),
+        ({"format": "json", "codec": "none", "partitioner": "Field", "partition_fields": ("n",)}, b'{"n":{}}'),
+        (
+            {"format": "json", "codec": "none", "timestamp_extractor": "RecordField", "timestamp_field": "ts"},
+            b'{"ts":"yesterday"}',
+        ),
+        (LINES, b"two\nlines"),
+    ],
+)
+def test_records_that_cannot_be_placed_or_separated_are_bad_records(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    layout: dict[str, Any],
+    value: bytes,
+) -> None:
+    create_topic(topic_name)
+    good = b'{"n":"x","country":"DE","ts":"2026-01-01T12:00:00Z"}'
+    produce(kafka_settings, topic_name, [Sent(good), Sent(value), Sent(good)])
+    for tolerance in ("none", "all"):
+        records = {**(JSON if layout["format"] == "json" else TEXT), "errors": {"tolerance": tolerance}}
+        config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+        if tolerance == "none":
+            with pytest.raises(RecordError, match=rf"{topic_name}-0@1: "):
+                archived(config)
+        else:
+            report = archived(config)
+            assert (report.record_count, report.dead_letter_count) == (2, 1)
+            assert [line for found in lines(config).values() for line in found] == [good, good]
+
+
+V2 = {**F1, "fields": [*F1["fields"], {"name": "f2", "type": "string", "default": "?"}]}
+
+
+@pytest.mark.parametrize(
+    ("compatibility", "expected"),
+    [("NONE", {1: 50_000, 2: 50_000}), ("BACKWARD", {1: 1, 2: 99_999}), ("FORWARD", {1: 100_000})],
+)
+def test_two_versions_that_take_turns_give_few_objects(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    compatibility: str,
+    expected: dict[int, int],
+) -> None:
+    create_topic(topic_name)
+    (one,) = framed(registry, topic_name, F1, [{"f1": "a"}])
+    (two,) = framed(registry, topic_name, V2, [{"f1": "a", "f2": "b"}])
+    produce(kafka_settings, topic_name, [Sent(two if n % 2 else one) for n in range(100_000)])
+    layout = {"format": "avro", "codec": "null", "schema_compatibility": compatibility}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=avro(registry))
+    archived(config)
+    found: Counter[int] = Counter()
+    for body in objects(config).values():
+        read = fastavro.reader(io.BytesIO(body))
+        found[len(read.writer_schema["fields"])] += sum(1 for _ in read)
+    assert found == expected
+    assert len(snapshot(config).segments) == len(expected)
+
+
+def test_registry_avro_becomes_parquet_columns(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    values = framed(registry, topic_name, V2, [{"f1": f"{n}", "f2": "x"} for n in range(10)])
+    produce(kafka_settings, topic_name, [Sent(v) for v in values])
+    layout = {"format": "parquet", "codec": "snappy", "partitioner": "Field", "partition_fields": ("f2",)}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=avro(registry))
+    archived(config)
+    ((key, body),) = objects(config).items()
+    assert key == f"topics/{topic_name}/f2=x/{topic_name}+0+0000000000.snappy.parquet"
+    assert pq.read_table(io.BytesIO(body)).to_pydict() == {"f1": [str(n) for n in range(10)], "f2": ["x"] * 10}
+
+
+def test_a_truncated_avro_value_and_an_unknown_schema_id_are_bad_records(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    (value,) = framed(registry, topic_name, F1, [{"f1": "value"}])
+    produce(kafka_settings, topic_name, [Sent(value), Sent(value[:-1]), Sent(b"\0\x7f\xff\xff\xff\x02a"), Sent(value)])
+    records = {**avro(registry), "errors": {"tolerance": "all"}}
+    layout = {"format": "avro", "codec": "null"}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    report = archived(config)
+    assert (report.record_count, report.dead_letter_count) == (2, 2)
+
+
+def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic
+) -> None:
+    topic = create_topic("system-test", 2)
+    produce(kafka_settings, topic, [Sent(b"line %03d" % n, None, NOON, (), n % 2) for n in range(400)])
+    layout = {
+        "format": "block_gzip",
+        "codec": "gzip",
+        "key_layout": "block_gzip",
+        "partitioner": "Daily",
+        "path_format": "YYYY-MM-dd",
+        "partition_duration_ms": 86_400_000,
+        "topics_dir": "systest",
+        "flush_size": 100,
+        "block_size": 300,
+    }
+    config = connector(kafka_settings, store_settings, topic, layout=layout)
+    archived(config)
+    found = objects(config)
+    assert sorted(found) == sorted(
+        f"systest/2026-01-01/system-test-{p:05d}-{first:012d}{suffix}"
+        for p in (0, 1)
+        for first in (0, 100)
+        for suffix in (".gz", ".index.json")
+    )
+    body = found["systest/2026-01-01/system-test-00001-000000000100.gz"]
+    index_key = "systest/2026-01-01/system-test-00001-000000000100.index.json"
+    blocks = read_index(found[index_key], index_key)
+    assert gzip.decompress(body).splitlines() == [b"line %03d" % n for n in range(201, 400, 2)]
+    ranged = list(read_from(lambda at, length: body[at : at + length], blocks, 150, 200, index_key))
+    assert ranged == [b"line %03d" % n for n in range(301, 400, 2)]
+
+
+def test_zoozs_paths_hold_no_topic(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"a"), Sent(b"b")])
+    layout = {
+        **LINES,
+        "key_layout": "zooz",
+        "topics_dir": "root/path",
+        "path_format": "'date'=YYYY-MM-dd/'hour'=HH",
+        "extension": "txt",
+    }
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
+    archived(config)
+    assert lines(config) == {"root/path/date=2026-01-01/hour=12/0_0.txt": [b"a", b"b"]}
+
+
+EXAMPLES = "kafka_s3_platform_tests.transforms.example_mappers"
+
+
+def test_a_renamed_topic_is_in_the_path_and_a_foreign_object_there_is_left_alone(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    create_topic(f"{topic_name}-2")
+    rename = {"alias": "r", "type": "RegexRouter", "options": {"regex": "topic-.*", "replacement": "renamed"}}
+    records = {**TEXT, "transforms": [rename]}
+    for topic in (topic_name, f"{topic_name}-2"):
+        produce(kafka_settings, topic, [Sent(b"a")])
+    config = connector(kafka_settings, store_settings, topic_name, layout=LINES, records=records)
+    archived(config)
+    assert list(lines(config)) == ["topics/renamed/year=2026/month=01/day=01/hour=12/renamed+0+0000000000.txt"]
+    other = connector(kafka_settings, store_settings, f"{topic_name}-2", layout=LINES, records=records)
+    with pytest.raises(ForeignObjectError, match="take the place over"):
+        archived(other)
+
+
+def test_however_many_places_records_go_to_few_objects_are_open_and_none_is_lost(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % (n % 300)) for n in range(3_000)])
+    layout = {"format": "json", "codec": "none", "partitioner": "Field", "partition_fields": ("n",)}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON)
+    archived(config)
+    found = lines(config)
+    assert Counter(json.loads(line)["n"] for body in found.values() for line in body) == dict.fromkeys(range(300), 10)
+    assert all(f"/n={json.loads(body[0])['n']}/" in key for key, body in found.items())
+
+
+def test_deep_verification_finds_a_changed_object_of_any_format(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    s3_client: Any,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"v":1}', b"k")])
+    layout = {"format": "json", "codec": "none", "keys_format": "json"}
+    records = {**JSON, "key": {"format": "STRING"}}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    archived(config)
+    keys = next(key for key in objects(config) if ".keys." in key)
+    s3_client.put_object(Bucket=config.store.bucket, Key=keys, Body=b'"x"\n')
+    report = verify_archive(config, topic_name, deep=True, runner=InProcessRunner())
+    assert {d.key for d in report.damages} == {keys}

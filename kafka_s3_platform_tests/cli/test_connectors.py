@@ -1,0 +1,105 @@
+"""The commands that look at connector files, as a script calls them."""
+
+import json
+
+import pytest
+
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector
+
+FAILED = 1
+FIELD = {
+    "format.class": "JsonFormat",
+    "input.data.format": "JSON",
+    "partitioner.class": "FieldPartitioner",
+    "partition.field.name": "country,address.city",
+}
+ZOOZ = """\
+export KAFKA_HOST=kafka-server1:9092,kafka-server2:9092,kafka-server3:9092
+export SOURCE_KAFKA_TOPIC=my-topic
+export S3_BUCKET_NAME=my-bucket
+export S3_ACCESS_KEY=ABCDEFGHIJKLMNOPQRST
+export S3_SECRET_KEY=1234567890123456789/1234/123456789012345
+export LOADING_MODULE="com.zooz.kafkas3connector.modules.UpperCaseLoader"  # our mapper
+"""
+
+
+def test_check_shows_the_key_of_a_sample_record(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t,u", **FIELD)
+    value = json.dumps({"country": "FR", "address": {"city": "Paris"}})
+    found = parsed(kafka_s3("check", "connectors/c.json", "--topic", "u", "--value", value, "--json"))
+    assert found["example_keys"] == ["topics/u/country=FR/address.city=Paris/u+0+0000000000.json"]
+    assert "****" in found["credentials"]
+
+
+def test_check_takes_the_samples_time_in_the_connectors_timezone(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t", timezone="Europe/Paris")
+    found = parsed(kafka_s3("check", "connectors/c.json", "--timestamp", "2020-02-06T09:30", "--json"))
+    assert found["example_keys"] == ["topics/t/year=2020/month=02/day=06/hour=09/t+0+0000000000.parquet"]
+
+
+def test_check_says_why_it_has_no_key_to_show(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t", **FIELD)
+    found = kafka_s3("check", "connectors/c.json")
+    assert found.returncode == 0, found.stderr
+    assert "no example of a key" in found.stdout
+    assert "give its value" in found.stdout
+
+
+def test_check_shows_the_objects_of_keys_and_headers_too(kafka_s3: KafkaS3) -> None:
+    keys = {"format.class": "JsonFormat", "input.data.format": "JSON", "input.key.format": "STRING"}
+    write_connector(kafka_s3, "t", **keys, **{"store.kafka.keys": "true", "store.kafka.headers": "true"})
+    found = parsed(kafka_s3("check", "connectors/c.json", "--json"))
+    assert [key.split("0000000000.")[1] for key in found["example_keys"]] == ["json", "keys.avro", "headers.avro"]
+
+
+def test_list_tells_each_files_class_and_status(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t")
+    bad = {"name": "bad", "connector.class": "S3_SINK", "topics": "t", "s3.bucket.name": "bucket", "flush.sise": 1}
+    (kafka_s3.folder / "connectors" / "bad.json").write_text(json.dumps(bad))
+    (kafka_s3.folder / "connectors" / "worse.json").write_text("{")
+    found = parsed(kafka_s3("list", "--json"))["connectors"]
+    assert [(row["name"], row["class"], row["status"], row["refused_keys"]) for row in found] == [
+        ("bad", "S3_SINK", "refused", ["flush.sise"]),
+        ("c", "S3SinkConnector", "loaded", []),
+        (None, "S3SinkConnector", "refused", []),
+    ]
+    shown = kafka_s3("list").stdout
+    assert "refused: 1 key" in shown
+    assert "refused: cannot be read" in shown
+
+
+def test_describe_tells_required_and_optional_keys(kafka_s3: KafkaS3) -> None:
+    found = parsed(kafka_s3("describe", "S3_SINK", "--json"))
+    assert "compression.codec" in [key["key"] for key in found["required_there"]]
+    shown = kafka_s3("describe", "S3_SINK").stdout
+    assert shown.startswith("S3_SINK: Confluent Cloud's S3 sink\nrequired:\n")
+    assert "  flush.size (default: 1000): " in shown
+    refused = kafka_s3("describe", "S3_SOURCE")
+    assert refused.returncode == 2
+    assert "kafka-s3 restore" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["zooz.json", "zooz.properties"])
+def test_convert_writes_a_file_that_loads(kafka_s3: KafkaS3, name: str) -> None:
+    (kafka_s3.folder / "zooz.env").write_text(ZOOZ)
+    found = kafka_s3("convert", "zooz.env", "-o", f"connectors/{name}")
+    assert found.returncode == 0, found.stderr
+    assert "LOADING_MODULE has no counterpart" in found.stderr
+    text = (kafka_s3.folder / "connectors" / name).read_text()
+    assert "1234567890" not in text
+    checked = kafka_s3("check", f"connectors/{name}", "--json")
+    refused = [key for key in json.loads(checked.stdout)["keys"] if key["class"] == "refused"]
+    assert {key["effect"] for key in refused} == {
+        "the environment variable 'S3_ACCESS_KEY' is not set",
+        "the environment variable 'S3_SECRET_KEY' is not set",
+    }
+    assert kafka_s3("convert", "zooz.env", "-o", f"connectors/{name}").returncode == FAILED
+
+
+def test_convert_prints_a_file_and_names_what_is_missing(kafka_s3: KafkaS3) -> None:
+    (kafka_s3.folder / "zooz.env").write_text(ZOOZ)
+    assert json.loads(kafka_s3("convert", "zooz.env").stdout)["archive.key.layout"] == "zooz"
+    (kafka_s3.folder / "zooz.env").write_text("KAFKA_HOST=a:9092\n")
+    missing = kafka_s3("convert", "zooz.env")
+    assert missing.returncode == FAILED
+    assert "SOURCE_KAFKA_TOPIC, S3_BUCKET_NAME must be set" in missing.stderr

@@ -1,0 +1,140 @@
+"""A connector with `topics.regex` in a deployment and on the command line, and `take-over`."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform_tests.cli.conftest import REPOSITORY, KafkaS3, parsed, write_reachable_connector
+from kafka_s3_platform_tests.conftest import CreateTopic, free_ports
+from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.support import Sent, produce
+
+pytestmark = pytest.mark.integration
+
+
+@contextmanager
+def code_server(kafka_s3: KafkaS3) -> Iterator[GrpcServerCodeLocationOrigin]:
+    """The platform's definitions, served as in a deployment."""
+    [port] = free_ports(1)
+    command = [str(Path(sys.executable).with_name("dagster")), "code-server", "start", "-m"]
+    given = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_S3_", "DAGSTER_"))}
+    env = {**given, "DAGSTER_HOME": str(kafka_s3.folder / "dagster"), "PYTHONPATH": str(REPOSITORY)}
+    server = subprocess.Popen(
+        [*command, "kafka_s3_platform.definitions", "-p", str(port), "-h", "127.0.0.1"],
+        cwd=kafka_s3.folder,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield GrpcServerCodeLocationOrigin("127.0.0.1", port)
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+class Served:
+    """What a code server serves, as Dagster's daemon sees it."""
+
+    def __init__(self, origin: GrpcServerCodeLocationOrigin, instance: dg.DagsterInstance) -> None:
+        self._origin, self._instance = origin, instance
+
+    @property
+    def assets(self) -> set[str]:
+        """The assets defined now; none while the server starts."""
+        try:
+            with self._origin.create_location(self._instance) as location:
+                nodes = location.get_repository("__repository__").get_asset_node_snaps()
+                return {node.asset_key.to_user_string() for node in nodes}
+        except dg.DagsterError:
+            return set()
+
+    def tick(self) -> str:
+        """Evaluate the topics sensor in the server; why it skipped."""
+        with self._origin.create_location(self._instance) as location:
+            handle = location.get_repository("__repository__").handle
+            found = location.get_sensor_execution_data(
+                self._instance, handle, "topics__c", None, None, None, None, None
+            )
+            return str(found.skip_message)
+
+
+def test_a_new_topic_appears_as_assets_without_anybody_doing_anything(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> None:
+    create_topic(topic_name)
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, "", **{"topics.regex": f"{topic_name}.*"})
+    home = str(kafka_s3.folder / "dagster")
+    with dg.DagsterInstance.from_config(home) as instance, code_server(kafka_s3) as origin:
+        served = Served(origin, instance)
+        until(60, lambda: f"c/hourly/{topic_name}" in served.assets)
+        assert served.tick() == f"no new topic matches {topic_name}.*"
+        create_topic(f"{topic_name}.b")
+        assert served.tick() == f"new: {topic_name}.b; this code location is being loaded again"
+        until(60, lambda: f"c/hourly/{topic_name}.b" in served.assets)
+        assert f"c/hourly/{topic_name}" in served.assets
+        assert served.tick() == f"no new topic matches {topic_name}.*"
+
+
+def test_commands_find_the_topics_that_match_now(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> None:
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, "", **{"topics.regex": f"{topic_name}.*"})
+    for name in (topic_name, f"{topic_name}.b"):
+        create_topic(name)
+        assert len(parsed(kafka_s3("verify", "c", "--topic", name, "--json"))["topics"]) == 1
+    produce(kafka_settings, name, [Sent()])
+    archived = parsed(kafka_s3("archive", "c", "--topic", name, "--json"))
+    assert [(r["topic"], r["totals"]["records"]) for r in archived["runs"]] == [(name, 1)]
+
+
+def commit(kafka: KafkaSettings, group: str, offsets: list[TopicPartition]) -> None:
+    """What a sink leaves behind when it is stopped."""
+    consumer = Consumer(kafka.properties("consumer") | {"group.id": group})
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def test_archiving_begins_where_a_stopped_sink_ended(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> None:
+    create_topic(topic_name, kafka_partitions=2)
+    produce(kafka_settings, topic_name, [Sent(kafka_partition=p) for p in (0, 0, 0, 1)])
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name)
+    refused = kafka_s3("take-over", "c")
+    assert refused.returncode == 1
+    assert "connect-c has no committed offset" in refused.stderr
+    named = ["--group", f"sink-{topic_name}"]
+    commit(kafka_settings, named[1], [TopicPartition(topic_name, 0, 2)])
+    told = kafka_s3("take-over", "c", *named)
+    assert told.returncode == 0, told.stderr
+    assert "kafka partition 0: archiving goes on at offset 2" in told.stdout
+    assert "kafka partition 1: no committed offset; archiving begins with the log, at 0" in told.stdout
+    [again] = parsed(kafka_s3("take-over", "c", *named, "--json"))["topics"]
+    assert (again["offsets"], again["gaps"]) == ({"0": 2}, [])
+    [archived] = parsed(kafka_s3("archive", "c", "--json"))["runs"]
+    assert archived["totals"]["records"] == 2
+    verified = kafka_s3("verify", "c")
+    assert "0 gap(s)" in verified.stdout
+    assert "with the sink before this one: kafka partition 0 [0, 2)" in verified.stdout

@@ -1,0 +1,40 @@
+import pytest
+
+from kafka_s3_platform.config.describe import Description, describe
+from kafka_s3_platform.config.dialects import CLOUD, DIALECTS, Dialect
+
+
+def names(found: Description, group: str) -> list[str]:
+    return [key.key for key in getattr(found, group)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_each_class_is_described(dialect: Dialect) -> None:
+    found = describe(dialect.class_name)
+    assert found.class_name == dialect.class_name
+    assert names(found, "required")
+    assert found.optional
+
+
+def test_clouds_required_keys_are_all_told_and_which_of_them_are_required_here() -> None:
+    found = describe("S3_SINK")
+    assert set(names(found, "required")) == {"name", "topics", "s3.bucket.name"}
+    assert {*names(found, "required"), *names(found, "required_there")} == set(CLOUD.required_there)
+
+
+def test_a_class_is_described_in_its_own_words() -> None:
+    deviantart = describe("com.deviantart.kafka_connect_s3.S3SinkConnector")
+    assert "s3.bucket" in names(deviantart, "required")
+    assert "compressed_block_size" in names(deviantart, "optional")
+    assert "time.interval" not in names(deviantart, "optional")
+    defaults = {key.key: key.default for key in deviantart.optional}
+    assert (defaults["partitioner.class"], defaults["archive.key.layout"]) == ("Daily", "block_gzip")
+    assert "aws.s3.bucket.name" in names(describe("AivenKafkaConnectS3SinkConnector"), "required")
+    assert "file.delim" in names(describe("S3SinkConnector"), "optional")
+
+
+def test_an_unknown_class_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match=r"did you mean S3_SINK\?"):
+        describe("S3_SINKS")
+    with pytest.raises(ValueError, match="kafka-s3 restore"):
+        describe("S3_SOURCE")

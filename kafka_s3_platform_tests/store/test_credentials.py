@@ -1,0 +1,355 @@
+"""Where credentials come from, and that they are refreshed: with a Security Token Service and S3 on real sockets.
+
+SeaweedFS knows one fixed identity, so a gate stands before it, which lets pass what a valid session of the service
+has signed, and refuses what has expired as AWS does.
+"""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
+from kafka_s3_platform.errors import AuthorizationError, ConfigError, IndexConflictError, StoreUnavailableError
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.store import credentials
+from kafka_s3_platform.store.credentials import Credentials, current, describe
+from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, running
+
+ARN = "arn:aws:iam::123456789012:role/archive"
+SHORT = timedelta(seconds=credentials.ADVISORY_SECONDS + 4)
+"""Just above what is refreshed: after four seconds, a session of this length is."""
+
+
+@pytest.fixture(autouse=True)
+def _no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    credentials._session.cache_clear()  # noqa: SLF001 - as in a new process
+    yield
+    credentials._session.cache_clear()  # noqa: SLF001
+
+
+@pytest.fixture
+def sts() -> Sts:
+    return Sts()
+
+
+@pytest.fixture
+def sts_server(sts: Sts) -> Iterator[StsServer]:
+    with running(StsServer(sts)) as server:
+        yield server
+
+
+@pytest.fixture
+def gate(store_settings: StoreSettings, sts: Sts) -> Iterator[Recorder]:
+    assert store_settings.access_key_id
+    assert store_settings.secret_access_key
+    known = store_settings.access_key_id.get_secret_value(), store_settings.secret_access_key.get_secret_value()
+    with running(Recorder(store_settings.endpoint_url or "", sts, known)) as server:
+        yield server
+
+
+def role(server: StsServer, **changes: Any) -> RoleSettings:
+    given = {"arn": ARN, "session_name": "kafka", "endpoint_url": server.endpoint}
+    return RoleSettings(**{**given, **changes})
+
+
+def settings(**changes: Any) -> StoreSettings:
+    return StoreSettings(**{"bucket": "bucket", "region": "us-east-1", **changes})
+
+
+def of_role(server: StsServer, **changes: Any) -> StoreSettings:
+    keys = {"access_key_id": SecretStr("AKIASOURCESOURCE"), "secret_access_key": SecretStr("s")}
+    return settings(role=role(server), **keys, **changes)
+
+
+# The ways
+
+
+def test_an_access_key_of_the_file_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    own = settings(access_key_id=SecretStr("AKIAOWNOWNOWN123"), secret_access_key=SecretStr("secret"))
+    assert current(own) == Credentials("AKIAOWNOWNOWN123", "secret")
+    assert describe(own) == "aws.access.key.id; access key id AKIA****N123"
+    assert "secret" not in repr(current(own))
+
+
+def test_the_environment_is_the_default_chains_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
+    assert current(settings()) == Credentials("AKIAENVIRONMENT1", "x", "t")
+    assert describe(settings()) == "AWS's default chain: environment variables; access key id AKIA****ENT1"
+
+
+def test_without_any_credentials_it_is_said_what_to_set() -> None:
+    with pytest.raises(AuthorizationError, match=r"no AWS credentials: .* Set aws\.access\.key\.id"):
+        current(settings())
+
+
+def test_a_role_is_assumed_with_the_access_key_of_the_file(sts: Sts, sts_server: StsServer) -> None:
+    own = of_role(sts_server).model_copy(update={"role": role(sts_server, external_id=SecretStr("ext"))})
+    found = current(own)
+    assert found.access_key in sts.sessions
+    [call] = sts.calls
+    assert (call["caller"], call["RoleArn"], call["RoleSessionName"]) == ("AKIASOURCESOURCE", ARN, "kafka")
+    assert (call["ExternalId"], call["DurationSeconds"]) == ("ext", "3600")
+    assert describe(own).startswith(f"sts.role.arn {ARN}, session kafka; access key id ASIA****")
+    assert len(sts.calls) == 1, "one session serves all"
+
+
+def test_a_role_is_assumed_with_the_default_chain(
+    sts: Sts, sts_server: StsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    current(settings(role=role(sts_server)))
+    assert [call["caller"] for call in sts.calls] == ["AKIAENVIRONMENT1"]
+
+
+@pytest.mark.parametrize(
+    ("source", "caller"),
+    [
+        ("source_profile = base", "AKIASOURCESOURCE"),
+        ("credential_source = Environment", "AKIAENVIRONMENT1"),
+        ("credential_source = EcsContainer", "ASIA"),
+        ("credential_source = Ec2InstanceMetadata", "ASIA"),
+    ],
+)
+def test_a_profile_that_assumes_a_role_is_honoured(
+    sts: Sts, sts_server: StsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, caller: str
+) -> None:
+    (tmp_path / "config").write_text(
+        f"[profile archive]\nrole_arn = {ARN}\nrole_session_name = kafka\nexternal_id = ext\n{source}\n"
+    )
+    (tmp_path / "credentials").write_text("[base]\naws_access_key_id = AKIASOURCESOURCE\naws_secret_access_key = s\n")
+    if "Environment" in source:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT1")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    on_a_container(monkeypatch, sts_server)
+    on_an_instance(monkeypatch, sts_server)
+    monkeypatch.setenv("AWS_PROFILE", "archive")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts_server.endpoint)
+    assert current(settings()).access_key in sts.sessions
+    call = sts.calls[-1]
+    assert (call["RoleArn"], call["ExternalId"]) == (ARN, "ext")
+    assert call["caller"].startswith(caller)
+    assert describe(settings()).startswith("AWS's default chain: a profile with role_arn; access key id ASIA****")
+
+
+def on_a_container(monkeypatch: pytest.MonkeyPatch, server: StsServer) -> None:
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.endpoint}/container")
+
+
+def on_an_instance(monkeypatch: pytest.MonkeyPatch, server: StsServer) -> None:
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.endpoint)
+
+
+@pytest.mark.parametrize(("place", "name"), [(on_a_container, "the container"), (on_an_instance, "the instance")])
+def test_the_chain_ends_with_the_container_and_the_instance(
+    sts: Sts, sts_server: StsServer, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
+) -> None:
+    place(monkeypatch, sts_server)
+    assert current(settings()).access_key in sts.sessions
+    assert describe(settings()).startswith(f"AWS's default chain: {name}; access key id ASIA****")
+
+
+def test_a_profile_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(AuthorizationError, match=r"profile.*nobody"):
+        current(settings())
+
+
+def test_a_refused_role_says_which_and_what_to_check(sts: Sts, sts_server: StsServer) -> None:
+    sts.refuse = True
+    own = of_role(sts_server)
+    for use in (current, describe, lambda s: ObjectStore(s).get("key"), lambda s: TopicIndex(s, "i", "c", "t").open()):
+        with pytest.raises(AuthorizationError, match=rf"AssumeRole of {ARN} .* 403 AccessDenied.* trust policy"):
+            use(own)
+
+
+def test_an_sts_that_does_not_answer_is_transient() -> None:
+    gone = RoleSettings(arn=ARN, session_name="kafka", endpoint_url="http://127.0.0.1:1")
+    own = settings(role=gone, access_key_id=SecretStr("a"), secret_access_key=SecretStr("s"))
+    with pytest.raises(StoreUnavailableError, match=r"AssumeRole .* no answer"):
+        current(own)
+
+
+# A user's own class
+
+
+class Counting:
+    """A provider as a user writes one: counts, and gives short sessions of a service."""
+
+    made: list["Counting"] = []  # noqa: RUF012 - what was made, for the tests to look at
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options, self.asked = options, 0
+        Counting.made.append(self)
+
+    def credentials(self) -> Credentials:
+        self.asked += 1
+        lasts = self.options.get("lasts")
+        expiry = datetime.now(timezone.utc) + timedelta(seconds=float(lasts)) if lasts else None
+        return Credentials(f"{self.options['vault']}-{self.asked}", "secret", "token", expiry)
+
+
+class Naive(Counting):
+    def credentials(self) -> Credentials:
+        return Credentials("a", "s", None, datetime(2100, 1, 1))  # noqa: DTZ001 - the fault
+
+
+class Failing(Counting):
+    def credentials(self) -> Credentials:
+        raise {"timeout": TimeoutError, "refused": KeyError}[self.options["fault"]]("vault")
+
+
+class NoProvider:
+    def __init__(self, options: dict[str, str]) -> None: ...
+
+
+def own_class(cls: type, **options: str) -> StoreSettings:
+    given = tuple((name, SecretStr(value)) for name, value in options.items())
+    return settings(provider=ProviderSettings(class_name=f"{__name__}.{cls.__name__}", options=given))
+
+
+@pytest.fixture
+def made() -> Iterator[list[Counting]]:
+    Counting.made.clear()
+    yield Counting.made
+    Counting.made.clear()
+
+
+def test_a_class_of_ones_own_is_called_with_its_options_and_once_while_they_hold(made: list[Counting]) -> None:
+    own = own_class(Counting, vault="v", lasts="3600")
+    assert [current(own).access_key for _ in range(3)] == ["v-1"] * 3
+    assert [m.options for m in made] == [{"vault": "v", "lasts": "3600"}]
+    assert describe(own).startswith("s3.credentials.provider.class ")
+
+
+def test_credentials_that_never_expire_are_asked_for_once(made: list[Counting]) -> None:
+    own = own_class(Counting, vault="v")
+    assert [current(own).access_key for _ in range(3)] == ["v-1"] * 3
+
+
+def test_a_class_of_ones_own_is_asked_again_before_its_credentials_expire(made: list[Counting]) -> None:
+    own = own_class(Counting, vault="v", lasts="1.5")
+    assert current(own) != current(own)
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "error", "words"),
+    [
+        (Naive, {}, ConfigError, "no timezone"),
+        (Failing, {"fault": "timeout"}, StoreUnavailableError, "no credentials: TimeoutError: vault"),
+        (Failing, {"fault": "refused"}, AuthorizationError, "no credentials: KeyError"),
+        (NoProvider, {}, ConfigError, r"has to have credentials\(\)"),
+        (Counting, {"vault": "v", "lasts": "-1"}, AuthorizationError, "expired at"),
+    ],
+)
+def test_a_class_that_gives_no_credentials_is_named(
+    provider: type, options: dict[str, str], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=rf"{provider.__name__}.*{words}"):
+        current(own_class(provider, **options))
+
+
+# Long runs
+
+
+@pytest.fixture
+def short(sts: Sts, sts_server: StsServer, gate: Recorder, store_settings: StoreSettings) -> StoreSettings:
+    """Settings of a role whose sessions are refreshed after four seconds."""
+    sts.lifetime = SHORT
+    changes = {"bucket": store_settings.bucket, "endpoint_url": gate.endpoint}
+    return of_role(sts_server).model_copy(update=changes)
+
+
+def expire(sts: Sts) -> None:
+    """Let all sessions issued so far become due for a refresh, and refuse them from then on."""
+    time.sleep(4.1)
+    past = datetime.now(timezone.utc) - timedelta(seconds=1)
+    sts.sessions.update({key: (token, past) for key, (token, _) in sts.sessions.items()})
+    sts.lifetime = timedelta(hours=1)
+
+
+def test_a_stores_client_outlives_its_session(short: StoreSettings, sts: Sts, gate: Recorder) -> None:
+    store = ObjectStore(short)
+    store.put_new("a", b"1")
+    expire(sts)
+    store.put_new("b", b"2")
+    assert store.get("a") == b"1"
+    assert len({r.access_key for r in gate.requests}) == len(sts.calls) == 2
+
+
+def test_a_kept_snapshot_reads_and_commits_after_its_session_expired(
+    short: StoreSettings, sts: Sts, gate: Recorder
+) -> None:
+    index = TopicIndex(short, "_index", "c", "t")
+    index.open().commit(Change((Scan(0, 0, 5, 5, None, 1),)))
+    kept = index.open()
+    expire(sts)
+    version = kept.commit(Change((Scan(0, 5, 9, 4, None, 1),)))
+    assert version == kept.version + 1
+    assert len(index.open().state.scans) == 2
+    assert len({r.access_key for r in gate.requests}) == len(sts.calls) == 2
+
+
+@pytest.mark.parametrize("removed", [(), ("(kind = 'reservation')",)])
+def test_a_snapshot_opened_again_is_still_a_compare_and_swap(
+    short: StoreSettings, sts: Sts, removed: tuple[str, ...]
+) -> None:
+    index = TopicIndex(short, "_index", "c", "t")
+    index.open().commit(Change((Scan(0, 0, 5, 5, None, 1),)))
+    kept, other = index.open(), index.open()
+    other.commit(Change((Scan(0, 5, 9, 4, None, 1),)))
+    expire(sts)
+    with pytest.raises(IndexConflictError, match="committed by another run"):
+        kept.commit(Change((Scan(0, 5, 9, 4, None, 1),), removed=removed))
+    assert len(index.open().state.scans) == 2
+
+
+def test_a_snapshot_that_committed_commits_no_more_also_when_opened_again(short: StoreSettings, sts: Sts) -> None:
+    kept = TopicIndex(short, "_index", "c", "t").open()
+    kept.commit(Change((Scan(0, 0, 5, 5, None, 1),)))
+    expire(sts)
+    with pytest.raises(IndexConflictError, match="committed on before"):
+        kept.commit(Change((Scan(0, 5, 9, 4, None, 1),)))
+
+
+def test_one_session_serves_the_store_and_the_index(short: StoreSettings, sts: Sts, gate: Recorder) -> None:
+    sts.lifetime = timedelta(hours=1)
+    ObjectStore(short).put_new("a", b"1")
+    TopicIndex(short, "_index", "c", "t").open()
+    TopicIndex(short, "_index", "c", "u").open()
+    assert len(sts.calls) == 1
+    assert {r.access_key for r in gate.requests} == set(sts.sessions)
+
+
+def test_an_index_whose_session_was_revoked_is_an_authorization_error(short: StoreSettings, sts: Sts) -> None:
+    index = TopicIndex(short, "_index", "c", "t")
+    index.open()
+    sts.sessions.clear()
+    sts.lifetime = timedelta(hours=1)
+    with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*check the aws"):
+        index.open()
+
+
+def test_a_token_of_the_environment_is_not_mixed_with_an_access_key_of_the_file(
+    store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "another's")
+    with pytest.raises(ConfigError, match=r"AWS_SESSION_TOKEN .* unset it"):
+        TopicIndex(store_settings, "_index", "c", "t").open()

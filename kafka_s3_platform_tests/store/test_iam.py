@@ -1,0 +1,203 @@
+"""The policies of docs/iam.md against every request of real runs, those of the index's library included."""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform.archive.vacuum import vacuum
+from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.compact.request import CompactRequest
+from kafka_s3_platform.compact.run import compact
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
+from kafka_s3_platform_tests.store.servers import Recorder, Request, running
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+
+PART = 5_242_880
+DOCUMENT = REPOSITORY / "docs" / "iam.md"
+DAY = date(2026, 1, 1)
+
+Grants = frozenset[tuple[str, str]]
+"""Actions with their resources."""
+
+
+def policy(name: str, document: Path = DOCUMENT) -> Grants:
+    """What a policy of the document allows."""
+    found = re.search(rf"<!-- policy: {name} -->\n```json\n(.*?)```", document.read_text(), re.DOTALL)
+    assert found is not None
+    statements = json.loads(found[1])["Statement"]
+    assert {s["Effect"] for s in statements} == {"Allow"}
+    return frozenset((action, r) for s in statements for action in s["Action"] for r in s["Resource"])
+
+
+_OF_OBJECTS: Mapping[tuple[str, str], str] = {
+    ("GET", ""): "s3:GetObject",
+    ("HEAD", ""): "s3:GetObject",
+    ("PUT", ""): "s3:PutObject",
+    ("PUT", "partNumber"): "s3:PutObject",
+    ("POST", "uploads"): "s3:PutObject",
+    ("POST", "uploadId"): "s3:PutObject",
+    ("PUT", "tagging"): "s3:PutObjectTagging",
+    ("DELETE", "uploadId"): "s3:AbortMultipartUpload",
+    ("DELETE", ""): "s3:DeleteObject",
+}
+_OF_BUCKETS: Mapping[tuple[str, str], str] = {
+    ("GET", "list-type"): "s3:ListBucket",
+    ("HEAD", ""): "s3:ListBucket",
+    ("GET", "uploads"): "s3:ListBucketMultipartUploads",
+}
+_PARAMETERS = ("partNumber", "uploads", "uploadId", "tagging", "list-type", "delete", "acl")
+
+
+def asked(request: Request) -> Iterator[tuple[str, str]]:
+    """The actions that S3 demands for a request, with what they are done to. KeyError: none is known for it."""
+    names = {p.partition("=")[0] for p in request.target.partition("?")[2].split("&")}
+    parameter = next((name for name in _PARAMETERS if name in names), "")
+    if not request.key:
+        yield _OF_BUCKETS[request.method, parameter], "arn:aws:s3:::BUCKET"
+        return
+    resource = f"arn:aws:s3:::BUCKET/{request.key}"
+    yield _OF_OBJECTS[request.method, parameter], resource
+    if "x-amz-acl" in request.headers:
+        yield "s3:PutObjectAcl", resource
+
+
+def actions(requests: list[Request]) -> set[tuple[str, str]]:
+    return {found for request in requests for found in asked(request)}
+
+
+def beyond(done: set[tuple[str, str]], allowed: Grants) -> set[tuple[str, str]]:
+    """What was done and is not allowed."""
+    return {(a, r) for a, r in done if not any(a == action and fnmatchcase(r, p) for action, p in allowed)}
+
+
+def unused(done: set[tuple[str, str]], allowed: Grants) -> set[tuple[str, str]]:
+    """What is allowed and was not done."""
+    return {(a, p) for a, p in allowed if not any(a == action and fnmatchcase(r, p) for action, r in done)}
+
+
+@pytest.fixture
+def recorder(store_settings: StoreSettings) -> Iterator[Recorder]:
+    with running(Recorder(store_settings.endpoint_url or "")) as server:
+        yield server
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    recorder: Recorder,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> ConnectorConfig:
+    """A connector whose topic has an hour of more than one part, and one that is small."""
+    create_topic(topic_name)
+    noise = random.Random(1)
+    large = [Sent(noise.randbytes(900_000), b"k", NOON + n * timedelta(seconds=1)) for n in range(12)]
+    produce(kafka_settings, topic_name, [*large, Sent(b"small", b"k", NOON + HOUR)])
+    store = store_settings.model_copy(update={"endpoint_url": recorder.endpoint, "part_size": PART})
+    return connector(kafka_settings, store, topic_name)
+
+
+def requests_of(recorder: Recorder, run: Callable[[], object]) -> list[Request]:
+    recorder.requests.clear()
+    run()
+    return list(recorder.requests)
+
+
+def compacted(config: ConnectorConfig) -> None:
+    compact(CompactRequest(config, config.topics[0], DAY, "compact-run"), InProcessRunner())
+
+
+def given_up(config: ConnectorConfig) -> None:
+    """An upload that is aborted when its first part is sent."""
+    upload = SegmentUpload(ObjectStore(config.store), "topics/x/key", Provenance("c", "t", "id", "index", "run", 1))
+    upload.write(b"x" * (PART + 1))
+    upload.abort()
+
+
+def upkeep(config: ConnectorConfig, endpoint: str) -> None:
+    """As many commits as it takes for the index to be optimized; all but the last by another way, unrecorded."""
+    unrecorded = config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": endpoint})})
+    while snapshot(unrecorded).version % OPTIMIZE_EVERY < OPTIMIZE_EVERY - 1:
+        snapshot(unrecorded).commit(Change())
+    assert snapshot(config).commit(Change()) == OPTIMIZE_EVERY
+
+
+def test_archive_and_compaction_do_what_their_policy_allows_and_never_delete(
+    config: ConnectorConfig, recorder: Recorder, store_settings: StoreSettings
+) -> None:
+    def run() -> None:
+        archived(config)
+        compacted(config)
+        given_up(config)
+        upkeep(config, store_settings.endpoint_url or "")
+
+    done = actions(requests_of(recorder, run))
+    assert beyond(done, policy("archive")) == set()
+    assert unused(done, policy("archive")) == set()
+    assert not any("Delete" in action for action, _ in done)
+
+
+def test_tags_and_acls_take_the_rights_of_their_own(config: ConnectorConfig, recorder: Recorder) -> None:
+    store = config.store.model_copy(update={"tagging": True, "canned_acl": "bucket-owner-full-control"})
+    tagged = config.model_copy(update={"store": store})
+
+    def run() -> None:
+        archived(tagged)
+        restored(tagged)
+
+    done = actions(requests_of(recorder, run))
+    assert beyond(done, policy("archive") | policy("restore") | policy("options")) == set()
+    assert unused(done, policy("options")) == set()
+
+
+def test_verify_only_reads(config: ConnectorConfig, recorder: Recorder) -> None:
+    archived(config)
+    done = actions(requests_of(recorder, lambda: verify_archive(config, config.topics[0], True, InProcessRunner())))
+    assert beyond(done, policy("verify")) == set()
+    assert unused(done, policy("verify")) == set()
+
+
+def restored(config: ConnectorConfig) -> None:
+    topic = config.topics[0]
+    given = {"to_topic": f"{topic}-restored", "restore_id": "r1", "run_id": "x", "create_topic": True}
+    restore(RestoreRequest(config, topic, **given), InProcessRunner())  # type: ignore[arg-type]
+
+
+def test_restore_reads_the_archive_and_writes_its_plan(config: ConnectorConfig, recorder: Recorder) -> None:
+    archived(config)
+    done = actions(requests_of(recorder, lambda: restored(config)))
+    assert beyond(done, policy("restore")) == set()
+    assert unused(done, policy("restore")) == set()
+
+
+def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Recorder) -> None:
+    archived(config)
+    [first, *_] = snapshot(config).segments
+    store, topic = ObjectStore(config.store), config.topics[0]
+    found = store.head(first.key)
+    assert found is not None
+    store.put_new(first.key.replace("+0000000000", "+0000000099"), b"orphan", {**found.metadata, "epoch": "0"})
+    unfinished = first.key.replace("+0000000000", "+0000000098")
+    store.upload_part(unfinished, store.create_upload(unfinished, {}), 1, b"part")
+    done = actions(requests_of(recorder, lambda: vacuum(config, topic, "vacuum-run", timedelta(0), False)))
+    assert beyond(done, policy("vacuum")) == set()
+    assert unused(done, policy("vacuum")) == set()
+
+
+def test_a_request_outside_of_a_policy_is_found() -> None:
+    done = actions([Request("DELETE", "/bucket/topics/t/key", {}, "")])
+    assert beyond(done, policy("archive")) == {("s3:DeleteObject", "arn:aws:s3:::BUCKET/topics/t/key")}
+    assert beyond({("s3:GetObject", "arn:aws:s3:::BUCKET/other")}, policy("restore")) != set()

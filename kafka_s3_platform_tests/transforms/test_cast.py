@@ -1,0 +1,126 @@
+"""Cast. The expected results are those of Apache Kafka 4.3.1's own class."""
+
+import math
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform_tests.transforms.batches import (
+    apply,
+    batch,
+    fields_of,
+    messages,
+    optional,
+    payload,
+    schema,
+    schema_of,
+    values,
+)
+
+
+def cast(value: Any, type_: str) -> Any:
+    done = apply(batch(payload([value])), a={"type": "Cast$Value", "spec": type_})
+    assert done.failures == ()
+    return values(done)[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "result"),
+    [
+        (300, "int8", 44),
+        (-129, "int8", 127),
+        (5_000_000_000, "int32", 705_032_704),
+        (1.9, "int32", 1),
+        (-1.9, "int32", -1),
+        (1e20, "int32", 2_147_483_647),
+        (1e20, "int8", -1),
+        (1e20, "int64", 9_223_372_036_854_775_807),
+        (True, "int64", 1),
+        ("-7", "int8", -7),
+        (0.1, "float32", 0.10000000149011612),
+        (7, "float64", 7.0),
+        ("1e3", "float64", 1000.0),
+        ("Infinity", "float32", math.inf),
+        (0.5, "boolean", False),
+        (2, "boolean", True),
+        ("TRUE", "boolean", True),
+        ("yes", "boolean", False),
+        (12, "string", "12"),
+        (True, "string", "true"),
+        (1.0, "string", "1.0"),
+        (1e7, "string", "1.0E7"),
+        (12345678.9, "string", "1.23456789E7"),
+        (0.0001, "string", "1.0E-4"),
+        (b"\x01\xff", "string", "Af8="),
+        (None, "int8", None),
+    ],
+)
+def test_values_without_a_schema_are_cast_as_java_casts_them(value: Any, type_: str, result: Any) -> None:
+    assert cast(value, type_) == result
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "said"),
+    [
+        ("128", "int8", "Value (128) was out of range for requested data type"),
+        ("1.5", "int32", "Value (1.5) was out of range for requested data type"),
+        (" 5 ", "int64", "Value ( 5 ) was out of range for requested data type"),
+        ("x", "float64", "Value (x) was out of range for requested data type"),
+        (b"x", "int8", "Unexpected type in Cast transformation: bytes"),
+        ([1], "string", "Cast transformation does not support casting from ARRAY; supported types are [INT8,"),
+        ({"a": 1}, "string", "Cast transformation does not support casting from MAP; supported types are [INT8,"),
+    ],
+)
+def test_what_cannot_be_cast_is_a_failure(value: Any, type_: str, said: str) -> None:
+    (message,) = messages(apply(batch(payload([value])), a={"type": "Cast$Value", "spec": type_}))
+    assert message.startswith(said)
+
+
+def test_fields_are_cast_and_their_schemas_with_them() -> None:
+    record = schema("R", ("a", "int"), optional("b", "int", 5), ("c", "string"), ("d", "string"))
+    done = apply(
+        batch(payload([{"a": 1, "b": None, "c": "2", "d": "x"}], record)),
+        a={"type": "Cast$Value", "spec": "a:string, b:string, c:int8"},
+    )
+    assert values(done) == [{"a": "1", "b": "5", "c": 2, "d": "x"}]
+    assert fields_of(done.batch.value) == {
+        "a": "string",
+        "b": ["string", "null"],
+        "c": {"type": "int", "connect.type": "int8"},
+        "d": "string",
+    }
+    assert schema_of(done.batch.value)["fields"][1]["default"] == "5"
+
+
+def test_a_missing_field_becomes_null_without_a_schema() -> None:
+    done = apply(batch(payload([{"a": 1}])), a={"type": "Cast$Value", "spec": "b:int8"})
+    assert values(done) == [{"a": 1, "b": None}]
+
+
+def test_logical_types_are_numbers_or_their_iso_text() -> None:
+    record = schema(
+        "R",
+        ("date", {"type": "int", "logicalType": "date"}),
+        ("time", {"type": "int", "logicalType": "time-millis"}),
+        ("stamp", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("money", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    )
+    value = {"date": 19_000, "time": 3_723_004, "stamp": 1_700_000_000_123, "money": b"\x30\x39"}
+    text = {"type": "Cast$Value", "spec": "date:string,time:string,stamp:string,money:string"}
+    assert values(apply(batch(payload([value], record)), a=text)) == [
+        {"date": "2022-01-08", "time": "01:02:03.004Z", "stamp": "2023-11-14T22:13:20.123Z", "money": "123.45"}
+    ]
+    number = {"type": "Cast$Value", "spec": "date:int64,time:int64,stamp:int32,money:int32"}
+    assert values(apply(batch(payload([value], record)), a=number)) == [
+        {"date": 19_000, "time": 3_723_004, "stamp": -807_049_093, "money": 123}
+    ]
+
+
+def test_the_whole_value_is_cast_with_its_schema() -> None:
+    text = schema("Unused", ("a", "int"))
+    done = apply(
+        batch(payload([{"a": 5}], text)),
+        a={"type": "ExtractField$Value", "field": "a"},
+        b={"type": "Cast$Value", "spec": "string"},
+    )
+    assert (values(done), schema_of(done.batch.value)) == (["5"], "string")
