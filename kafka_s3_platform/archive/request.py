@@ -24,7 +24,7 @@ class HourReport(SegmentTotals):
     """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them.
 
     `taken_over_count` of its offsets were archived by another sink. Of the records of its offsets, `filtered_count`
-    were left out and `dead_letter_count` failed and were tolerated; a run without hours counts those of each range at the
+    were left out and `dead_letter_count` failed and were tolerated; a run without hours counts those of a range at the
     hour that the range begins in.
     """
 

@@ -34,7 +34,7 @@ from kafka_s3_platform_tests.support import (
 pytestmark = pytest.mark.integration
 
 MINUTE = timedelta(minutes=1)
-F1 = {"type": "record", "name": "myrecord", "fields": [{"name": "f1", "type": "string"}]}
+F1: dict[str, Any] = {"type": "record", "name": "myrecord", "fields": [{"name": "f1", "type": "string"}]}
 JSON = {"value": {"format": "JSON"}}
 TEXT = {"value": {"format": "STRING"}}
 LINES = {"format": "bytes", "codec": "none", "bytes_extension": "txt"}
@@ -342,7 +342,7 @@ def test_records_that_cannot_be_placed_or_separated_are_bad_records(
             assert [line for found in lines(config).values() for line in found] == [good, good]
 
 
-V2 = {**F1, "fields": [*F1["fields"], {"name": "f2", "type": "string", "default": "?"}]}
+V2: dict[str, Any] = {**F1, "fields": [*F1["fields"], {"name": "f2", "type": "string", "default": "?"}]}
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,8 @@ def test_two_versions_that_take_turns_give_few_objects(
     found: Counter[int] = Counter()
     for body in objects(config).values():
         read = fastavro.reader(io.BytesIO(body))
-        found[len(read.writer_schema["fields"])] += sum(1 for _ in read)
+        schema: Any = read.writer_schema
+        found[len(schema["fields"])] += sum(1 for _ in read)
     assert found == expected
     assert len(snapshot(config).segments) == len(expected)
 
