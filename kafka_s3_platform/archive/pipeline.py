@@ -230,7 +230,9 @@ class _Writable:
             "the value holds the separator of records, so it would read back as several records",
         )
         if self._layout.keys_format is not None:
-            yield unsafe_keys(batch, self._layout), "the key holds the separator of records"
+            no_key = batch.key.is_null
+            yield no_key, "the key is null, and an object of keys (store.kafka.keys) holds none"
+            yield unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
 
     def _mixed(self, values: Payload, nulls: Mask) -> Mask:
         has_schema = values.codes != NO_SCHEMA

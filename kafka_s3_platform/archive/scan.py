@@ -48,7 +48,7 @@ class _Clients:
         self.watermark_ms = task.watermark_ms
         errors = task.records.errors
         self.dead_letters: DeadLetterQueue | None = None
-        if errors.tolerance == "all" and errors.dead_letter_topic:
+        if errors.tolerance == "all" and (errors.dead_letter_topic or errors.log_enable):
             queue = DeadLetterQueue(task.kafka, errors, task.writer.connector, task.writer.topic)
             self.dead_letters = stack.enter_context(queue)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.errors import RecordError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError
@@ -114,8 +115,8 @@ class SegmentTarget:
         layout = self.layout
         if layout.is_envelope:
             return ("value",)
-        has_value = bucket.encoded_partition != layout.tombstone_partition
-        parts = {"value": has_value, "key": layout.keys_format, "headers": layout.headers_format}
+        is_tombstone = layout.null_values == "write" and bucket.encoded_partition == layout.tombstone_partition
+        parts = {"value": not is_tombstone, "key": layout.keys_format, "headers": layout.headers_format}
         return tuple(part for part, wanted in parts.items() if wanted)  # type: ignore[misc]
 
 
@@ -253,12 +254,26 @@ class _SegmentWriter:
         return self._rotation.end(part, self.record_count)
 
     def write(self, part: BucketPart) -> None:
-        """Append records: to the first object first, the only one that may refuse some."""
+        """Append records: to the first object first, the only one that may refuse some.
+
+        Raises:
+            UnwritableRecordsError: nothing of the part was written.
+            RecordError: the objects beside it cannot hold them, which nobody tolerates: the first one has them already.
+        """
         if not len(part):
             return
         batch, records = part.batch, part.batch.records
-        for item in self._objects:
-            item.write(batch)
+        first, *beside = self._objects
+        first.write(batch)
+        try:
+            for item in beside:
+                item.write(batch)
+        except UnwritableRecordsError as err:
+            where = f"{self._target.topic}-{self._target.kafka_partition}@{err.failures[0].offset}"
+            raise RecordError(
+                f"{where}: keys or headers cannot be written beside the values: {err}. Nothing of this run's range is "
+                f"committed. Correct keys.format.class, headers.format.class or what makes the keys"
+            ) from err
         self._digest.update(records)
         times = pc.min_max(records.column("timestamp").cast(pa.int64()))
         self._times.append((times["min"].as_py(), times["max"].as_py()))

@@ -14,6 +14,7 @@ from kafka_s3_platform.config.settings import ConverterSettings, RegistrySetting
 from kafka_s3_platform.config.table import KeyTable, Support, honoured, refused, without_meaning
 from kafka_s3_platform.config.values import boolean
 
+PROTOBUF_OPTIONS = ("generate.index.for.unions", "flatten.unions", "wrapper.for.nullables")
 WITH_REGISTRY = ("AVRO", "JSON_SR", "PROTOBUF")
 
 _BEARER = (
@@ -49,6 +50,14 @@ OPTION_KEYS = (
     *(honoured(name, None, "Passed to the registry's client.") for name in _BEARER),
     honoured(
         "ssl.*", None, "TLS of the registry: certificates and keys as PEM files, under Kafka's or librdkafka's names."
+    ),
+    *(
+        honoured(name, default, f"For PROTOBUF: {what}.")
+        for name, default, what in (
+            ("generate.index.for.unions", "true", "a oneof's field is named with its index"),
+            ("flatten.unions", "false", "the alternatives of a oneof are fields of the message itself"),
+            ("wrapper.for.nullables", "false", "Google's wrapper messages are nullable values"),
+        )
     ),
     *without_meaning("Both forms of decimals are understood.", "decimal.format"),
     *without_meaning(
@@ -106,7 +115,9 @@ def converter_settings(
     enable = _schemas_enable(outcome, known, default=schemas_enable)
     if format_name in WITH_REGISTRY:
         registry = _registry(outcome, {name: known[written] for name, written in own.items()}, own)
-        return ConverterSettings.model_validate({"format": format_name, "registry": registry}), outcome
+        union_options = {name: known[name] for name in PROTOBUF_OPTIONS if name in known}
+        settings = {"format": format_name, "registry": registry, "options": union_options}
+        return ConverterSettings.model_validate(settings), outcome
     for name in known:
         if name != "schemas.enable":
             outcome.without_meaning[name] = f"{format_name} needs no registry."

@@ -27,6 +27,7 @@ _UNREAD: Mapping[Side, str] = {
     "key": "No object holds keys, and nothing reads them.",
     "value": "The envelope keeps values as the bytes that they are.",
 }
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
 
 
@@ -149,6 +150,12 @@ def _transforms(sheet: Sheet, layout: LayoutSettings) -> tuple[TransformSettings
             sheet.refuse(
                 f"transforms.{step.alias}.type",
                 f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
+            )
+        delimiter = step.options.get("delimiter", ".")
+        if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
+            sheet.refuse(
+                f"transforms.{step.alias}.delimiter",
+                f"{delimiter!r} cannot be in the names of Avro's fields; set `_` or another letter, digit or underscore",
             )
     return found
 

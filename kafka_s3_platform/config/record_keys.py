@@ -36,7 +36,7 @@ RECORD_KEYS = (
         " counted.",
     ),
     honoured("errors.log.enable", "false", "Each record that is left out is logged, with the reason."),
-    honoured("errors.log.include.messages", "false", "The log names its topic, kafka partition, offset and time."),
+    honoured("errors.log.include.messages", "false", "The log shows key and value, too."),
     honoured(
         "errors.deadletterqueue.topic.name",
         None,
