@@ -33,8 +33,8 @@ FORMAT_KEYS = (
     honoured(
         "s3.compression.level",
         "the codec's own",
-        "For gzip 1 to 9, as for bzip2; for zstd 1 to 22. `-1` or unset: gzip by a library that needs a tenth of the time,"
-        " its objects 4 to 12 % larger than those of level 6.",
+        "For gzip 1 to 9, as for bzip2; for zstd 1 to 22. `-1` or unset: gzip by a library that needs a tenth of the"
+        " time, its objects 4 to 12 % larger than those of level 6.",
     ),
     alias("file.compression.type", "s3.compression.type", "Aiven's"),
     honoured("avro.codec", "null", "For Avro objects: `null`, `deflate`, `snappy`, `bzip2` or `zstd`."),
@@ -113,8 +113,8 @@ PATH_KEYS = (
     honoured(
         "timestamp.field",
         "timestamp",
-        "For `RecordField`: the value's field, `a.b` a nested one; epoch seconds or ms, ISO 8601 or a date. `S3_SINK` needs no"
-        " extractor beside it.",
+        "For `RecordField`: the value's field, `a.b` a nested one; epoch seconds or ms, ISO 8601 or a date. `S3_SINK`"
+        " needs no extractor beside it.",
     ),
     honoured("filename.offset.zero.pad.width", "10", "Digits that the offset in an object's key is padded to."),
     honoured("directory.delim", "/", "What folders are separated by."),
@@ -143,8 +143,8 @@ ROTATION_KEYS = (
     honoured(
         "rotate.schedule.interval.ms",
         "-1",
-        "How often the open hour is archived. Objects end with each such slot of their hour. At least 600000 for `S3_SINK`."
-        " `-1`: off.",
+        "How often the open hour is archived. Objects end with each such slot of their hour. At least 600000 for"
+        " `S3_SINK`. `-1`: off.",
     ),
 )
 

@@ -146,18 +146,22 @@ def _transforms(sheet: Sheet, layout: LayoutSettings) -> tuple[TransformSettings
         sheet.refuse(match[1] if match else "transforms", match[2].strip() if match else str(err))
         return ()
     for step in found:
-        if layout.is_envelope and not keeps_content(step):
-            sheet.refuse(
-                f"transforms.{step.alias}.type",
-                f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
-            )
-        delimiter = step.options.get("delimiter", ".")
-        if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
-            sheet.refuse(
-                f"transforms.{step.alias}.delimiter",
-                f"{delimiter!r} cannot be in the names of Avro's fields; set `_` or another letter, digit or underscore",
-            )
+        _judge_step(sheet, layout, step)
     return found
+
+
+def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -> None:
+    if layout.is_envelope and not keeps_content(step):
+        sheet.refuse(
+            f"transforms.{step.alias}.type",
+            f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
+        )
+    delimiter = step.options.get("delimiter", ".")
+    if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
+        sheet.refuse(
+            f"transforms.{step.alias}.delimiter",
+            f"{delimiter!r} cannot be in the names of Avro's fields; set a letter, a digit or `_`",
+        )
 
 
 def _errors(sheet: Sheet) -> ErrorSettings:

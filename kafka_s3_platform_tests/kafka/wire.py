@@ -27,7 +27,7 @@ class WireRecord:
 def produce(bootstrap_servers: str, topic: str, kafka_partition: int, records: Sequence[WireRecord]) -> None:
     """Write `records` as one batch to the broker at `bootstrap_servers`, which must lead the kafka partition."""
     host, port = bootstrap_servers.rsplit(":", 1)
-    request = _produce_request(topic, kafka_partition, _record_batch(records))
+    request = _produce_request(topic, kafka_partition, record_batch(records))
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         size = struct.unpack(">i", _receive(connection, 4))[0]
@@ -50,15 +50,28 @@ def _error_code(response: bytes) -> int:
     return code
 
 
-def _record_batch(records: Sequence[WireRecord]) -> bytes:
+def record_batch(
+    records: Sequence[WireRecord],
+    base_offset: int = 0,
+    attributes: int = 0,
+    producer: tuple[int, int, int] = NO_PRODUCER,
+) -> bytes:
+    """A record batch as it stands in the log, uncompressed."""
     timestamps = [r.timestamp_ms for r in records]
-    attributes, last_offset_delta = 0, len(records) - 1
-    checked = struct.pack(">hiqq", attributes, last_offset_delta, timestamps[0], max(timestamps))
-    checked += struct.pack(">qhi", *NO_PRODUCER) + struct.pack(">i", len(records))
-    checked += b"".join(_record(i, r, timestamps[0]) for i, r in enumerate(records))
+    body = b"".join(_record(i, r, timestamps[0]) for i, r in enumerate(records))
+    return framed(body, records, base_offset, attributes, producer)
+
+
+def framed(
+    body: bytes, records: Sequence[WireRecord], base_offset: int, attributes: int, producer: tuple[int, int, int]
+) -> bytes:
+    """A batch whose header speaks of `records`, whatever `body` holds; its CRC is right."""
+    timestamps = [r.timestamp_ms for r in records]
+    checked = struct.pack(">hiqq", attributes, len(records) - 1, timestamps[0], max(timestamps))
+    checked += struct.pack(">qhi", *producer) + struct.pack(">i", len(records)) + body
     leader_epoch, magic = 0, 2
     tail = struct.pack(">ibI", leader_epoch, magic, _crc32c(checked)) + checked
-    return struct.pack(">qi", 0, len(tail)) + tail
+    return struct.pack(">qi", base_offset, len(tail)) + tail
 
 
 def _record(offset_delta: int, record: WireRecord, base_timestamp: int) -> bytes:
