@@ -72,9 +72,10 @@ def started_session() -> "tuple[SparkSession, float]":
 def _ready(task: int, _: Attempt) -> int:
     """What a worker imports once is a part of its start."""
     from kafka_s3_platform.archive import scan
+    from kafka_s3_platform.kafka import fetch_reader
     from kafka_s3_platform.restore import replay
 
-    return task if scan and replay else 0
+    return task if scan and fetch_reader and replay else 0
 
 
 def bench_archive(name: str, topic: str, *sink: str) -> dict[str, float]:

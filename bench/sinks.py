@@ -35,8 +35,9 @@ SINKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "JSON to gzip JSON, by a field": ("JSON", {"format": "json", "codec": "gzip", **BY_FIELD}),
     "JSON to zstd JSON": ("JSON", {"format": "json", "codec": "zstd"}),
     "JSON to Block-GZIP": ("BYTES", {"format": "block_gzip", "codec": "gzip"}),
-    "registry Avro to Avro": ("AVRO", {"format": "avro", "codec": "null"}),
-    "registry Avro to Avro, by a field": ("AVRO", {"format": "avro", "codec": "null", **BY_FIELD}),
+    "registry Avro to Avro": ("AVRO", {"format": "avro", "codec": "snappy"}),
+    "registry Avro to Avro, uncompressed": ("AVRO", {"format": "avro", "codec": "null"}),
+    "registry Avro to Avro, by a field": ("AVRO", {"format": "avro", "codec": "snappy", **BY_FIELD}),
     "registry Avro to Parquet": ("AVRO", {"format": "parquet", "codec": "snappy"}),
     "registry Avro to gzip JSON": ("AVRO", {"format": "json", "codec": "gzip"}),
 }

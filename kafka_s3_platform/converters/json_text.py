@@ -74,9 +74,13 @@ class JsonConverter:
 
 
 def _without_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
-    maybe = pc.and_(pc.less_equal(pc.binary_length(lines), MAX_NULL_BYTES), pc.match_substring(lines, b"null"))
-    positions = np.flatnonzero(pc.fill_null(maybe, fill_value=False).to_numpy(zero_copy_only=False))
-    nulls = [p for p in positions.tolist() if lines[p].as_py().strip() == b"null"]
+    is_short = pc.fill_null(pc.less_equal(pc.binary_length(lines), MAX_NULL_BYTES), fill_value=False)
+    short = np.flatnonzero(is_short.to_numpy(zero_copy_only=False))
+    if not short.size:
+        return lines
+    candidates = lines.take(pa.array(short))
+    maybe = np.flatnonzero(pc.match_substring(candidates, b"null").to_numpy(zero_copy_only=False))
+    nulls = [short[at] for at in maybe.tolist() if candidates[at].as_py().strip() == b"null"]
     if not nulls:
         return lines
     return pc.if_else(np.isin(np.arange(len(lines)), nulls), pa.scalar(None, lines.type), lines)

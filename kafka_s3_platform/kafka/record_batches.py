@@ -16,6 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from numba import types
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.offsets import TopicPartition
@@ -30,6 +31,18 @@ _CRC_END = 21
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _ABORT = 0
 _HEADERS = RECORD_SCHEMA.field("headers").type
+
+# Types of the compiled functions: given, they are compiled (or found compiled) at import, once, for read-only bytes.
+_I8, _BUF, _INTS = types.int64, types.Array(types.uint8, 1, "C", readonly=True), types.int64[::1]
+_STRINGS = (types.int32[::1], types.boolean[::1], types.uint8[::1])
+_VARINT = types.UniTuple(_I8, 2)(_BUF, _I8, _I8)  # type: ignore[no-untyped-call, unused-ignore]
+_SKIP = _I8(_BUF, _I8, _I8, _INTS, _I8)
+_RECORD = _I8(_BUF, _I8, _I8, _INTS)
+_MEASURE = types.boolean(_BUF, _I8, _INTS)
+_COPY = _I8(_BUF, _I8, _I8, *_STRINGS)
+_FILL = types.void(
+    _BUF, _I8, _I8, _I8, _INTS, _INTS, *_STRINGS, *_STRINGS, types.int32[::1], *_STRINGS, *_STRINGS, _INTS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,7 @@ def record_batch(tp: TopicPartition, batches: Sequence[LogBatch]) -> pa.RecordBa
         ValueError: the bytes of a batch are not its records.
         IntegrityError: a header name is not UTF-8.
     """
-    bodies = [np.frombuffer(_decompressed(b), np.uint8) for b in batches]
+    bodies = [_body(b) for b in batches]
     sizes = np.zeros((len(batches), 5), np.int64)
     for row, (batch, body) in enumerate(zip(batches, bodies, strict=True)):
         if not _measure(body, batch.count, sizes[row]):
@@ -192,6 +205,12 @@ class _Strings:
         )
 
 
+def _body(batch: LogBatch) -> Bytes:
+    body: Bytes = np.frombuffer(_decompressed(batch), np.uint8)
+    body.flags.writeable = False
+    return body
+
+
 def _decompressed(batch: LogBatch) -> Any:
     codec = batch.attributes & _COMPRESSION
     if codec == 0:
@@ -218,7 +237,7 @@ def _snappy(body: memoryview) -> bytes:
 
 def _is_abort(batch: LogBatch) -> bool:
     """Whether a control batch ends a transaction that was aborted: the type is the second int16 of its record's key."""
-    body = np.frombuffer(_decompressed(batch), np.uint8)
+    body = _body(batch)
     at = 1  # the attributes; lengths and deltas before and after are varints
     _, at = _varint(body, 0, len(body))
     at += 1
@@ -227,7 +246,7 @@ def _is_abort(batch: LogBatch) -> bool:
     return int.from_bytes(body[at + 2 : at + 4].tobytes(), "big") == _ABORT
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(_VARINT, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: no cover - compiled
     """A zigzag varint of at most 64 bits, and where it ends; -1 where it does not end before `end`."""
     value, shift = np.uint64(0), np.uint64(0)
@@ -241,7 +260,7 @@ def _varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: no co
     return 0, -1
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(_SKIP, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _skip(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int:  # pragma: no cover - compiled
     """Where a length-prefixed value ends, its bytes added to `sizes[part]`; -1 where it does not fit."""
     if pos < 0:
@@ -255,7 +274,7 @@ def _skip(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int:  # p
     return pos
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(_RECORD, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _measured_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
     """Where a record's headers end, after its attributes; -1 where its fields do not fit before `end`."""
     for _ in range(2):
@@ -276,7 +295,7 @@ def _measured_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # p
     return pos
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(_MEASURE, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _measure(buf: Bytes, count: int, sizes: Int64s) -> bool:  # pragma: no cover - compiled
     """Adds up the bytes of keys and values, headers, their names and values; false where the records do not fit."""
     pos, size = 0, len(buf)
@@ -291,7 +310,7 @@ def _measure(buf: Bytes, count: int, sizes: Int64s) -> bool:  # pragma: no cover
     return pos == size
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(_COPY, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _copy(buf: Bytes, pos: int, row: int, ends: Any, valid: Any, data: Any) -> int:  # pragma: no cover - compiled
     """One length-prefixed value into row `row` of a column; where it ends in `buf`."""
     length, pos = _varint(buf, pos, len(buf))
@@ -305,7 +324,7 @@ def _copy(buf: Bytes, pos: int, row: int, ends: Any, valid: Any, data: Any) -> i
     return pos
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@numba.njit(_FILL, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _fill(
     buf: Bytes,
     count: int,

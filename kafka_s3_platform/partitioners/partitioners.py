@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from kafka_s3_platform.config.plugins import load_class
 from kafka_s3_platform.config.settings import LayoutSettings
@@ -24,6 +25,7 @@ _REST_OF_KEY = 80
 """Bytes of delimiters, kafka partition, epoch, ordinal and extension."""
 _CONTROL = r"\x00-\x1f\x7f\ud800-\udfff"
 _PRINTED = (str, int, bool)
+Folder = tuple[type, Any, str | None]
 _EXCEPTION = "io.confluent.connect.storage.errors.PartitionException"
 _EPOCH_DAY = date(1970, 1, 1)
 
@@ -113,12 +115,8 @@ class FieldPartitioner:
         path = name.split(".")
         values, schema_codes = batch.value.field(path), batch.value.codes
         logical = [*(logical_type(schema, path) for schema in batch.value.schemas), None]  # NO_SCHEMA is the last
-        folders: dict[tuple[type, Any, str | None], int] = {}
-        distinct = (
-            (type(value), value if type(value) in _PRINTED else None, logical[code])
-            for value, code in zip(values, schema_codes.tolist(), strict=True)
-        )
-        codes = np.array([folders.setdefault(folder, len(folders)) for folder in distinct], np.int32)
+        kinds = [logical[code] for code in np.unique(schema_codes).tolist()]
+        folders, codes = _texts(values, kinds) or _distinct(values, [logical[c] for c in schema_codes.tolist()])
         names = [self._folder(name, *folder) for folder in folders]
         refused = {i: text for i, text in enumerate(names) if not text.startswith(f"{name}=")}
         bad = [(row, refused[codes[row]]) for row in rows[np.isin(codes[rows], list(refused))].tolist()]
@@ -135,6 +133,28 @@ class FieldPartitioner:
         if kind is type(MISSING):
             return f"the field {name} of partition.field.name is missing"
         return f"the field {name} is of a type that names no folder: {logical or kind.__name__}"
+
+
+def _texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tuple[list[Folder], Int32s] | None:
+    """`_distinct` of values that are all text, which is quick; None where they are not."""
+    if set(map(type, values)) != {str} or len(set(kinds)) != 1:
+        return None
+    try:
+        encoded = pa.array(values, pa.string()).dictionary_encode()
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return None  # half a surrogate pair
+    return [(str, text, kinds[0]) for text in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
+
+
+def _distinct(values: Sequence[Any], logical: Sequence[str | None]) -> tuple[list[Folder], Int32s]:
+    """What occurs of (type, value where it is printed, logical type), and each value's index among it."""
+    folders: dict[Folder, int] = {}
+    found = (
+        (type(value), value if type(value) in _PRINTED else None, kind)
+        for value, kind in zip(values, logical, strict=True)
+    )
+    codes = np.array([folders.setdefault(folder, len(folders)) for folder in found], np.int32)
+    return list(folders), codes
 
 
 class _Checked:
