@@ -10,6 +10,7 @@ from kafka_s3_platform.archive.writers import SegmentWriters
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue
 from kafka_s3_platform.kafka.reader import ReadEnd
+from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -39,11 +40,8 @@ class _Clients:
     """What a task reads from and writes to, closed with `stack`."""
 
     def __init__(self, task: ScanTask, attempt: Attempt, stack: ExitStack) -> None:
-        # Its compiled kernel takes a second to load: executors need it, the code location does not.
-        from kafka_s3_platform.kafka.fetch_reader import FetchReader
-
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
-        reader = FetchReader(task.kafka, task.writer.topic, throttle, allow_gaps=task.allow_gaps)
+        reader = new_reader(task.kafka, task.writer.topic, throttle, allow_gaps=task.allow_gaps)
         self.reader = stack.enter_context(reader)
         self.store = ObjectStore(task.store)
         self.target = task.target(attempt)

@@ -105,7 +105,7 @@ class FetchReader:
         try:
             for batches in self._fetched(tp, progress, end, leader_epoch):
                 yield from self._records(tp, batches, progress, end)
-        except (UnsupportedError, OSError, ValueError) as err:
+        except (UnsupportedError, OSError, ValueError, IndexError) as err:
             logger.info("%s, offset %d: confluent-kafka reads on (%s)", tp, progress.position, err)
             self._disconnect()
             first = leader_epoch if progress.last_offset is None else None

@@ -104,6 +104,16 @@ class RecordReader(Protocol):
         """Release connections and buffers."""
 
 
+class ClosableReader(RecordReader, Protocol):
+    """A reader whose connections end with a `with` block."""
+
+    def __enter__(self) -> RecordReader: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 @dataclass(slots=True)
 class _Stream:
     """A place in a kafka partition that the consumer reads on from.

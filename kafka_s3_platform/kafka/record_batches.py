@@ -5,7 +5,7 @@ only one after the other can tell where the next begins. Everything is checked a
 CRC-32C before it is believed.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -30,6 +30,7 @@ _LENGTH_END = 12
 _CRC_END = 21
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _ABORT = 0
+_CODECS: Mapping[int, Any] = {1: cramjam.gzip, 3: cramjam.lz4, 4: cramjam.zstd}
 _HEADERS = RECORD_SCHEMA.field("headers").type
 
 # Types of the compiled functions: given, they are compiled (or found compiled) at import, once, for read-only bytes.
@@ -215,9 +216,10 @@ def _decompressed(batch: LogBatch) -> Any:
     codec = batch.attributes & _COMPRESSION
     if codec == 0:
         return batch.body
-    if codec == 2:
-        return _snappy(batch.body)
-    return {1: cramjam.gzip, 3: cramjam.lz4, 4: cramjam.zstd}[codec].decompress(batch.body)
+    try:
+        return _snappy(batch.body) if codec == 2 else _CODECS[codec].decompress(batch.body)
+    except (KeyError, cramjam.DecompressionError) as err:
+        raise ValueError(f"the batch at offset {batch.base_offset} cannot be decompressed: {err}") from err
 
 
 _XERIAL = b"\x82SNAPPY\x00"

@@ -1,0 +1,22 @@
+"""Which reader an executor uses."""
+
+import logging
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.kafka.reader import ClosableReader, ConfluentReader
+from kafka_s3_platform.kafka.throttle import Throttle
+
+logger = logging.getLogger(__name__)
+
+
+def new_reader(settings: KafkaSettings, topic: str, throttle: Throttle, *, allow_gaps: bool) -> ClosableReader:
+    """The quick reader, or confluent-kafka's where its compiled kernel cannot be loaded or kept.
+
+    numba is only loaded here: it takes a second, which the code location need not spend.
+    """
+    try:
+        from kafka_s3_platform.kafka.fetch_reader import FetchReader
+    except (ImportError, RuntimeError) as err:
+        logger.warning("confluent-kafka reads, several times slower: the quick reader cannot be loaded (%s)", err)
+        return ConfluentReader(settings, topic, throttle, allow_gaps=allow_gaps)
+    return FetchReader(settings, topic, throttle, allow_gaps=allow_gaps)
