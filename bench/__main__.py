@@ -29,6 +29,7 @@ class Row:
     seconds: float
     cpu_seconds: float
     peak_python_mib: float
+    again_seconds: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -143,6 +144,7 @@ def _child(what: str, mode: str, *arguments: str) -> Row:
         figures["seconds"],
         figures["cpu_seconds"],
         figures["peak_python_mib"],
+        figures.get("again_seconds", 0.0),
     )
 
 
@@ -176,13 +178,14 @@ def tell(text: str) -> None:
 
 
 def _print(rows: list[Row]) -> None:
-    print("\n| what | records/s | MB/s | s | CPU s per million | largest Python process MiB |")
-    print("|---|---|---|---|---|---|")
+    print("\n| what | records/s | MB/s | s | a second run's records/s | CPU s per million | largest Python process MiB |")
+    print("|---|---|---|---|---|---|---|")
     for row in rows:
         cpu = f"{row.cpu_seconds / row.records * 1e6:.2f}" if row.cpu_seconds else "-"
         memory = f"{row.peak_python_mib:,.0f}" if row.peak_python_mib else "-"
         speed = f"{row.rate:,.0f} | {row.megabytes / row.seconds:,.0f} | {row.seconds:.1f}"
-        print(f"| {row.what} | {speed} | {cpu} | {memory} |")
+        again = f"{row.records / row.again_seconds:,.0f}" if row.again_seconds else "-"
+        print(f"| {row.what} | {speed} | {again} | {cpu} | {memory} |")
     for line in _ratios({row.what.split(" (")[0]: row for row in rows}):
         print(line)
     print(json.dumps([asdict(row) for row in rows]), file=sys.stderr)

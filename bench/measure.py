@@ -52,9 +52,9 @@ class Sampler:
 
 
 @contextmanager
-def measured() -> Iterator[Usage]:
+def measured(usage: Usage | None = None) -> Iterator[Usage]:
     """Fills the `Usage` when the block ends."""
-    sampler, usage = Sampler(), Usage()
+    sampler, usage = Sampler(), usage or Usage()
     before, started = sampler.cpu(), time.monotonic()
     thread = threading.Thread(target=sampler.watch, daemon=True)
     thread.start()
