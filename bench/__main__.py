@@ -178,7 +178,7 @@ def tell(text: str) -> None:
 
 
 def _print(rows: list[Row]) -> None:
-    print("\n| what | records/s | MB/s | s | a second run's records/s | CPU s per million | largest Python process MiB |")
+    print("\n| what | records/s | MB/s | s | second run, records/s | CPU s per million | largest Python process MiB |")
     print("|---|---|---|---|---|---|---|")
     for row in rows:
         cpu = f"{row.cpu_seconds / row.records * 1e6:.2f}" if row.cpu_seconds else "-"
