@@ -64,26 +64,6 @@ class TimePaths:
         return self._names[local_ms]
 
 
-class TimeBasedPartitioner:
-    """Hours and encoded partitions at once, for those who archive by record timestamps only."""
-
-    def __init__(self, layout: LayoutSettings) -> None:
-        self._paths, self._timezone = TimePaths(layout), layout.timezone
-
-    def encode(self, timestamps_ms: Int64s) -> tuple[list[tuple[int | None, str]], Int32s]:
-        """Encode timestamps (epoch ms, any order).
-
-        Returns:
-            The (hour start in UTC ms, encoded partition) pairs that occur, and for each timestamp its index among
-            them. Timestamps that no calendar year 1 to 9999 holds become (None, OUT_OF_RANGE).
-        """
-        hours, hour_codes = factorize(hour_starts(timestamps_ms, self._timezone))
-        names, codes = self._paths.encode(timestamps_ms)
-        pairs, pair_codes = factorize(hour_codes.astype(np.int64) * len(names) + codes)
-        found = [divmod(pair, len(names)) for pair in pairs]
-        return [(None if hours[h] == NO_HOUR else hours[h], names[n]) for h, n in found], pair_codes
-
-
 def _known(times_ms: Int64s) -> tuple[np.ndarray | None, Int64s]:
     """Which times the calendar holds, None where all; and the times, those that it does not hold replaced."""
     known = (times_ms >= MIN_MS) & (times_ms < MAX_MS)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.partitioners.time_based import NO_HOUR, TimeBasedPartitioner, hour_starts
+from kafka_s3_platform.partitioners.time_based import NO_HOUR, TimePaths, hour_starts
 from kafka_s3_platform.partitioners.zones import HOUR_MS
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_partitions.csv"
@@ -19,8 +19,10 @@ TIMES = st.lists(st.integers(0, 2_000_000_000_000), max_size=50)
 
 def encode(layout: LayoutSettings, *timestamps: int) -> list[tuple[int | None, str]]:
     """The (hour, encoded partition) of each timestamp."""
-    names, codes = TimeBasedPartitioner(layout).encode(np.array(timestamps, np.int64))
-    return [names[code] for code in codes]
+    times = np.array(timestamps, np.int64)
+    hours = hour_starts(times, layout.timezone).tolist()
+    names, codes = TimePaths(layout).encode(times)
+    return [(None if hour == NO_HOUR else hour, names[code]) for hour, code in zip(hours, codes, strict=True)]
 
 
 def ms(text: str) -> int:
@@ -79,8 +81,7 @@ def test_the_daily_partitioner_keeps_the_hours_of_a_day_apart() -> None:
     layout = LayoutSettings(
         partitioner="Daily", path_format="'year'=YYYY/'month'=MM/'day'=dd", partition_duration_ms=24 * HOUR_MS
     )
-    names, _ = TimeBasedPartitioner(layout).encode(np.array([0, HOUR_MS], np.int64))
-    assert names == [(0, "year=1970/month=01/day=01"), (HOUR_MS, "year=1970/month=01/day=01")]
+    assert encode(layout, 0, HOUR_MS) == [(0, "year=1970/month=01/day=01"), (HOUR_MS, "year=1970/month=01/day=01")]
 
 
 def test_an_hourly_layout_may_have_a_path_format_of_its_own_as_in_confluent_cloud() -> None:
