@@ -14,6 +14,13 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.model.state import HOUR
 
 
+LEFT_OUT = {
+    "filtered_records": "records left out, by transforms or because they are null",
+    "dead_letters": "records failed and were tolerated: dead letters",
+}
+"""What is said of a run's records that no object holds, by the name of their count."""
+
+
 @click.command
 @click.argument("connector")
 @topic_option
@@ -79,4 +86,5 @@ def _lines(document: dict[str, Any]) -> list[str]:
     ]
     totals = document["totals"]
     done = [f"  {totals['records']:,} records archived now in {totals['seconds']:.1f} s"] if totals else []
-    return [head, *rows, *done]
+    left_out = [f"  {n:,} {what}" for name, what in LEFT_OUT.items() if totals and (n := totals.get(name))]
+    return [head, *rows, *done, *left_out]

@@ -37,8 +37,8 @@ def segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata:
         "dagster/partition_row_count": dg.MetadataValue.int(record_count),
         "late_records": dg.MetadataValue.int(late_count),
         "record_bytes": dg.MetadataValue.int(sum(s.record_bytes for s in segments)),
-        "objects": dg.MetadataValue.int(len(segments)),
-        "object_bytes": dg.MetadataValue.int(sum(s.size for s in segments)),
+        "objects": dg.MetadataValue.int(sum(len(s.objects) for s in segments)),
+        "object_bytes": dg.MetadataValue.int(sum(o.size for s in segments for o in s.objects)),
         "uris": dg.MetadataValue.json([uri(bucket, s) for s in segments]),
     }
 
