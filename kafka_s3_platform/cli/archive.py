@@ -13,7 +13,6 @@ from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.model.state import HOUR
 
-
 LEFT_OUT = {
     "filtered_records": "records left out, by transforms or because they are null",
     "dead_letters": "records failed and were tolerated: dead letters",
