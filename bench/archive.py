@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timezone
 from time import monotonic
@@ -24,7 +25,7 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
 )
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.request import Delivery, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 from kafka_s3_platform.spark.session import spark_conf
@@ -91,12 +92,17 @@ def bench_archive(name: str, topic: str, *sink: str) -> dict[str, float]:
     return figures | {"again_seconds": again.seconds}
 
 
-def bench_restore(name: str, topic: str, target: str) -> dict[str, float]:
+def bench_restore(name: str, topic: str, target: str, delivery: Delivery) -> dict[str, float]:
     """Restore what `bench_archive` archived to the (existing, empty) target; the replay apart from its verification."""
     session, start_seconds = started_session()
     with measured() as usage:
         request = RestoreRequest(
-            config=connector(name, topic), topic=topic, to_topic=target, restore_id=str(uuid4()), run_id=str(uuid4())
+            config=connector(name, topic),
+            topic=topic,
+            to_topic=target,
+            restore_id=str(uuid4()),
+            run_id=str(uuid4()),
+            delivery=delivery,
         )
         report = restore(request, SparkRunner(lambda: session))
     session.stop()
@@ -116,4 +122,5 @@ def _figures(usage: Usage, records: int, size: int, start_seconds: float, object
 
 if __name__ == "__main__":
     mode, *rest = sys.argv[1:]
-    sys.stdout.write(json.dumps({"archive": bench_archive, "restore": bench_restore}[mode](*rest)) + "\n")
+    modes: dict[str, Callable[..., dict[str, float]]] = {"archive": bench_archive, "restore": bench_restore}
+    sys.stdout.write(json.dumps(modes[mode](*rest)) + "\n")

@@ -17,8 +17,9 @@ from kafka_s3_platform.defs.checks import daily_checks, hourly_checks
 from kafka_s3_platform.defs.daily import daily_asset
 from kafka_s3_platform.defs.discovery import resolved_from_memory, topics_folder, with_topics
 from kafka_s3_platform.defs.folder_sensor import folder_sensor
+from kafka_s3_platform.defs.foreign import foreign_asset, foreign_key
 from kafka_s3_platform.defs.hourly import hourly_asset
-from kafka_s3_platform.defs.jobs import ConnectorJobs, connector_jobs
+from kafka_s3_platform.defs.jobs import ConnectorJobs, connector_jobs, foreign_job
 from kafka_s3_platform.defs.lag_sensor import lag_sensor
 from kafka_s3_platform.defs.object_checks import object_checks
 from kafka_s3_platform.defs.resources import SparkResource
@@ -39,8 +40,11 @@ TOPICS_METADATA = "kafka_s3/topics"
 @dg.definitions
 def defs() -> dg.Definitions:
     """What `./connectors`, or the folder in `KAFKA_S3_CONNECTORS`, declares. ConfigError names broken files."""
-    connectors = _resolved(load_connectors(connectors_folder(os.environ), os.environ))
-    found = build_definitions(connectors, autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
+    loaded = load_connectors(connectors_folder(os.environ), os.environ)
+    # What a source's pattern matches is found in the bucket, by each restore.
+    connectors = _resolved([c for c in loaded if c.source is None])
+    sources = [c for c in loaded if c.source is not None]
+    found = build_definitions([*connectors, *sources], autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
     topics = {c.name: c.topics for c in connectors if c.topics_regex is not None}
     if not topics:
         return found
@@ -66,6 +70,9 @@ def _resolved(connectors: Sequence[ConnectorConfig]) -> Sequence[ConnectorConfig
 
 
 def _connector_definitions(config: ConnectorConfig, autostart: bool) -> dg.Definitions:
+    if config.source is not None:
+        key = foreign_key(config.name)
+        return dg.Definitions(assets=[foreign_asset(config)], jobs=[foreign_job(config.name, key)])
     topics = archived_topics([config])
     looking = dg.Definitions(sensors=[topics_sensor(config)] if config.topics_regex is not None else [])
     if not topics:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from uuid import uuid4
 
+from kafka_s3_platform.archive.groups import group_rows, replacing
 from kafka_s3_platform.archive.hours import hour_reports
 from kafka_s3_platform.archive.plan import ArchivePlan, PlanInput, ReadPlan, ms, plan_hours, plan_until_now
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.scan import scan
+from kafka_s3_platform.archive.schemas import archived_schemas, registries
 from kafka_s3_platform.archive.takeover import publish_coverage
 from kafka_s3_platform.archive.task import HOUR_MS, ScanResult, ScanTask
 from kafka_s3_platform.errors import (
@@ -24,7 +26,8 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import Reservation
+from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.model.segment import CommittedOffset, Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
@@ -92,8 +95,10 @@ def _reserve(
 
     def step(snapshot: IndexSnapshot) -> _Reserved:
         snapshot.state.refuse_during_maintenance(request.topic, datetime.now(timezone.utc))
+        # asked before the log's end is, so that what groups have read lies within what this run archives
+        groups = group_rows(admin, request.config, request.topic, description.kafka_partitions)
         plan = _plan(request, snapshot.state, admin, description)
-        epoch = _commit_plan(request, snapshot, plan, description)
+        epoch = _commit_plan(request, snapshot, plan, description, groups)
         _log_plan(request, plan, epoch)
         now = plan.frontiers[0].observed_at
         return _Reserved(index, description, plan, snapshot.state, snapshot.index_id, epoch, now, request.run_id)
@@ -119,7 +124,11 @@ def _plan(
 
 
 def _commit_plan(
-    request: ArchiveRequest, snapshot: IndexSnapshot, plan: ArchivePlan, description: TopicDescription
+    request: ArchiveRequest,
+    snapshot: IndexSnapshot,
+    plan: ArchivePlan,
+    description: TopicDescription,
+    groups: Sequence[CommittedOffset],
 ) -> int:
     epoch = snapshot.version + 1
     superseded = {r.epoch for r in snapshot.state.conflicting(plan.needed)}
@@ -131,11 +140,19 @@ def _commit_plan(
     known = {(h.hour, h.kafka_partition, h.start_offset, h.end_offset) for h in snapshot.state.hours}
     hours = [h for h in plan.hours if (h.hour, h.kafka_partition, h.start_offset, h.end_offset) not in known]
     change = Change(
-        added=(*reservations, *hours, *plan.frontiers, *_new_generation(snapshot.state, description), *plan.gaps),
+        added=(
+            *reservations,
+            *hours,
+            *plan.frontiers,
+            *_new_generation(snapshot.state, description),
+            *plan.gaps,
+            *groups,
+        ),
         removed=(
             *(f"(kind = 'reservation' AND epoch = {e})" for e in sorted(superseded)),
             # of vacuums that outstayed their lease: they see that they were ended, and delete nothing more
             *(f"(kind = 'maintenance' AND epoch = {m.epoch})" for m in snapshot.state.maintenance),
+            *replacing(snapshot.state, groups),
         ),
         run_id=request.run_id,
     )
@@ -175,7 +192,8 @@ def _scan_and_commit(
         part = tasks[at : at + SLICE_TASKS]
         done = list(_observed(runner.run(scan, part, request.config.tasks_max), progress))
         _check_topic(admin, reserved)
-        _commit_results(reserved, part, done, last=at + SLICE_TASKS >= len(tasks))
+        schemas = _schemas(request, reserved, done)
+        _commit_results(reserved, part, done, schemas, last=at + SLICE_TASKS >= len(tasks))
         _publish(request, reserved, admin)
         results += done
     return results
@@ -272,12 +290,31 @@ def _check_topic(admin: ClusterAdmin, reserved: _Reserved) -> None:
         )
 
 
-def _commit_results(reserved: _Reserved, tasks: Sequence[ScanTask], results: Sequence[ScanResult], last: bool) -> None:
+def _schemas(request: ArchiveRequest, reserved: _Reserved, results: Sequence[ScanResult]) -> tuple[ArchivedSchema, ...]:
+    """The schemas that the results' records name, and those of live segments that an earlier run could not fetch."""
+    records = request.config.records
+    if not registries(records):
+        return ()
+    snapshot = reserved.index.open()
+    segments = (*snapshot.segments, *(s for r in results for s in r.segments))
+    found = archived_schemas(snapshot.state, {i for s in segments for i in s.schema_ids}, records)
+    if found.problem:
+        logger.warning("%s: schemas %s are not archived yet: %s", request.topic, found.missing, found.problem)
+    return found.rows
+
+
+def _commit_results(
+    reserved: _Reserved,
+    tasks: Sequence[ScanTask],
+    results: Sequence[ScanResult],
+    schemas: Sequence[ArchivedSchema],
+    last: bool,
+) -> None:
     """Commit a slice: on the reservation's version, or on a later one that left the reservation untouched."""
     _check_results(reserved, tasks, results)
     commit_id = str(uuid4())
     removed = (f"(kind = 'reservation' AND epoch = {reserved.epoch})",) if last else ()
-    rows: list[Row] = []
+    rows: list[Row] = [*schemas]
     for result in results:
         rows += [*result.scans, *result.segments, *result.gaps]
     change = Change(added=tuple(rows), removed=removed, run_id=reserved.run_id)

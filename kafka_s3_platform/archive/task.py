@@ -45,7 +45,9 @@ class ScanTask:
 
     def target(self, attempt: Attempt) -> SegmentTarget:
         writer = replace(self.writer, attempt=attempt.attempt_id)
-        return SegmentTarget(self.layout, writer.topic, self.kafka_partition, writer)
+        sides = {"key": self.records.key.registry, "value": self.records.value.registry}
+        framed = tuple(name for name, registry in sides.items() if registry)
+        return SegmentTarget(self.layout, writer.topic, self.kafka_partition, writer, framed=framed)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.archive.schemas import wire_schema_ids
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import RecordError
 from kafka_s3_platform.formats.columns import record_sizes
@@ -88,6 +90,8 @@ class SegmentTarget:
     """What the segments of one kafka partition have in common.
 
     `rewrite` marks segments that replace others: their keys carry the epoch, so that no key is ever used twice.
+    `framed` are the columns whose values name schemas of a registry; `schema_ids` those of records that were read from
+    other segments.
     """
 
     layout: LayoutSettings
@@ -96,6 +100,8 @@ class SegmentTarget:
     provenance: Provenance
     chunk: Chunk = "hourly"
     rewrite: bool = False
+    framed: tuple[Literal["key", "value"], ...] = ()
+    schema_ids: frozenset[int] = frozenset()
 
     def key(self, bucket: Bucket, first: RecordId, suffix: str) -> str:
         """The key of the object whose first record is `first`; `suffix` is its extension."""
@@ -239,6 +245,7 @@ class _SegmentWriter:
         self._objects = [_ObjectWriter(target, self._bucket, part.first, p, store) for p in target.parts(part.bucket)]
         self._digest = RecordDigest()
         self._times: list[tuple[int, int]] = []
+        self._schema_ids = set(target.schema_ids)
         self.record_count = self.record_bytes = self._late = 0
 
     @property
@@ -275,6 +282,8 @@ class _SegmentWriter:
                 f"committed. Correct keys.format.class, headers.format.class or what makes the keys"
             ) from err
         self._digest.update(records)
+        for name in self._target.framed:
+            self._schema_ids |= wire_schema_ids(records.column(name))
         times = pc.min_max(records.column("timestamp").cast(pa.int64()))
         self._times.append((times["min"].as_py(), times["max"].as_py()))
         self._last = int(batch.offsets[-1])
@@ -319,7 +328,7 @@ class _SegmentWriter:
             settings=self._target.layout.model_dump_json(),
             epoch=self._target.provenance.epoch,
             siblings=tuple(StoredObject(s.key, s.size, s.etag, s.sha256) for s in siblings),
-            schema_ids=tuple(s.schema_id for s in (self._bucket.schema,) if s and s.schema_id is not None),
+            schema_ids=tuple(sorted(self._schema_ids)),
         )
 
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "archive": "kafka_s3_platform.cli.archive",
     "compact": "kafka_s3_platform.cli.compact",
     "restore": "kafka_s3_platform.cli.restore",
+    "groups": "kafka_s3_platform.cli.groups",
     "verify": "kafka_s3_platform.cli.verify",
     "vacuum": "kafka_s3_platform.cli.vacuum",
     "take-over": "kafka_s3_platform.cli.take_over",

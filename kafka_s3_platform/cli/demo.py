@@ -18,7 +18,7 @@ from kafka_s3_platform.cli.flights import FLIGHTS, KAFKA_PARTITIONS, TOPIC, ensu
 from kafka_s3_platform.cli.restore import run_restore
 from kafka_s3_platform.cli.runs import topics_of
 from kafka_s3_platform.compact.days import day_report
-from kafka_s3_platform.defs.restored import RestoreConfig
+from kafka_s3_platform.defs.restore_config import RestoreConfig
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.local.settings import StackSettings

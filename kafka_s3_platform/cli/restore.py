@@ -1,18 +1,22 @@
 """`kafka-s3 restore`."""
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import RunOutcome, native_topics_of, run_job
+from kafka_s3_platform.cli.runs import RunOutcome, connector_of, native_topics_of, run_job
 from kafka_s3_platform.cli.times import moment
+from kafka_s3_platform.cli.windows import OFFSETS, numbers, offsets, target_worker_option
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.values import rate
-from kafka_s3_platform.defs.restored import RestoreConfig
+from kafka_s3_platform.defs.foreign import EVERY_TOPIC, foreign_key, foreign_op
+from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.restore_config import BEHAVIOURS, DELIVERIES, ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.defs.topic import ArchivedTopic
 
 RESOLUTION = timedelta(milliseconds=1)
@@ -21,29 +25,67 @@ RESOLUTION = timedelta(milliseconds=1)
 LONGEST_SHOWN = timedelta(days=31)
 """Dagster notes a materialization for each hour of a run, at some milliseconds each."""
 
-OFFSETS = "For all kafka partitions, or P:N for one; may be repeated."
-
-
-def _offsets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:  # noqa: ARG001 - click's signature
-    """`N` or `P:N`s as the config of a run has them."""
-    found = [re.fullmatch(r"(?:([0-9]{1,10}):)?([0-9]{1,19})", text) for text in given]
-    offsets = {str(int(f[1])) if f[1] else "all": int(f[2]) for f in found if f}
-    if not all(found) or len(offsets) < len(given) or ("all" in offsets and len(offsets) > 1):
-        raise click.BadParameter(f"{' '.join(given)}: one N, or P:N for each of some kafka partitions, such as 0:15")
-    return offsets
+ANY_KEY = "Keys, prefixes and regex: any of them; may be repeated."
 
 
 @click.command
 @click.argument("connector")
-@click.option("--topic", required=True, metavar="T", help="The archived topic.")
-@click.option("--to-topic", required=True, metavar="T2", help="The topic to write to.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T",
+    help="The archived topic. Of a source connector: only this one; may be repeated. Default there: all of them.",
+)
+@click.option("--to-topic", metavar="T2", help="The topic to write to; {topic} in it is T, as in copy_of_{topic}.")
+@click.option(
+    "--rename",
+    nargs=2,
+    metavar="REGEX REPLACEMENT",
+    help="Instead of --to-topic: RegexRouter's pair, by Java's rules.",
+)
+@click.option("--topic-map", multiple=True, metavar="T=T2", help="Instead of --to-topic: a map; may be repeated.")
+@target_worker_option
 @click.option("--from", "from_time", metavar="TIME", help="Only records with this timestamp or a later one, ISO 8601.")
 @click.option("--to", "to_time", metavar="TIME", help="Only records with an earlier timestamp than this.")
-@click.option("--from-offset", multiple=True, callback=_offsets, metavar="N", help=f"First offset. {OFFSETS}")
-@click.option("--to-offset", multiple=True, callback=_offsets, metavar="N", help=f"Offset to stop before. {OFFSETS}")
+@click.option("--from-offset", multiple=True, callback=offsets, metavar="N", help=f"First offset. {OFFSETS}")
+@click.option("--to-offset", multiple=True, callback=offsets, metavar="N", help=f"Offset to stop before. {OFFSETS}")
+@click.option("--hour", "hours", multiple=True, metavar="HOUR", help="Only this hour, by its start; may be repeated.")
+@click.option("--day", "days", multiple=True, metavar="DAY", help="Only this day; may be repeated.")
 @click.option("--kafka-partitions", metavar="0,1,...", help="Only these kafka partitions.")
 @click.option("--restore-id", metavar="ID", help="Go on with the restore of that id. Default: the run's id.")
 @click.option("--create-topic", is_flag=True, help="Create T2 with the source's kafka partition count if it is absent.")
+@click.option(
+    "--target-kafka-partitions", type=click.IntRange(min=1), metavar="N", help="Kafka partitions of a created T2."
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(min=1), metavar="N", help="Of a created T2. Default: the brokers'."
+)
+@click.option("--restore-acls", is_flag=True, help="Give T2 the ACLs that were archived with T.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help=f"Only this key, or hex:BYTES. {ANY_KEY}")
+@click.option("--key-prefix", "key_prefixes", multiple=True, metavar="TEXT", help=f"Only keys that begin so. {ANY_KEY}")
+@click.option("--key-regex", metavar="REGEX", help="Only keys that this Python regex matches as a whole.")
+@click.option("--sql", metavar="CONDITION", help="Only records that this condition of DuckDB's SQL is true for.")
+@click.option("--predicate", metavar="NAME", help="Only records that a Python function chooses, by its dotted name.")
+@click.option("--latest-per-key", is_flag=True, help="Of each key only the last record that passes.")
+@click.option(
+    "--partitioning",
+    default="source",
+    show_default=True,
+    metavar="HOW",
+    help="source, murmur2 (Java's), crc32 (librdkafka's), or your own class by its dotted name.",
+)
+@click.option("--provenance-headers", is_flag=True, help="Add the source's offset, kafka partition and timestamp.")
+@click.option(
+    "--outgoing",
+    "outgoing_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Properties with Connect's transforms.*, predicates.*, key.converter, value.converter, schema.registry.*.",
+)
+@click.option("--map-schema-ids", is_flag=True, help="Register archived schemas at the target and write its ids.")
+@click.option("--delivery", type=click.Choice(DELIVERIES), default=DELIVERIES[0], show_default=True)
+@click.option("--behavior-on-error", type=click.Choice(BEHAVIOURS), default=BEHAVIOURS[0], show_default=True)
 @click.option("--allow-source-topic", is_flag=True, help="Allow T2 to be T itself: its archive holds all twice then.")
 @click.option(
     "--allow-unsendable-timestamps", is_flag=True, help="Allow that records with timestamp 0 get the time of sending."
@@ -51,53 +93,88 @@ def _offsets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
 @click.option("--records-per-second", type=rate, metavar="R", help="The most records sent in a second.")
 @click.option("--bytes-per-second", type=rate, metavar="R", help="The most bytes sent in a second.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--exact", is_flag=True, help="On a dry run, read everything to count exactly.")
 @json_option
 @click.pass_context
 def restore(
     ctx: click.Context,
+    /,
     *,
     connector: str,
-    topic: str,
-    to_topic: str,
+    topics: tuple[str, ...],
+    rename: tuple[str, str] | None,
+    topic_map: tuple[str, ...],
+    target_worker: Path | None,
+    outgoing_file: Path | None,
     from_time: str | None,
     to_time: str | None,
     from_offset: Mapping[str, int],
     to_offset: Mapping[str, int],
+    hours: tuple[str, ...],
+    days: tuple[str, ...],
+    keys: tuple[str, ...],
+    key_prefixes: tuple[str, ...],
     kafka_partitions: str | None,
-    restore_id: str | None,
-    create_topic: bool,
-    allow_source_topic: bool,
-    allow_unsendable_timestamps: bool,
-    records_per_second: float | None,
-    bytes_per_second: float | None,
-    dry_run: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Replay archived records of a topic of CONNECTOR to another topic, as they were. Without a window: all of them.
 
+    Of a source connector, the objects that its file describes are replayed; a RegexRouter in it may name the target.
+
     Exit status 1 if a dry run finds that the restore would be refused.
     """
-    [archived] = native_topics_of(connector, topic, "restore")
-    config = RestoreConfig(
-        everything=from_time is None and to_time is None,
-        to_topic=to_topic,
+    regex, replacement = rename or (None, None)
+    terms: dict[str, Any] = dict(
+        everything=from_time is None and to_time is None and not hours and not days,
+        rename_regex=regex,
+        rename_replacement=replacement,
+        topic_map=_pairs(topic_map),
+        target_worker=_absolute(target_worker),
+        outgoing_file=_absolute(outgoing_file),
         from_time=from_time,
         to_time=to_time,
         from_offset=from_offset,
         to_offset=to_offset,
-        kafka_partitions=_numbers(kafka_partitions),
-        restore_id=restore_id,
-        create_topic=create_topic,
-        allow_source_topic=allow_source_topic,
-        allow_unsendable_timestamps=allow_unsendable_timestamps,
-        records_per_second=records_per_second,
-        bytes_per_second=bytes_per_second,
-        dry_run=dry_run,
+        hours=list(hours),
+        days=list(days),
+        record_keys=list(keys),
+        key_prefixes=list(key_prefixes),
+        kafka_partitions=numbers(kafka_partitions),
+        **given,
     )
-    outcome = run_restore(archived, config)
-    report = {"topic": topic, "run_id": outcome.run_id, **outcome.events[0]}
+    found = connector_of(connector)
+    if found.source is not None:
+        outcome = run_foreign_restore(found, ForeignRestoreConfig(topics=list(topics), **terms))
+    else:
+        named = any((given["to_topic"], rename, topic_map, outgoing_file))
+        outcome = _restore_archived(connector, topics, RestoreConfig(**terms), is_named=named)
+    report = {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}
     show(report, as_json, _lines(report))
     ctx.exit(1 if report["refusals"] else 0)
+
+
+def _restore_archived(connector: str, topics: tuple[str, ...], config: RestoreConfig, *, is_named: bool) -> RunOutcome:
+    if len(topics) != 1:
+        raise click.UsageError("Missing option '--topic': one archived topic" if not topics else "name one --topic")
+    if not is_named:
+        raise click.UsageError(
+            "nothing names the target: --to-topic, --rename, --topic-map, or --outgoing's RegexRouter"
+        )
+    [archived] = native_topics_of(connector, topics[0], "restore")
+    return run_restore(archived, config)
+
+
+def _absolute(path: Path | None) -> str | None:
+    """The run may be executed again from another folder."""
+    return None if path is None else str(path.absolute())
+
+
+def _pairs(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if not all(source and equals and target for source, equals, target in pairs):
+        raise click.UsageError(f"--topic-map {' '.join(given)}: not T=T2, such as orders=copy_of_orders")
+    return {source: target for source, _, target in pairs}
 
 
 def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
@@ -106,6 +183,13 @@ def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
     return run_job(
         topic, topic.op_name("restore"), topic.key("restored"), keys, ops={topic.op_name("restored"): config}
     )
+
+
+def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig) -> RunOutcome:
+    """A run of a source connector's restore job."""
+    name = connector.name
+    ops = {foreign_op(name): config}
+    return run_job(ArchivedTopic(connector, EVERY_TOPIC), op_name("restore", name), foreign_key(name), ops=ops)
 
 
 def _hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:
@@ -127,12 +211,6 @@ def _lines(report: dict[str, Any]) -> list[str]:
         f"restore id {report['restore_id']}, run {report['run_id']}",
         *report["notes"],
         *report["gaps"],
+        *(f"skipped: {line}" for line in report["skipped"]),
         *(f"would be refused: {reason}" for reason in report["refusals"]),
     ]
-
-
-def _numbers(text: str | None) -> list[int]:
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    if not all(part.isdecimal() for part in parts):
-        raise click.UsageError(f"--kafka-partitions {text}: not numbers separated by commas")
-    return [int(part) for part in parts]

@@ -12,6 +12,7 @@ import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from kafka_s3_platform.config.files import connectors_folder, load_connectors
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.table import nearest
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.checks import index_checks
@@ -36,16 +37,27 @@ class RunOutcome:
     events: tuple[dict[str, Any], ...]
 
 
+def connector_of(name: str) -> ConnectorConfig:
+    """The connector of that name, a sink or a source. ConfigError where there is no such one."""
+    configs = {config.name: config for config in load_connectors(connectors_folder(os.environ), os.environ)}
+    if name not in configs:
+        raise ConfigError(_unknown(f"no connector file declares {name}", name, list(configs)))
+    return configs[name]
+
+
 def topics_of(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
     """The connector's topics, or the one that was named. ConfigError where there is no such one.
 
     With `at_kafka`, of the topics that `topics.regex` found, only those that are still there.
     """
-    configs = {config.name: config for config in load_connectors(connectors_folder(os.environ), os.environ)}
-    if connector not in configs:
-        raise ConfigError(_unknown(f"no connector file declares {connector}", connector, list(configs)))
+    found = connector_of(connector)
+    if found.source is not None:
+        raise ConfigError(
+            f"connector {connector} is a source: it reads objects that others wrote, and archives nothing itself. "
+            f"Restore them with `kafka-s3 restore {connector}`; name a sink connector for everything else"
+        )
     folder = topics_folder()
-    config = resolved_now(configs[connector], folder)
+    config = resolved_now(found, folder)
     if topic is not None and topic not in config.topics:
         raise ConfigError(_unknown(f"connector {connector} does not archive topic {topic}", topic, config.topics))
     gone = gone_topics(config, folder) if at_kafka and topic is None else frozenset()

@@ -34,7 +34,15 @@ class MergeTask:
 
     def target(self, attempt: Attempt) -> SegmentTarget:
         writer = replace(self.writer, attempt=attempt.attempt_id)
-        return SegmentTarget(self.layout, writer.topic, self.merge.kafka_partition, writer, chunk="daily", rewrite=True)
+        return SegmentTarget(
+            self.layout,
+            writer.topic,
+            self.merge.kafka_partition,
+            writer,
+            chunk="daily",
+            rewrite=True,
+            schema_ids=frozenset(i for s in self.merge.inputs for i in s.schema_ids),
+        )
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ WITHOUT_MEANING_PROPERTIES = (
         "delivery.timeout.ms",
     ),
     *without_meaning(
-        "A restore writes without transactions: it is idempotent and goes on where it ended.",
+        "A restore ends its transactions long before any timeout: it sets its own.",
         "transaction.timeout.ms",
     ),
 )

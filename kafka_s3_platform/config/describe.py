@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from kafka_s3_platform.config.dialects import ARCHIVE, CONNECTOR_CLASS, DIALECTS, Dialect
 from kafka_s3_platform.config.keys import ALL_KEYS
+from kafka_s3_platform.config.mapping_source import OF_WRITING
 from kafka_s3_platform.config.table import REQUIRED, Key, Support
 
 _DEFAULTS = {
@@ -62,7 +63,8 @@ def _required(dialect: Dialect) -> tuple[str, ...]:
     """In the class's own words where it has some."""
     needed = [key.name for key in ALL_KEYS if (key.default or "").startswith(REQUIRED) and key.alias_of is None]
     alias = {key.alias_of: key.name for key in ALL_KEYS if key.name in dialect.required_there and key.alias_of}
-    return tuple(alias.get(name, name) for name in needed)
+    # A source without topics reads every one that it finds.
+    return tuple(alias.get(name, name) for name in needed if not (dialect.is_source and name == "topics"))
 
 
 def _described(key: Key, dialect: Dialect) -> DescribedKey:
@@ -76,6 +78,8 @@ def _unhonoured(name: str) -> str:
 
 def _is_of(name: str, dialect: Dialect) -> bool:
     """Whether the key belongs to the words of this class: it is its own, or no other's."""
+    if dialect.is_source and name in OF_WRITING:
+        return False
     others = (other for other in DIALECTS if other is not dialect and other is not ARCHIVE)
     return _is_one_of(name, dialect.own_keys) or not any(_is_one_of(name, other.own_keys) for other in others)
 

@@ -1,7 +1,7 @@
 """The connectors whose files are read, and what each takes for granted.
 
-Sources: Confluent's "Amazon S3 Sink Connector" pages for Platform and for Cloud, DeviantArt's kafka-connect-s3 README,
-Aiven's S3 sink connector README.
+Sources: Confluent's "Amazon S3 Sink Connector" and "Amazon S3 Source Connector" pages for Platform and for Cloud,
+DeviantArt's kafka-connect-s3 README, the READMEs of Aiven's S3 sink and S3 source connectors.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,10 @@ from kafka_s3_platform.config import values
 
 KeyLayout = Literal["connect", "block_gzip", "zooz", "template"]
 
-RESTORE = "it restores: `kafka-s3 restore` does that"
-
 
 @dataclass(frozen=True)
 class Dialect:
-    """A sink whose connector files are read.
+    """A sink, or a source, whose connector files are read.
 
     `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are what it does where its file names none;
     None is this platform's own default. `required_there` are the keys that the original cannot do without.
@@ -34,6 +32,7 @@ class Dialect:
     flush_size: int | None = None
     key_layout: KeyLayout = "connect"
     lowest_rotation_ms: int = 1
+    is_source: bool = False
 
     @property
     def short_name(self) -> str:
@@ -108,19 +107,45 @@ AIVEN = Dialect(
     partitioner="Default",
     key_layout="template",
 )
+_SOURCE_KEYS = ("behavior.on.error", "s3.poll.interval.ms", "mode", "archive.source.")
+CONNECT_SOURCE = Dialect(
+    "connect",
+    "io.confluent.connect.s3.source.S3SourceConnector",
+    "Confluent's S3 source for Platform",
+    required_there=("name", "connector.class", "s3.bucket.name", "format.class"),
+    own_keys=_SOURCE_KEYS,
+    is_source=True,
+)
+CLOUD_SOURCE = Dialect(
+    "cloud",
+    "S3_SOURCE",
+    "Confluent Cloud's S3 source",
+    required_there=("name", "connector.class", "s3.bucket.name", "tasks.max"),
+    own_keys=(*CLOUD.own_keys, *_SOURCE_KEYS),
+    partitioner="Hourly",
+    is_source=True,
+)
+AIVEN_SOURCE = Dialect(
+    "aiven",
+    "io.aiven.kafka.connect.s3.source.S3SourceConnector",
+    "Aiven's S3 source",
+    required_there=("name", "connector.class", "aws.s3.bucket.name", "file.name.template"),
+    own_keys=(*AIVEN.own_keys, *_SOURCE_KEYS, "input.format", "topic"),
+    topics_dir="",
+    partitioner="Default",
+    key_layout="template",
+    is_source=True,
+)
 ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
 
-DIALECTS = (CONNECT, CLOUD, DEVIANTART, AIVEN, ARCHIVE)
+DIALECTS = (CONNECT, CLOUD, DEVIANTART, AIVEN, CONNECT_SOURCE, CLOUD_SOURCE, AIVEN_SOURCE, ARCHIVE)
 
 _BY_CLASS: Mapping[str, Dialect] = {
     **{dialect.class_name: dialect for dialect in DIALECTS},
     "S3Sink": CONNECT,
     "io.aiven.kafka.connect.s3.S3SinkConnector": AIVEN,
+    "S3Source": CONNECT_SOURCE,
+    "io.aiven.kafka.connect.s3.S3SourceConnector": AIVEN_SOURCE,
 }
 
-SOURCES: Mapping[str, str] = {
-    "io.confluent.connect.s3.source.S3SourceConnector": RESTORE,
-    "S3_SOURCE": RESTORE,
-}
-
-CONNECTOR_CLASS: values.Parser[Dialect] = values.java_class(_BY_CLASS, SOURCES)
+CONNECTOR_CLASS: values.Parser[Dialect] = values.java_class(_BY_CLASS)

@@ -112,7 +112,9 @@ def _shared_names(loaded: Mapping[Path, ConnectorConfig]) -> list[str]:
 
 def _shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[str]:
     """Connectors do not know each other's indexes: each would take the other's objects in a shared folder for lost."""
-    for (path, one), (other_path, other) in permutations(loaded.items(), 2):
+    # A source only reads: it may share the folder of the sink whose objects it restores.
+    sinks = {path: config for path, config in loaded.items() if config.source is None}
+    for (path, one), (other_path, other) in permutations(sinks.items(), 2):
         if (one.store.endpoint_url, one.store.bucket) != (other.store.endpoint_url, other.store.bucket):
             continue
         both = f"{path} and {other_path} share a folder of bucket {one.store.bucket}"

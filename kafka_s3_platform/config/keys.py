@@ -5,8 +5,9 @@ One table: the loader, the check report and `docs/connector-files.md` read it.
 
 from kafka_s3_platform.config.layout_keys import LAYOUT_KEYS
 from kafka_s3_platform.config.record_keys import RECORD_KEYS
+from kafka_s3_platform.config.source_keys import SOURCE_KEYS
 from kafka_s3_platform.config.store_keys import STORE_KEYS
-from kafka_s3_platform.config.table import REQUIRED, KeyTable, honoured, not_yet, refused, without_meaning
+from kafka_s3_platform.config.table import REQUIRED, KeyTable, honoured, refused, without_meaning
 
 _NO_LICENCE = "No licence is needed, and no topic to keep one."
 
@@ -15,11 +16,16 @@ GENERAL_KEYS = (
     honoured(
         "connector.class",
         "S3SinkConnector",
-        "Whose words the file is written in: Confluent's, DeviantArt's or Aiven's S3 sink, by full or short name,"
-        " Cloud's `S3_SINK`, or our own `S3Archive`. `kafka-s3 describe CLASS` tells its keys.",
+        "Whose words the file is written in: Confluent's, DeviantArt's or Aiven's S3 sink, Confluent's or Aiven's S3"
+        " source, by full or short name, Cloud's `S3_SINK` or `S3_SOURCE`, or our own `S3Archive`. `kafka-s3 describe"
+        " CLASS` tells its keys.",
     ),
     honoured("tasks.max", "1", "The most Spark tasks that one run has at work at a time. Changes nothing else."),
-    honoured("topics", "required, or `topics.regex`", "Topics to archive, separated by commas."),
+    honoured(
+        "topics",
+        "required, or `topics.regex`; a source's: every topic found",
+        "Topics to archive, or to restore, separated by commas.",
+    ),
     honoured("topics.regex", None, "Archives every topic that the whole of this pattern matches, instead of `topics`."),
     honoured("kafka.api.key", None, "Cloud's API key: the cluster is read over SASL_SSL with mechanism PLAIN."),
     honoured("kafka.api.secret", None, "The secret of `kafka.api.key`."),
@@ -51,7 +57,6 @@ GENERAL_KEYS = (
         "cloud.environment",
         "cloud.provider",
     ),
-    not_yet("behavior.on.error", "a key of the S3 source connector; restore with `kafka-s3 restore`"),
     refused(
         "kafka.auth.mode",
         "service accounts exist in Confluent Cloud only; use `kafka.api.key` and `kafka.api.secret`",
@@ -81,11 +86,17 @@ OWN_KEYS = (
         "`true`: after each commit, what is archived is committed as offsets of the group `connect-<name>`, for tools"
         " that show lag.",
     ),
+    honoured(
+        "archive.consumer.groups",
+        None,
+        "Names of consumer groups, or patterns that match whole names, separated by commas. Each run notes what they"
+        " have committed of the topic, so that `kafka-s3 groups` can set them at a restored one.",
+    ),
     honoured("archive.records.per.second", "unlimited", "The most records that a run reads in a second."),
     honoured("archive.bytes.per.second", "unlimited", "The most bytes that a run reads in a second."),
 )
 
-ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *OWN_KEYS)
+ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *OWN_KEYS)
 CONNECTOR_KEYS = KeyTable(ALL_KEYS)
 
 WORKER_HONOURED_KEYS = (

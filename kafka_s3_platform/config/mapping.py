@@ -9,11 +9,12 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.clients import Scope, client_properties, security_of
-from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS
+from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect
 from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.keys import CONNECTOR_KEYS
 from kafka_s3_platform.config.mapping_layout import layout_settings
 from kafka_s3_platform.config.mapping_records import record_settings
+from kafka_s3_platform.config.mapping_source import needs_a_topic, source_settings
 from kafka_s3_platform.config.parse import ConnectorFile
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
@@ -41,11 +42,14 @@ def resolve(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Reso
     name = _name(sheet, file, env)
     dialect = sheet.read("connector.class", CONNECTOR_CLASS, CONNECT)
     sheet.require("s3.bucket.name", "name the bucket")
-    topics, regex = _topics(sheet)
+    topics, regex = _topics(sheet, dialect)
     tasks_max = sheet.read("tasks.max", values.integer(1, 100_000), 1)
     kafka, store, layout = _kafka(sheet, worker), store_settings(sheet), layout_settings(sheet, dialect)
-    records = record_settings(sheet, worker, layout)
+    source = source_settings(sheet, dialect, layout)
+    records = record_settings(sheet, worker, layout, is_source=dialect.is_source)
     _one_topic(sheet, layout, topics, regex)
+    if source is not None and needs_a_topic(layout, source) and len(topics) != 1:
+        sheet.refuse("topics", "no key tells its topic: name the one that all objects are of")
     archive = _archive(sheet, layout)
     findings = tuple(sheet.findings())
     if any(finding.key_class is KeyClass.REFUSED for finding in findings):
@@ -60,17 +64,21 @@ def resolve(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Reso
         layout=layout,
         records=records,
         archive=archive,
+        source=source,
     )
     return Resolution(name, findings, config)
 
 
-def _topics(sheet: Sheet) -> tuple[tuple[str, ...], str | None]:
-    """The topics, or the pattern that stands for them: one of the two, as Connect has it."""
+def _topics(sheet: Sheet, dialect: Dialect) -> tuple[tuple[str, ...], str | None]:
+    """The topics, or the pattern that stands for them: one of the two, as Connect has it. A source needs neither."""
     if "topics" in sheet and "topics.regex" in sheet:
         sheet.refuse("topics.regex", "topics names the topics; keep one")
-    elif "topics.regex" not in sheet:
+    elif "topics.regex" not in sheet and not dialect.is_source:
         sheet.require("topics", "name the topics to archive, or set topics.regex")
-    return sheet.read("topics", values.topic_list, ()), sheet.read("topics.regex", _regex, None)
+    named: tuple[str, ...] = sheet.read("topics", values.topic_list, ())
+    if dialect.is_source and not named:
+        named = sheet.read("topic", values.topic_list, ())
+    return named, sheet.read("topics.regex", _regex, None)
 
 
 def _regex(text: str) -> str:
@@ -110,6 +118,7 @@ def _archive(sheet: Sheet, layout: LayoutSettings) -> ArchiveSettings:
         daily_segment_bytes=sheet.read("archive.daily.segment.bytes", values.integer(1), 1_073_741_824),
         allow_gaps=sheet.read("archive.allow.gaps", values.boolean, default=False),
         publish_offsets=sheet.read("archive.publish.offsets", values.boolean, default=False),
+        consumer_groups=sheet.read("archive.consumer.groups", values.group_list, ()),
         records_per_second=sheet.read("archive.records.per.second", values.rate, None),
         bytes_per_second=sheet.read("archive.bytes.per.second", values.rate, None),
     )

@@ -64,12 +64,14 @@ def _prefix(sheet: Sheet, dialect: Dialect, layout: str) -> dict[str, Any]:
     elif prefix:
         folder = prefix.rpartition("/")[0].strip("/")
     if layout == "template":
-        template = _template(sheet, prefix.rpartition("/")[2])
+        template = _template(sheet, prefix.rpartition("/")[2], dialect)
     return {"topics_dir": folder, "file_name_template": template}
 
 
-def _template(sheet: Sheet, start: str) -> str:
+def _template(sheet: Sheet, start: str, dialect: Dialect) -> str:
     template = start + (sheet.text("file.name.template") or DEFAULT_TEMPLATE)
+    if dialect.is_source:
+        return template  # judged as one that is only read by
     try:
         compile_template(template)
     except ValueError as err:

@@ -7,6 +7,7 @@ from kafka_s3_platform.config import values
 from kafka_s3_platform.config.classes import FORMAT_CLASS, PART_FORMAT_CLASS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.mapping_codecs import WORDS, codecs
+from kafka_s3_platform.config.mapping_source import source_codecs, source_format
 from kafka_s3_platform.config.matrix import HEADER_REFUSALS
 from kafka_s3_platform.config.sheet import Sheet
 
@@ -41,7 +42,11 @@ def output(sheet: Sheet, dialect: Dialect) -> dict[str, Any]:
             sheet.leave((key,), "Belongs to a format that this file does not write.")
     return {
         "format": format_name,
-        **codecs(sheet, dialect, format_name, parts),
+        **(
+            source_codecs(sheet, dialect, format_name)
+            if dialect.is_source
+            else codecs(sheet, dialect, format_name, parts)
+        ),
         **parts,
         **_nulls(sheet, is_envelope=is_envelope),
         "bytes_extension": sheet.read("format.bytearray.extension", values.extension, "bin"),
@@ -61,7 +66,7 @@ def _format(sheet: Sheet, dialect: Dialect) -> str:
         sheet.leave(_AIVEN_KEYS, "Belongs to `format.output.type`.")
         return by_class or by_word or ""
     if "format.output.type" in sheet or dialect.name == "aiven":
-        return _aiven_format(sheet)
+        return source_format(sheet) if dialect.is_source else _aiven_format(sheet)
     return dialect.format or "envelope.parquet"
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.classes import CONVERTER_CLASS
 from kafka_s3_platform.config.converter_options import converter_settings
+from kafka_s3_platform.config.mapping_source import judge_converter
 from kafka_s3_platform.config.matrix import FIELDLESS, INPUTS, WITH_SCHEMA, refusal
 from kafka_s3_platform.config.settings import (
     ConverterSettings,
@@ -31,20 +32,28 @@ _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
 
 
-def record_settings(sheet: Sheet, worker: Worker, layout: LayoutSettings) -> RecordSettings:
+def record_settings(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_source: bool = False) -> RecordSettings:
     """The converters, the transforms and the errors of a connector file. What is refused stands at its default."""
-    transforms = _transforms(sheet, layout)
-    reads_values = not layout.is_envelope or bool(transforms) or _looks_at_values(layout)
-    reads_keys = layout.keys_format is not None or bool(transforms)
-    value = _converter(sheet, worker, "value", needed=reads_values)
-    key = _converter(sheet, worker, "key", needed=reads_keys)
-    _judge_pairs(sheet, layout, key, value)
+    transforms = _transforms(sheet, layout, is_source=is_source)
+    reads_values = not layout.is_envelope or bool(transforms) or (not is_source and _looks_at_values(layout))
+    reads_keys = layout.keys_format is not None or bool(transforms) or layout.format.startswith("aiven.")
+    value = _converter(sheet, worker, "value", needed=reads_values or _names_a_registry(sheet, "value"))
+    key = _converter(sheet, worker, "key", needed=reads_keys or _names_a_registry(sheet, "key"))
+    if is_source:
+        judge_converter(sheet, "value", layout.format, value)
+    else:
+        _judge_pairs(sheet, layout, key, value)
     return RecordSettings(
         key=key or ConverterSettings(),
         value=value or ConverterSettings(),
         transforms=transforms,
         errors=_errors(sheet),
     )
+
+
+def _names_a_registry(sheet: Sheet, side: Side) -> bool:
+    """Whether the file says whose schemas the bytes name: they are archived then, whatever the objects hold."""
+    return f"{side}.converter.schema.registry.url" in sheet
 
 
 def _looks_at_values(layout: LayoutSettings) -> bool:
@@ -137,7 +146,7 @@ def _judge_part(sheet: Sheet, side: Side, output: str, converter: ConverterSetti
         )
 
 
-def _transforms(sheet: Sheet, layout: LayoutSettings) -> tuple[TransformSettings, ...]:
+def _transforms(sheet: Sheet, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
     entries = {name: value for name, value in sheet.under("").items() if name.startswith(("transforms", "predicates"))}
     try:
         found = parse_transforms({name: value for name, value in entries.items() if value})
@@ -146,7 +155,8 @@ def _transforms(sheet: Sheet, layout: LayoutSettings) -> tuple[TransformSettings
         sheet.refuse(match[1] if match else "transforms", match[2].strip() if match else str(err))
         return ()
     for step in found:
-        _judge_step(sheet, layout, step)
+        if not is_source:
+            _judge_step(sheet, layout, step)
     return found
 
 

@@ -24,6 +24,7 @@ from kafka_s3_platform.config.keys import (
 from kafka_s3_platform.config.layout_keys import FORMAT_KEYS, PATH_KEYS, ROTATION_KEYS
 from kafka_s3_platform.config.matrix import INPUTS, OUTPUTS, REFUSALS
 from kafka_s3_platform.config.record_keys import RECORD_KEYS
+from kafka_s3_platform.config.source_keys import SOURCE_KEYS
 from kafka_s3_platform.config.store_keys import STORE_KEYS
 from kafka_s3_platform.config.table import Key, Support
 
@@ -128,6 +129,7 @@ _TABLES: Mapping[str, str] = {
     "paths": _honoured(PATH_KEYS),
     "rotation": _honoured(ROTATION_KEYS),
     "store": _honoured(STORE_KEYS),
+    "sources": _honoured(SOURCE_KEYS),
     "own": _honoured(OWN_KEYS),
     "not yet": _unsupported(ALL_KEYS, Support.NOT_YET),
     "refused": _unsupported(ALL_KEYS),

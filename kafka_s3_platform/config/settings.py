@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from kafka_s3_platform.model.schema import ArchivedSchema
+
 
 class Settings(BaseModel):
     """Base: immutable, and an unknown field is a defect of ours."""
@@ -129,10 +131,14 @@ class LayoutSettings(Settings):
 
 
 class RegistrySettings(Settings):
-    """A Schema Registry with Confluent's API: properties of confluent-kafka's client, every value possibly secret."""
+    """A Schema Registry with Confluent's API: properties of confluent-kafka's client, every value possibly secret.
+
+    It is not asked for `archived` schemas: those are taken as they are, so that it may be gone.
+    """
 
     url: str
     properties: Mapping[str, SecretStr] = Field(default_factory=dict)
+    archived: tuple[ArchivedSchema, ...] = Field(default=(), repr=False)
 
 
 class ConverterSettings(Settings):
@@ -196,12 +202,30 @@ class ArchiveSettings(Settings):
     daily_segment_bytes: int = Field(default=1_073_741_824, gt=0)
     allow_gaps: bool = False
     publish_offsets: bool = False
+    consumer_groups: tuple[str, ...] = ()
     records_per_second: float | None = Field(default=None, gt=0)
     bytes_per_second: float | None = Field(default=None, gt=0)
 
 
+class SourceSettings(Settings):
+    """How a source connector's file has objects read that others wrote, besides their layout.
+
+    `template` describes keys in our own words (`archive.source.template`). `fields` are those of Aiven's envelope in
+    their order, none where objects hold values alone; `value_encoding` is that of its csv. `thaw_days` None: objects in
+    cold storage are reported, not asked for.
+    """
+
+    behavior_on_error: Literal["fail", "ignore", "log"] = "fail"
+    poll_interval_ms: int = Field(default=60_000, gt=0)
+    template: str | None = None
+    fields: tuple[str, ...] = ()
+    value_encoding: Literal["none", "base64"] = "base64"
+    thaw_days: int | None = Field(default=None, gt=0)
+    thaw_tier: Literal["Standard", "Bulk", "Expedited"] = "Standard"
+
+
 class ConnectorConfig(Settings):
-    """One connector file, resolved."""
+    """One connector file, resolved. Of a source connector's file `source` is set, and no `topics` are all topics."""
 
     name: str
     topics: tuple[str, ...]
@@ -212,3 +236,4 @@ class ConnectorConfig(Settings):
     layout: LayoutSettings
     records: RecordSettings = Field(default_factory=RecordSettings)
     archive: ArchiveSettings
+    source: SourceSettings | None = None

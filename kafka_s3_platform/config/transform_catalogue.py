@@ -1,6 +1,7 @@
 """Connect's single message transforms and predicates: names, options, defaults, and how a connector file sets them.
 
-Source: the `ConfigDef` of each class of Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
+Source: the `ConfigDef` of each class of Apache Kafka 4.3's `org.apache.kafka.connect.transforms`, and for ExtractTopic
+Confluent's page "ExtractTopic SMT Usage Reference".
 """
 
 import re
@@ -17,6 +18,7 @@ from kafka_s3_platform.errors import ConfigError
 
 PACKAGE = "org.apache.kafka.connect.transforms."
 PREDICATE_PACKAGE = PACKAGE + "predicates."
+CONFLUENT_PACKAGE = "io.confluent.connect.transforms."
 
 CAST_TYPES = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
 TIMESTAMP_TYPES = ("string", "unix", "Date", "Time", "Timestamp")
@@ -38,7 +40,10 @@ class Option:
 
 @dataclass(frozen=True)
 class Declared:
-    """A transform or a predicate. `sided`: it comes as `$Key` and `$Value`. `check` sees all values together."""
+    """A transform or a predicate. `sided`: it comes as `$Key` and `$Value`, `headed`: as `$Header` too.
+
+    `check` sees all values together.
+    """
 
     name: str
     doc: str
@@ -47,9 +52,14 @@ class Declared:
     keeps_content: bool = False
     removed: Mapping[str, str] | None = None
     check: Callable[[Mapping[str, Any]], None] = lambda _: None
+    headed: bool = False
+    package: str = PACKAGE
 
     def types(self) -> tuple[str, ...]:
-        return (f"{self.name}$Key", f"{self.name}$Value") if self.sided else (self.name,)
+        if not self.sided:
+            return (self.name,)
+        sides = ("Key", "Value", "Header") if self.headed else ("Key", "Value")
+        return tuple(f"{self.name}${side}" for side in sides)
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,10 @@ def _quoted_step(text: str, at: int) -> tuple[str, int]:
     raise ValueError(f"'{text}': the backtick at position {at} is not closed; a backslash before it escapes it")
 
 
+def _field_format(text: str) -> str:
+    return _one_of("PLAIN", "JSON_PATH")(text.strip().upper() or "PLAIN")
+
+
 def _check_router(values: Mapping[str, Any]) -> None:
     compile_java_replacement(values["replacement"], values["regex"])
 
@@ -185,6 +199,26 @@ def _check_insert(values: Mapping[str, Any]) -> None:
 
 def _check_extract(values: Mapping[str, Any]) -> None:
     field_path(values["field"], values["field.syntax.version"])
+
+
+def _check_extract_topic(values: Mapping[str, Any]) -> None:
+    if values["field.format"] == "JSON_PATH":
+        json_path(values["field"])
+
+
+_JSON_PATH_STEP = re.compile(r"""\.(\w+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
+
+
+def json_path(text: str) -> tuple[str | int, ...]:
+    """The names and indices of a JSON path that leads to one place, such as `$["f1"]["f3"]` or `$.f1[0]`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    steps = list(_JSON_PATH_STEP.finditer(text, 1))
+    if not text.startswith("$") or sum(len(step[0]) for step in steps) != len(text) - 1:
+        raise ValueError(f'\'{text}\' is no JSON path of names and indices, such as $["f1"]["f3"] or $.f1[0]')
+    return tuple(int(step[2]) if step[2] else next(g for g in step.group(1, 3, 4) if g is not None) for step in steps)
 
 
 def _check_timestamp(values: Mapping[str, Any]) -> None:
@@ -237,6 +271,22 @@ TRANSFORMS = (
         ),
         sided=True,
         check=_check_extract,
+    ),
+    Declared(
+        "ExtractTopic",
+        "The topic becomes what the key, the value, a field of them or a header says.",
+        (
+            Option("field", "The field, or the header; empty: the whole key or value.", str, ""),
+            Option("field.format", "`PLAIN`: a name; `JSON_PATH`: a path of names.", _field_format, "PLAIN"),
+            Option(
+                "skip.missing.or.null", "Whether a record without it keeps its topic, or fails.", _bool, default=False
+            ),
+        ),
+        sided=True,
+        headed=True,
+        keeps_content=True,
+        check=_check_extract_topic,
+        package=CONFLUENT_PACKAGE,
     ),
     Declared("Filter", "Drops the records that its predicate is true for.", keeps_content=True),
     Declared(
@@ -424,7 +474,9 @@ def java_class(type_: str) -> str:
     """The full Java class name of a transform or predicate; a user's dotted Python name stays as it is."""
     if "." in type_:
         return type_
-    return (PREDICATE_PACKAGE if type_ in _PREDICATE_TYPES else PACKAGE) + type_
+    declared = _TRANSFORM_TYPES.get(type_)
+    package = declared.package if declared else PREDICATE_PACKAGE if type_ in _PREDICATE_TYPES else PACKAGE
+    return package + type_
 
 
 def option_values(settings: TransformSettings | PredicateSettings) -> dict[str, Any]:
@@ -438,6 +490,8 @@ def option_values(settings: TransformSettings | PredicateSettings) -> dict[str, 
     declared = (_TRANSFORM_TYPES if is_transform else _PREDICATE_TYPES)[settings.type]
     _refuse_unknown(key, declared, settings.options)
     values = {option.name: _value(key, settings.type, option, settings.options) for option in declared.options}
+    if settings.type.endswith("$Header") and (not values["field"] or values["field.format"] != "PLAIN"):
+        raise ValueError(f"{key} ({settings.type}): needs a header's name as field, and field.format PLAIN")
     try:
         declared.check(values)
     except ValueError as error:
@@ -497,7 +551,8 @@ def _type(key: str, options: dict[str, str], package: str, types: Iterable[str])
     if "type" not in options:
         raise ValueError(f"{key}.type is missing: one of {', '.join(types)}, by full or short name")
     given = options.pop("type").strip()
-    short = given.removeprefix(package)
+    confluent = given.removeprefix(CONFLUENT_PACKAGE)
+    short = confluent if confluent in types else given.removeprefix(package)
     return short if "." not in short else given
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.path_format import compile_path_format
 from kafka_s3_platform.config.plugins import load_class
 from kafka_s3_platform.config.table import nearest
@@ -152,6 +153,14 @@ def topic_list(text: str) -> tuple[str, ...]:
                 f"{topic!r} is no legal topic name: 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
             )
     return tuple(topics)
+
+
+def group_list(text: str) -> tuple[str, ...]:
+    """Names and patterns of consumer groups separated by commas, as MirrorMaker 2's `groups` has them."""
+    patterns = tuple(dict.fromkeys(p.strip() for p in text.split(",") if p.strip()))
+    for pattern in patterns:
+        compile_java_regex(pattern)
+    return patterns
 
 
 def connector_name(text: str) -> str:

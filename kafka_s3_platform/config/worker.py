@@ -6,12 +6,13 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.clients import CLIENT_KEYS, Scope, client_properties
+from kafka_s3_platform.config.clients import CLIENT_KEYS, Scope, client_properties, security_of
 from kafka_s3_platform.config.keys import (
     WORKER_HONOURED_KEYS,
     WORKER_WITHOUT_MEANING_KEYS,
 )
 from kafka_s3_platform.config.parse import read_properties
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.config.sheet import Finding, Sheet
 from kafka_s3_platform.config.table import Key, KeyTable, Support
 from kafka_s3_platform.config.values import bootstrap_servers
@@ -30,6 +31,18 @@ class Worker:
     properties: Mapping[Scope, Mapping[str, SecretStr]]
     findings: tuple[Finding, ...]
     converters: Mapping[str, SecretStr] = field(default_factory=dict)
+
+
+def cluster_of(worker: Worker) -> KafkaSettings:
+    """The cluster that a worker file by itself declares. Admin clients connect as consumers do."""
+    own = worker.properties
+    return KafkaSettings(
+        bootstrap_servers=worker.bootstrap_servers,
+        common=own["common"],
+        consumer=own["consumer"],
+        producer=own["producer"],
+        admin={**security_of(own["consumer"]), **own["admin"]},
+    )
 
 
 class _WorkerKeys(KeyTable):

@@ -1,7 +1,7 @@
 """The Schema Registry: schemas by id, with what they refer to, each asked for once in a process."""
 
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from confluent_kafka.schema_registry import Schema as ClientSchema
+from confluent_kafka.schema_registry import SchemaReference as ClientReference
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
@@ -16,11 +17,14 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 
 TIMEOUT_SECONDS = "30"
 NOT_FOUND = 404
-NOT_FOUND_CODES = frozenset({40401, 40402, 40403})
-"""Of a registry about a subject, a version and a schema. Another 404 comes from something that is no registry."""
+NOT_FOUND_CODES = frozenset({40401, 40402, 40403, 40408})
+"""Of a registry about a subject, a version, a schema and a mode. Another 404 comes from something that is none."""
+
+CONFLICT = 409
 
 NUMBERS = frozenset(
     {"timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
@@ -41,11 +45,40 @@ class RegistrySchema:
     references: dict[str, str]
 
 
+class IncompatibleSchemaError(ConfigError):
+    """The registry refuses a schema, because its subject's compatibility mode does."""
+
+
+@dataclass(frozen=True)
+class NewSchema:
+    """A schema to register. The references are those of the registry that it is registered in."""
+
+    schema_type: str
+    text: str
+    references: tuple[SchemaReference, ...] = ()
+
+    @property
+    def as_client(self) -> ClientSchema:
+        """As confluent-kafka's client has it."""
+        named = [ClientReference(r.name, r.subject, r.version) for r in self.references]
+        return ClientSchema(self.text, self.schema_type, named)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Where a schema stands in a registry."""
+
+    subject: str
+    version: int
+    schema_id: int
+
+
 class Registry:
     """One registry, through confluent-kafka's client."""
 
-    def __init__(self, url: str, properties: dict[str, str]) -> None:
-        self._where = f"Schema Registry at {_without_user(url)}"
+    def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
+        self.url = _without_user(url)
+        self._where = f"Schema Registry at {self.url}"
         given = {"timeout": TIMEOUT_SECONDS, **properties}
         conf: dict[str, Any] = {key: float(value) if key in NUMBERS else value for key, value in given.items()}
         try:
@@ -53,6 +86,8 @@ class Registry:
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
         self._made: dict[Any, Any] = {}
+        self._archived = {s.schema_id: s for s in sorted(archived, key=lambda s: s.registry_url == self.url)}
+        self._registered: dict[tuple[str, NewSchema], Registration] = {}
 
     def made(self, schema_id: int, subject: str, make: Callable[[RegistrySchema], T]) -> T:
         """What `make` makes of the schema with this id, once.
@@ -66,7 +101,82 @@ class Registry:
         made: T = self._made[key]
         return made
 
+    def archived(self, schema_id: int) -> ArchivedSchema | None:
+        """The schema as it was registered, with the compatibility modes of its subjects. None: there is none."""
+        try:
+            return self._as_archived(schema_id)
+        except BadRecordError:
+            return None
+
+    def _as_archived(self, schema_id: int) -> ArchivedSchema:
+        with self._told(f"schema {schema_id}"):
+            schema = self._client.get_schema(schema_id)
+            places = self._client.get_schema_versions(schema_id, deleted=True)
+            pairs = [(str(p.subject), int(p.version or 0)) for p in places]
+            references = tuple(map(self._reference, schema.references or []))
+        subjects = tuple(SubjectVersion(s, v, self.compatibility(s)) for s, v in sorted(pairs))
+        return ArchivedSchema(
+            self.url, schema_id, schema.schema_type or "AVRO", schema.schema_str or "", subjects, references
+        )
+
+    def _reference(self, reference: ClientReference) -> SchemaReference:
+        name, subject, version = str(reference.name), str(reference.subject), int(reference.version or 1)
+        found = self._client.get_version(subject, version, deleted=True)
+        return SchemaReference(name, subject, version, int(found.schema_id or 0))
+
+    def compatibility(self, subject: str) -> str | None:
+        """The mode that holds for a subject, its own or the registry's; None where the registry tells none."""
+        for asked in (subject, None):
+            try:
+                with self._told(f"the compatibility mode of {asked or 'all subjects'}"):
+                    return str(self._client.get_compatibility(asked))
+            except BadRecordError:
+                continue
+        return None
+
+    def set_compatibility(self, subject: str, mode: str) -> None:
+        """Give a subject a mode of its own."""
+        with self._told(f"the compatibility mode of {subject} to be {mode}"):
+            self._client.set_compatibility(subject, mode)
+
+    def versions(self, subject: str) -> list[int]:
+        """The versions of a subject, none where there is no such subject."""
+        try:
+            with self._told(f"the versions of {subject}"):
+                return [int(v) for v in self._client.get_versions(subject)]
+        except BadRecordError:
+            return []
+
+    def find(self, subject: str, schema: NewSchema) -> Registration | None:
+        """Where the schema stands in a subject, None where it does not."""
+        try:
+            with self._told(f"a schema of {subject}"):
+                found = self._client.lookup_schema(subject, schema.as_client)
+        except BadRecordError:
+            return None
+        return Registration(subject, int(found.version or 0), int(found.schema_id or 0))
+
+    def register(self, subject: str, schema: NewSchema) -> Registration:
+        """Register a schema, once in a process. One that is there already stays as it is.
+
+        Raises:
+            IncompatibleSchemaError: the subject's compatibility mode does not allow it.
+        """
+        key = (subject, schema)
+        if key not in self._registered:
+            found = self.find(subject, schema)
+            if found is None:
+                with self._told(f"a new schema of {subject}"):
+                    self._client.register_schema(subject, schema.as_client)
+                found = self.find(subject, schema)
+            if found is None:
+                raise ConfigError(f"{self._where} took a schema of {subject} and does not know it afterwards")
+            self._registered[key] = found
+        return self._registered[key]
+
     def _schema(self, schema_id: int, subject: str) -> RegistrySchema:
+        if schema_id in self._archived:
+            return self._from_archive(self._archived[schema_id], subject)
         with self._told(f"schema {schema_id}"):
             schema = self._client.get_schema(schema_id, subject, "serialized")
             found, version = self._version(schema_id, subject)
@@ -76,11 +186,28 @@ class Registry:
             schema_id, found, version, schema.schema_type or "AVRO", schema.schema_str or "", references
         )
 
+    def _from_archive(self, schema: ArchivedSchema, subject: str) -> RegistrySchema:
+        pairs = [(s.subject, s.version) for s in schema.subjects]
+        found, version = _chosen(pairs, subject)
+        references: dict[str, str] = {}
+        self._refer_archived(schema, references)
+        return RegistrySchema(schema.schema_id, found, version, schema.schema_type, schema.schema_text, references)
+
+    def _refer_archived(self, schema: ArchivedSchema, found: dict[str, str]) -> None:
+        for reference in schema.schema_references:
+            other = self._archived.get(reference.schema_id)
+            if other is None:
+                raise BadRecordError(
+                    f"has schema {schema.schema_id}, which refers to {reference.name}, and that was not archived"
+                )
+            if reference.name not in found:
+                self._refer_archived(other, found)
+                found[reference.name] = other.schema_text
+
     def _version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
         """The subject and the version of an id: the given subject's, else those of the first one that has it."""
         pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
-        of_subject = [pair for pair in pairs if pair[0] == subject]
-        return max(of_subject) if of_subject else min(pairs, default=(None, None))
+        return _chosen(pairs, subject)
 
     def _refer(self, schema: ClientSchema, found: dict[str, str]) -> None:
         for reference in schema.references or []:
@@ -109,6 +236,8 @@ class Registry:
         said = f"{self._where} answers for {what}: {err.error_message} (HTTP status {err.http_status_code})"
         if err.error_code in NOT_FOUND_CODES:
             return BadRecordError(f"has a schema that the registry does not know. {said}")
+        if err.http_status_code == CONFLICT:
+            return IncompatibleSchemaError(f"{said}: its compatibility mode does not allow the schema")
         if err.http_status_code in (401, 403):
             return AuthorizationError(f"{said}: check basic.auth.user.info, or the rights of that user")
         if err.http_status_code == NOT_FOUND:
@@ -127,15 +256,20 @@ class Registry:
         return RegistryUnavailableError(said)
 
 
+def _chosen(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:
+    of_subject = [pair for pair in pairs if pair[0] == subject]
+    return max(of_subject) if of_subject else min(pairs, default=(None, None))
+
+
 def registry_of(settings: RegistrySettings) -> Registry:
     """The registry of these settings: one in a process, so that each schema is asked for once."""
     secrets = sorted((key, value.get_secret_value()) for key, value in settings.properties.items())
-    return _registry(settings.url, tuple(secrets))
+    return _registry(settings.url, tuple(secrets), settings.archived)
 
 
 @lru_cache
-def _registry(url: str, properties: tuple[tuple[str, str], ...]) -> Registry:
-    return Registry(url, dict(properties))
+def _registry(url: str, properties: tuple[tuple[str, str], ...], archived: tuple[ArchivedSchema, ...]) -> Registry:
+    return Registry(url, dict(properties), archived)
 
 
 def _without_user(url: str) -> str:

@@ -17,13 +17,14 @@ def schema_ids(raw: pa.BinaryArray) -> Int64s:
     """The id that each value begins with, NO_ID where it is null or does not begin as it should."""
     starts, ends, data = extents(raw)
     ids = np.full(len(raw), NO_ID, np.int64)
-    long_enough = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False) & (ends - starts >= PREFIX_BYTES))
-    framed = long_enough[data[starts[long_enough]] == 0]
-    at = starts[framed]
-    number = np.zeros(len(framed), np.int64)
-    for i in range(1, PREFIX_BYTES):
-        number = number << 8 | data[at + i]
-    ids[framed] = number
+    rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False) & (ends - starts >= PREFIX_BYTES))
+    if not len(rows):
+        return ids
+    at = starts[rows]
+    # each value's bytes are far from the last one's, so they are fetched in two goes, not in five
+    words = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))[at].astype(np.int64)
+    numbers = (words & 0xFFFFFF) << 8 | data[at + PREFIX_BYTES - 1]
+    ids[rows] = np.where(words >> 24, NO_ID, numbers)
     return ids
 
 

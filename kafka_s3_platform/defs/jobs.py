@@ -48,8 +48,19 @@ def connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: Sequence[dg.Ass
     )
 
 
+def foreign_job(connector: str, key: dg.AssetKey) -> Job:
+    """The job of a source connector."""
+    return dg.define_asset_job(
+        op_name("restore", connector),
+        dg.AssetSelection.assets(key),
+        description=f"Restore the objects that source connector {connector} describes.",
+    )
+
+
 def jobs_that_change(key: dg.AssetKey) -> frozenset[str]:
     """Names of the jobs that write the asset when they run as a whole; `verify` writes none."""
+    if len(key.path) == len(("connector", "group")) and key.path[1] == "restored":
+        return frozenset({op_name("restore", key.path[0])})
     if len(key.path) != len(("connector", "group", "topic")):
         return frozenset()
     connector, group, topic = key.path

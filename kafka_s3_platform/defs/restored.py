@@ -1,61 +1,20 @@
 """Chunks of a topic replayed to a topic."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+import json
+from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 from dagster._core.storage.tags import BACKFILL_ID_TAG
-from pydantic import Field
 
 from kafka_s3_platform.defs.failures import dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata, table
 from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.restore_config import Moments, RestoreConfig, asked_window, new_request
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.errors import ConfigError, PreflightError
+from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-
-
-class RestoreConfig(dg.Config):
-    """What is restored, and where to. Times, or `everything`, win over the hours picked."""
-
-    to_topic: str = Field(description="The topic to write to.")
-    create_topic: bool = Field(
-        default=False, description="Create the topic, with as many kafka partitions as the source has, if it is absent."
-    )
-    dry_run: bool = Field(default=False, description="Plan and check, and say what would be done; write nothing.")
-    everything: bool = Field(
-        default=False,
-        description="Restore all that is archived, timestamps before and after any hour included. Dagster still wants "
-        "an hour to be picked: the newest is as good as any.",
-    )
-    from_time: str | None = Field(
-        default=None,
-        description="Restore records with this timestamp or a later one: ISO 8601; without an offset, in the "
-        "connector's timezone.",
-    )
-    to_time: str | None = Field(default=None, description="Restore records with an earlier timestamp than this.")
-    from_offset: Mapping[str, int] = Field(
-        default_factory=dict, description="First offset to restore, by kafka partition; `all` stands for every one."
-    )
-    to_offset: Mapping[str, int] = Field(
-        default_factory=dict, description="Offset to stop before, by kafka partition; `all` stands for every one."
-    )
-    kafka_partitions: list[int] = Field(default_factory=list, description="Only these kafka partitions; none: all.")
-    restore_id: str | None = Field(
-        default=None,
-        description="Run again under the same id, a restore goes on where it ended. Default: the id of the run, or of "
-        "the run that this one re-executes.",
-    )
-    allow_source_topic: bool = Field(
-        default=False, description="Allow the archived topic itself as target. Its archive will hold the records twice."
-    )
-    allow_unsendable_timestamps: bool = Field(
-        default=False, description="Allow that timestamps which the client cannot send become the time of sending."
-    )
-    records_per_second: float | None = Field(default=None, gt=0, description="The most records sent in a second.")
-    bytes_per_second: float | None = Field(default=None, gt=0, description="The most bytes sent in a second.")
 
 
 def restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
@@ -92,30 +51,15 @@ def restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
 
 def restore_request(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> RestoreRequest:
     """The request that a run's config and hours make. PreflightError when Dagster cut the hours into several runs."""
-    from_time, to_time = _window(context, topic, config)
-    return RestoreRequest(
-        config=topic.config,
-        topic=topic.topic,
-        to_topic=config.to_topic,
-        restore_id=config.restore_id or context.run.root_run_id or context.run.run_id,
-        run_id=context.run.run_id,
-        from_time=from_time,
-        to_time=to_time,
-        from_offset=_offsets("from_offset", config.from_offset),
-        to_offset=_offsets("to_offset", config.to_offset),
-        kafka_partitions=tuple(config.kafka_partitions) or None,
-        create_topic=config.create_topic,
-        dry_run=config.dry_run,
-        allow_source_topic=config.allow_source_topic,
-        allow_unsendable_timestamps=config.allow_unsendable_timestamps,
-        records_per_second=config.records_per_second,
-        bytes_per_second=config.bytes_per_second,
-    )
+    run = context.run
+    restore_id = config.restore_id or run.root_run_id or run.run_id
+    return new_request(topic, config, restore_id, run.run_id, _window(context, topic, config))
 
 
 def restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
     """What was restored, by kafka partition with its offsets at the source and at the target."""
     columns = [
+        *(["topic"] if any(p.topic for p in report.kafka_partitions) else []),
         "kafka_partition",
         "record_count",
         "record_bytes",
@@ -147,20 +91,17 @@ def restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
         "records_per_second": dg.MetadataValue.float(report.records_per_second),
         "gaps": dg.MetadataValue.json(list(report.gaps)),
         "notes": dg.MetadataValue.json(list(report.notes)),
+        "skipped": dg.MetadataValue.json(list(report.skipped)),
         "refusals": dg.MetadataValue.json(list(report.refusals)),
         "plan": dg.MetadataValue.text(f"s3://{bucket}/{report.plan_key}"),
         "kafka_partitions": table(rows, columns),
     }
 
 
-def _window(
-    context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig
-) -> tuple[datetime | None, datetime | None]:
-    zone = ZoneInfo(topic.config.layout.timezone)
-    if config.from_time or config.to_time:
-        return _time("from_time", config.from_time, zone), _time("to_time", config.to_time, zone)
-    if config.everything:
-        return None, None
+def _window(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> Moments:
+    asked = asked_window(config, ZoneInfo(topic.config.layout.timezone))
+    if asked is not None:
+        return asked
     _refuse_split(context, topic)
     first, last = context.partition_key_range
     return topic.hours.start(first), topic.hours.end(last)
@@ -178,27 +119,7 @@ def _refuse_split(context: dg.AssetExecutionContext, topic: ArchivedTopic) -> No
         return
     first, last = topic.hours.start(picked[0]).isoformat(), topic.hours.end(picked[-1]).isoformat()
     raise PreflightError(
-        f"topic {topic.topic}: {len(picked)} hours were picked that do not follow each other, and a restore has one "
-        f"window. Launch one restore for each run of hours, or pick any one hour and set `from_time: '{first}'` and "
-        f"`to_time: '{last}'` in the config to restore also what lies between"
+        f"topic {topic.topic}: {len(picked)} hours were picked that do not follow each other, and Dagster makes a run "
+        f"of each stretch. Pick any one hour and set `hours: {json.dumps(picked)}` in the config, or `from_time: "
+        f"'{first}'` and `to_time: '{last}'` to restore also what lies between"
     )
-
-
-def _time(name: str, text: str | None, zone: ZoneInfo) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError as err:
-        raise ConfigError(f"{name} {text!r} is no ISO 8601 time, such as 2013-01-31T15:00; correct it") from err
-    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
-
-
-def _offsets(name: str, given: Mapping[str, int]) -> int | dict[int, int] | None:
-    if not given:
-        return None
-    if set(given) == {"all"}:
-        return given["all"]
-    if not all(p.isdecimal() for p in given):
-        raise ConfigError(f"{name} {dict(given)}: name kafka partitions by number, or all of them by `all` alone")
-    return {int(p): offset for p, offset in given.items()}

@@ -95,8 +95,9 @@ class ArchivedTopic:
 
 
 def archived_topics(connectors: Iterable[ConnectorConfig]) -> list[ArchivedTopic]:
-    """Every topic of every connector."""
-    return [ArchivedTopic(config, topic) for config in connectors for topic in config.topics]
+    """Every topic of every connector; those of sources are not archived, but read."""
+    sinks = (config for config in connectors if config.source is None)
+    return [ArchivedTopic(config, topic) for config in sinks for topic in config.topics]
 
 
 class Windows:

@@ -1,5 +1,6 @@
 """Questions to a cluster about topics and offsets, each with a bound on how long it may take."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -11,6 +12,10 @@ from typing import Any, TypeVar, final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     ConfigEntry,
     ConfigResource,
@@ -18,14 +23,16 @@ from confluent_kafka.admin import (
     ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
 )
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PlatformError
+from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PermanentError, PlatformError
 from kafka_s3_platform.kafka.client import Reasons, admin_client
 from kafka_s3_platform.kafka.failures import NO_LEADER
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.segment import TopicGeneration
+from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 
 TIMEOUT_SECONDS = 30.0
 GRACE_SECONDS = 5.0
@@ -33,6 +40,8 @@ GRACE_SECONDS = 5.0
 
 CALLS_IN_FLIGHT = 64
 POLL_SECONDS = 0.05
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -42,17 +51,38 @@ Offsets = dict[int, ListOffsetsResultInfo]
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself."""
+    """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself.
+
+    `operations` are Kafka's names of what the admin client's principal may do with it, None where the cluster does not
+    say; `acls` None where they are unknown; `replication_factor` is the least of its kafka partitions.
+    """
 
     topic: str
     topic_id: str
     kafka_partitions: tuple[int, ...]
     configs: Mapping[str, str]
+    acls: tuple[TopicAcl, ...] | None = None
+    operations: frozenset[str] | None = None
+    replication_factor: int | None = None
 
     @property
     def generation(self) -> TopicGeneration:
         """As the index keeps it."""
-        return TopicGeneration(self.topic, self.topic_id, self.kafka_partitions, tuple(sorted(self.configs.items())))
+        configs = tuple(sorted(self.configs.items()))
+        return TopicGeneration(self.topic, self.topic_id, self.kafka_partitions, configs, self.acls)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """A cluster: its id, its number of brokers, and what the admin client's principal may do with it, if it says so.
+
+    `broker_id` is that of any broker.
+    """
+
+    cluster_id: str
+    broker_count: int
+    operations: frozenset[str] | None
+    broker_id: int = -1
 
 
 @final
@@ -82,13 +112,80 @@ class ClusterAdmin:
         self._client.poll(0)
 
     def describe_topic(self, topic: str) -> TopicDescription:
-        """The topic's id, kafka partitions and own configs."""
+        """The topic's id, kafka partitions, own configs and ACLs."""
         what = f"describing topic {topic}"
-        asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
+        asked = self._client.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout
+        )
         found = self._answer(asked[topic], what)
-        configs = {e.name: str(e.value) for e in self._config_entries(topic) if _is_set_on_topic(e)}
-        kafka_partitions = tuple(sorted(p.id for p in found.partitions))
-        return TopicDescription(topic, str(found.topic_id), kafka_partitions, configs)
+        return TopicDescription(
+            topic=topic,
+            topic_id=str(found.topic_id),
+            kafka_partitions=tuple(sorted(p.id for p in found.partitions)),
+            configs={e.name: str(e.value) for e in self._config_entries(topic) if _is_set_on_topic(e)},
+            acls=self.topic_acls(topic),
+            operations=_operations(found),
+            replication_factor=min((len(p.replicas) for p in found.partitions), default=None),
+        )
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, its brokers and the principal's rights on it."""
+        asked = self._client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout)
+        found = self._answer(asked, "describing the cluster")
+        broker_id = min((int(node.id) for node in found.nodes), default=-1)
+        return ClusterDescription(str(found.cluster_id), len(found.nodes), _operations(found), broker_id)
+
+    def topic_acls(self, topic: str) -> tuple[TopicAcl, ...] | None:
+        """The ACLs of the topic's literal name, in order. None where the cluster keeps none or does not show them."""
+        anything: Any = None
+        wanted = AclBindingFilter(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            anything,
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        asked = self._client.describe_acls(wanted, request_timeout=self._timeout)
+        try:
+            found = self._answer(asked, f"reading the ACLs of topic {topic}")
+            # The client gives an empty list too where the cluster refused to answer, or keeps none at all.
+            if not found and not self._shows_acls():
+                return None
+        except PermanentError as err:
+            logger.debug("the ACLs of topic %s are unknown: %s", topic, err)
+            return None
+        return tuple(sorted(TopicAcl(a.principal, a.host, a.operation.name, a.permission_type.name) for a in found))
+
+    def _shows_acls(self) -> bool:
+        """Whether the cluster has an authorizer, and the principal may read what it holds."""
+        cluster = self.describe_cluster()
+        if cluster.operations is None or cluster.operations.isdisjoint({"DESCRIBE", "ALL"}):
+            return False
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(cluster.broker_id))
+        asked = self._client.describe_configs([resource], request_timeout=self._timeout)
+        authorizer = self._answer(asked[resource], "looking for the cluster's authorizer").get("authorizer.class.name")
+        return authorizer is not None and bool(authorizer.value)
+
+    def create_topic_acls(self, topic: str, acls: Iterable[TopicAcl]) -> None:
+        """Add the ACLs to the topic's literal name; those that are there already stay."""
+        bindings = [
+            AclBinding(
+                ResourceType.TOPIC,
+                topic,
+                ResourcePatternType.LITERAL,
+                acl.principal,
+                acl.host,
+                AclOperation[acl.operation],
+                AclPermissionType[acl.permission],
+            )
+            for acl in acls
+        ]
+        if not bindings:
+            return
+        for binding, asked in self._client.create_acls(bindings, request_timeout=self._timeout).items():
+            self._answer(asked, f"giving topic {topic} an ACL for {binding.principal}")
 
     def topic_exists(self, topic: str) -> bool:
         """Whether the topic is there."""
@@ -260,6 +357,12 @@ class ClusterAdmin:
 
 def _is_set_on_topic(entry: ConfigEntry) -> bool:
     return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
+
+
+def _operations(described: Any) -> frozenset[str] | None:
+    """Names of the operations that the cluster says are authorized, None where it says nothing."""
+    found = described.authorized_operations
+    return frozenset(operation.name for operation in found) if found else None
 
 
 def _filled(

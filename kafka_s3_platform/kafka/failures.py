@@ -15,6 +15,8 @@ from kafka_s3_platform.errors import (
     PermanentError,
     PlatformError,
     PreflightError,
+    SupersededError,
+    TransientError,
 )
 
 PARTITION_EOF = KafkaError._PARTITION_EOF
@@ -59,6 +61,17 @@ _CODES: dict[type[PlatformError], frozenset[int]] = {
         }
     ),
     LogTruncatedError: frozenset({KafkaError._LOG_TRUNCATION}),
+    SupersededError: frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}),
+    # The end of one producer, which the next one does not meet.
+    TransientError: frozenset(
+        {
+            KafkaError.INVALID_TXN_STATE,
+            KafkaError.INVALID_PRODUCER_ID_MAPPING,
+            KafkaError.UNKNOWN_PRODUCER_ID,
+            KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            KafkaError.UNSTABLE_OFFSET_COMMIT,
+        }
+    ),
     PreflightError: frozenset(
         {
             KafkaError.MSG_SIZE_TOO_LARGE,
@@ -133,4 +146,6 @@ def _kind(error: KafkaError) -> type[PlatformError]:
     for kind, codes in _CODES.items():
         if error.code() in codes:
             return kind
+    if error.txn_requires_abort():
+        return TransientError
     return BrokerUnavailableError if error.retriable() else PermanentError

@@ -2,12 +2,13 @@
 
 import logging
 import time
+import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from types import TracebackType
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,13 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import PlatformError, PreflightError
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, PreflightError
 from kafka_s3_platform.kafka.batches import collector_paused, offsets
 from kafka_s3_platform.kafka.client import Reasons, producer_client
-from kafka_s3_platform.kafka.failures import ENTAILED, POSSIBLY_PERSISTED
+from kafka_s3_platform.kafka.failures import ENTAILED, POSSIBLY_PERSISTED, WRONG_STATE
+from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import Committed
+from kafka_s3_platform.kafka.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +34,17 @@ BATCH_BYTES = 1_000_000
 BATCH_OVERHEAD = 512
 """What a record batch takes besides its records, generously."""
 
-_FIXED = {
+TRANSACTION_TIMEOUT_MS = 60_000
+"""librdkafka's default of transaction.timeout.ms."""
+
+CALL_SECONDS = 10.0
+"""How long one call to the transaction coordinator may take before it is made again."""
+
+STUCK_SECONDS = 30.0
+"""After which a call that should have given up by itself is known not to return."""
+
+_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,
-    "enable.gapless.guarantee": True,
     "acks": "all",
     # Nothing times out in the queue by itself, or later records would overtake it: `answer_seconds` bounds the wait.
     "delivery.timeout.ms": 0,
@@ -67,23 +79,17 @@ def unsendable(batch: pa.RecordBatch) -> int:
     return int(pc.sum(pc.equal(_milliseconds(batch), 0)).as_py() or 0)
 
 
-@final
-class ReplayProducer:
-    """An idempotent producer to one topic.
-
-    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it.
-    `allow_now` lets records with timestamp 0 through, which get the time of sending. After an error nothing more can be
-    sent; `delivered` then says how far each kafka partition of the target came.
-    """
+class _Sender:
+    """What both producers share: queueing, waiting, and knowing how far each kafka partition came."""
 
     def __init__(
         self,
         settings: KafkaSettings,
         topic: str,
-        *,
-        max_message_bytes: int = 1_048_588,
-        allow_now: bool = False,
-        answer_seconds: float = 120.0,
+        own: Mapping[str, Any],
+        max_message_bytes: int,
+        allow_now: bool,
+        answer_seconds: float,
     ) -> None:
         self._topic = topic
         self._allow_now = allow_now
@@ -99,10 +105,7 @@ class ReplayProducer:
             "message.max.bytes": max(1000, max_message_bytes),
             "batch.size": min(BATCH_BYTES, max(1, max_message_bytes - BATCH_OVERHEAD)),
         }
-        self._producer = producer_client(settings, self._reasons, defaults, _FIXED)
-
-    def __enter__(self) -> "ReplayProducer":
-        return self
+        self._producer = producer_client(settings, self._reasons, defaults, {**_FIXED, **own})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -133,8 +136,8 @@ class ReplayProducer:
             self._poll(0)
 
     def flush(self) -> dict[int, Delivered]:
-        """Wait until everything sent is acknowledged. Same errors as `send`."""
-        self._wait_for(0)
+        """Wait until everything sent is acknowledged, batches that are not full too. Same errors as `send`."""
+        self._wait_for(0, self._producer.flush)
         return self.delivered
 
     def _refuse_unsendable(self, batch: pa.RecordBatch) -> None:
@@ -173,11 +176,11 @@ class ReplayProducer:
             raise self._refused(refusal.args[0], track, int(sources[queued])) from refusal
         return queued
 
-    def _wait_for(self, left: int) -> None:
+    def _wait_for(self, left: int, serve: "Callable[[float], int] | None" = None) -> None:
         """Poll until at most `left` records are not yet acknowledged."""
         deadline, before = time.monotonic() + self._answer_seconds, len(self._producer)
         while before > left:
-            self._poll(POLL_SECONDS)
+            self._poll(POLL_SECONDS, serve)
             now = len(self._producer)
             if now < before:
                 self._reasons.forget()
@@ -185,8 +188,8 @@ class ReplayProducer:
             elif time.monotonic() > deadline:
                 raise self._unanswered()
 
-    def _poll(self, seconds: float) -> None:
-        self._serve(seconds)
+    def _poll(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+        self._serve(seconds, serve)
         if self._fatal is not None:
             self._settle()
         for track in self._tracks.values():
@@ -197,10 +200,10 @@ class ReplayProducer:
         if self._fatal is not None:
             raise self._reasons.failure(self._fatal, f"{self._where} ({self._positions()})")
 
-    def _serve(self, seconds: float) -> int:
+    def _serve(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> int:
         """Let librdkafka report deliveries; how many reports there were."""
         try:
-            return self._producer.poll(seconds)
+            return (serve or self._producer.poll)(seconds)
         except KafkaException as err:
             # A fatal error is raised here once, before the reports of the records that it took along.
             self._fatal = err.args[0]
@@ -233,6 +236,158 @@ class ReplayProducer:
 
     def _positions(self) -> str:
         return "; ".join(map(str, self.delivered.values())) or "nothing was sent"
+
+
+@final
+class ReplayProducer(_Sender):
+    """An idempotent producer to one topic.
+
+    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it.
+    `allow_now` lets records with timestamp 0 through, which get the time of sending. After an error nothing more can be
+    sent; `delivered` then says how far each kafka partition of the target came.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        *,
+        max_message_bytes: int = 1_048_588,
+        allow_now: bool = False,
+        answer_seconds: float = 120.0,
+    ) -> None:
+        own = {"enable.gapless.guarantee": True}
+        super().__init__(settings, topic, own, max_message_bytes, allow_now, answer_seconds)
+
+    def __enter__(self) -> "ReplayProducer":
+        return self
+
+
+@final
+class TransactionalReplayProducer(_Sender):
+    """A transactional producer to one topic: what it sends and the progress that tells of it are committed as one.
+
+    `begin` before anything else. A transaction opens with the first `send` after a commit; `close` ends one that is
+    open by aborting it. After an error nothing more can be sent. SupersededError says that a later producer with this
+    transactional id is at work, or that the cluster has ended the transaction because its time was up.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        transactional_id: str,
+        *,
+        max_message_bytes: int = 1_048_588,
+        allow_now: bool = False,
+        answer_seconds: float = 120.0,
+    ) -> None:
+        own = {
+            "transactional.id": transactional_id,
+            "enable.gapless.guarantee": False,
+            # A client that forgets all brokers when none answers is stuck in its next commit once they are back.
+            "metadata.recovery.strategy": "none",
+        }
+        super().__init__(settings, topic, own, max_message_bytes, allow_now, answer_seconds)
+        self._where += f" as {transactional_id}"
+        set_timeout = settings.properties("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+        self.timeout_seconds = int(set_timeout) / 1000
+        self.timed_out = False
+        """Whether the transaction that was aborted last was open for longer than its timeout."""
+        self._opened_at: float | None = None
+        self._committed: int | None = None
+        self._is_stuck = False
+
+    def __enter__(self) -> "TransactionalReplayProducer":
+        return self
+
+    def close(self) -> None:
+        """Abort what is not committed."""
+        if self._is_stuck:
+            # Not to be ended under its call, whose thread keeps it; the next producer fences it.
+            return
+        with warnings.catch_warnings():
+            # A fenced client cannot abort anything, tries so at its end, and warns. What happened was raised before.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            super().close()
+
+    def begin(self) -> None:
+        """Fence older producers with this transactional id and end the transaction that one has left open."""
+        self._call(self._producer.init_transactions, "fencing older runs")
+
+    def send(self, batch: pa.RecordBatch, target_kafka_partition: int) -> None:
+        """As any producer's, inside a transaction."""
+        self._open()
+        super().send(batch, target_kafka_partition)
+
+    def commit(self, group: GroupOffset, progress: Committed) -> None:
+        """Wait until everything sent is acknowledged, and commit it together with the group's progress."""
+        self._open()
+        self.flush()
+        self._call(
+            lambda seconds: self._send_offset(group, progress, seconds),
+            f"committing offset {progress.offset} of group {group.group}",
+        )
+        self._call(self._producer.commit_transaction, "committing a transaction")
+        self._opened_at, self._committed = None, progress.offset
+
+    def _send_offset(self, group: GroupOffset, progress: Committed, seconds: float) -> None:
+        """Never returns from librdkafka when the group's coordinator has left the cluster: its issues 5456 and 5511."""
+        given = [group.place(progress)], group.metadata, seconds
+        calling = Waiting(self._producer.send_offsets_to_transaction, given)
+        if not calling.ended_within(STUCK_SECONDS):
+            self._is_stuck = True
+            raise BrokerUnavailableError(
+                f"{self._where}: the client does not come back from committing the offset of group {group.group}, "
+                f"whose coordinator has probably gone; a new client ends its transaction"
+            )
+
+    def _open(self) -> None:
+        if self._opened_at is None:
+            self._call(lambda _: self._producer.begin_transaction(), "opening a transaction")
+            self._opened_at = time.monotonic()
+
+    def _call(self, function: Callable[[float], None], what: str) -> None:
+        """Call until it succeeds: a call that is retriable goes on where the last one has ended."""
+        deadline = time.monotonic() + self._answer_seconds
+        while True:
+            try:
+                return function(min(CALL_SECONDS, self._answer_seconds))
+            except KafkaException as err:
+                if not err.args[0].retriable() or time.monotonic() > deadline:
+                    self._settle()
+                    raise self._reasons.failure(err, f"{self._where}: {what}") from err
+
+    def _refused(self, error: KafkaError, track: "_Track", first: int, last: int | None = None) -> PlatformError:
+        # In a transaction that has failed produce() only says that; the commit says why.
+        return super()._refused(self._why() if error.code() == WRONG_STATE else error, track, first, last)
+
+    def _positions(self) -> str:
+        if self._committed is None:
+            return "nothing was committed by this try"
+        return f"committed are the records below source offset {self._committed}"
+
+    def _why(self) -> KafkaError:
+        try:
+            self._producer.commit_transaction(CALL_SECONDS)
+        except KafkaException as err:
+            found: KafkaError = err.args[0]
+            return found
+        raise AssertionError(f"{self._where}: a transaction that takes no records was committed")
+
+    def _settle(self) -> None:
+        """Abort, so that readers need not wait until the cluster does. Best effort: the next `begin` does it too."""
+        if self._opened_at is None or self._is_stuck:
+            return
+        self.timed_out = time.monotonic() - self._opened_at >= self.timeout_seconds
+        self._opened_at = None
+        try:
+            if self._fatal is None and not any(track.failures for track in self._tracks.values()):
+                # Aborted before the first batch is acknowledged, the cluster may not know of the transaction yet.
+                self._producer.flush(SETTLE_SECONDS)
+            self._producer.abort_transaction(SETTLE_SECONDS)
+        except KafkaException as err:
+            logger.info("%s: the transaction was left to be aborted by the cluster: %s", self._where, err.args[0].str())
 
 
 class _Track:

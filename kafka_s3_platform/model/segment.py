@@ -159,14 +159,48 @@ class HourRange:
         return self.start_offset <= offset and (self.end_offset is None or offset < self.end_offset)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TopicAcl:
+    """Who may do what with a topic, by Kafka's names: an access control entry of its literal name."""
+
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        return f"{self.permission} {self.operation} to {self.principal} from {self.host}"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicGeneration:
-    """The topic as it was archived: what a faithful restore needs of it."""
+    """The topic as it was archived: what a faithful restore needs of it.
+
+    `acls` are None where they are unknown: nobody may read them, or the cluster keeps none.
+    """
 
     topic: str
     topic_id: str
     kafka_partitions: tuple[int, ...]
     configs: tuple[tuple[str, str], ...]
+    acls: tuple[TopicAcl, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a consumer group had committed of one kafka partition: `committed_offset` is the next that it reads.
+
+    `observed_at` is UTC and before the log's end was asked for, so that the offset lies within what that run archives.
+    `group_state` is Kafka's word. Of a group only the rows that were observed last are present.
+    """
+
+    group_id: str
+    kafka_partition: int
+    committed_offset: int
+    metadata: str
+    leader_epoch: int | None
+    group_state: str
+    observed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

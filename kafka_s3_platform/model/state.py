@@ -11,7 +11,16 @@ from kafka_s3_platform.errors import BusyError
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
-from kafka_s3_platform.model.segment import Compaction, HourRange, Maintenance, Reservation, Scan, TopicGeneration
+from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.model.segment import (
+    CommittedOffset,
+    Compaction,
+    HourRange,
+    Maintenance,
+    Reservation,
+    Scan,
+    TopicGeneration,
+)
 
 HOUR = timedelta(hours=1)
 
@@ -29,6 +38,8 @@ class IndexState:
     compactions: tuple[Compaction, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
     generations: tuple[TopicGeneration, ...] = ()
+    groups: tuple[CommittedOffset, ...] = ()
+    schemas: tuple[ArchivedSchema, ...] = ()
     commit_ids: frozenset[str] = field(default_factory=frozenset)
 
     def coverage(self, kafka_partition: int) -> RangeSet:

@@ -14,11 +14,12 @@ class Position:
     """A place in the stream of one source kafka partition.
 
     All its records below `next_source_offset` are in the target below `next_target_offset`, no other is at or above it
-    when this is written. `record_count` counts them.
+    when this is written. `record_count` counts them. Sent exactly once, the marker tells where to go on and not this:
+    there is no target offset then, and more may have been committed since.
     """
 
     next_source_offset: int
-    next_target_offset: int
+    next_target_offset: int | None
     record_count: int = 0
 
 
@@ -53,6 +54,12 @@ class Checkpoint:
                 f"restore id is at work. Let that one finish, or end it and run again"
             ) from err
         self._etag = written.etag
+
+    @property
+    def is_last(self) -> bool:
+        """Whether what is stored is what this writer has loaded or saved last."""
+        found = self._store.head(self._key)
+        return found is not None and found.etag == self._etag
 
 
 def positions(store: ObjectStore, keys: Sequence[str]) -> list[Position | None]:

@@ -3,17 +3,18 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
 from itertools import count, groupby, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings, TransformSettings
 from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.offsets import RangeSet, span
-from kafka_s3_platform.model.segment import Segment, TopicGeneration
+from kafka_s3_platform.model.segment import Segment, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import HOUR, IndexState
-from kafka_s3_platform.restore.request import Offsets, RestoreRequest
+from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.selection import Selection, select
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 
@@ -87,7 +88,22 @@ class RestorePlan:
     @property
     def exact(self) -> bool:
         """Whether every record of every object is restored, so that the index tells their number."""
-        return all(map(self.selection.holds, self.objects))
+        return not self.chooses and all(map(self.selection.holds, self.objects))
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the records themselves decide which of them are restored: filters, or transforms."""
+        return bool(self.terms.get("records") or (self.terms.get("outgoing") or {}).get("transforms"))
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """Whether records keep their kafka partition's number."""
+        return "partitioning" not in (self.terms.get("outgoing") or {})
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether each key is restored once only."""
+        return bool((self.terms.get("records") or {}).get("latest_per_key"))
 
     @property
     def record_count(self) -> int:
@@ -137,6 +153,8 @@ class RestorePlan:
     def from_json(content: bytes, key: str) -> "RestorePlan":
         """The plan that `to_json` wrote. IntegrityError if the object was changed since."""
         document = json.loads(content)
+        if "source" not in document:
+            raise PreflightError(f"restore plan {key} is of objects that others wrote, not of an archive with an index")
         digest = document.pop("digest", None)
         source, target = document["source"], document["target"]
         plan = RestorePlan(
@@ -147,6 +165,7 @@ class RestorePlan:
                     source["topic_id"],
                     tuple(source["kafka_partitions"]),
                     tuple((name, value) for name, value in source["configs"]),
+                    _acls(source.get("acls")),
                 ),
                 "selection": Selection.from_document(document["selection"]),
                 "objects": tuple(PlannedObject(**o) for o in document["objects"]),
@@ -182,8 +201,8 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
     selection = select(request, known)
     return RestorePlan(
         restore_id=request.restore_id,
-        terms=_terms(request),
-        source=replace(source, kafka_partitions=tuple(sorted(known))),
+        terms=request_terms(request),
+        source=replace(source, kafka_partitions=tuple(sorted(known)), acls=_known_acls(snapshot.state, source)),
         index_version=snapshot.version,
         selection=selection,
         objects=tuple(_planned(s) for s in snapshot.segments if selection.overlaps(s)),
@@ -193,17 +212,30 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
     )
 
 
+def _known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicAcl, ...] | None:
+    """What was known last of the topic's ACLs: a later look may have been refused."""
+    same = (g.acls for g in reversed(state.generations) if g.topic_id == source.topic_id)
+    return next((acls for acls in same if acls is not None), None)
+
+
+def _acls(rows: Iterable[Mapping[str, str]] | None) -> tuple[TopicAcl, ...] | None:
+    return None if rows is None else tuple(TopicAcl(**row) for row in rows)
+
+
 def estimated_seconds(request: RestoreRequest, plan: RestorePlan) -> float:
     """How long sending and verifying takes, roughly: the slowest of the records, the bytes and the limits."""
     tasks = max(1, min(request.config.tasks_max, len(plan.kafka_partitions)))
-    at_once = [plan.record_count / RECORDS_PER_SECOND / tasks, plan.record_bytes / BYTES_PER_SECOND / tasks]
+    # To find the latest record of each key everything is read first, both when sending and when verifying.
+    passes = 2 if plan.is_snapshot else 1
+    at_once = [passes * plan.record_count / RECORDS_PER_SECOND / tasks]
+    at_once.append(passes * plan.record_bytes / BYTES_PER_SECOND / tasks)
     limits = ((plan.record_count, request.records_per_second), (plan.record_bytes, request.bytes_per_second))
     return max(at_once + [size / limit for size, limit in limits if limit])
 
 
 def check_same(request: RestoreRequest, plan: RestorePlan) -> None:
     """PreflightError if the restore id was used for something else before, naming each difference."""
-    asked = _terms(request)
+    asked = request_terms(request)
     if differences := [
         f"{name} was {plan.terms.get(name)}, is now {asked[name]}"
         for name in asked
@@ -215,7 +247,7 @@ def check_same(request: RestoreRequest, plan: RestorePlan) -> None:
         )
 
 
-def _terms(request: RestoreRequest) -> dict[str, Any]:
+def request_terms(request: RestoreRequest) -> dict[str, Any]:
     """What makes two requests the same restore, as JSON."""
     return {
         "connector": request.config.name,
@@ -227,7 +259,42 @@ def _terms(request: RestoreRequest) -> dict[str, Any]:
         "to_offset": _plain(request.to_offset),
         "kafka_partitions": None if request.kafka_partitions is None else sorted(set(request.kafka_partitions)),
         "allow_unsendable_timestamps": request.allow_unsendable_timestamps,
+        "windows": [[_utc(start), _utc(end)] for start, end in sorted(request.windows)] or None,
+        "records": _record_terms(request.records),
+        "outgoing": _outgoing_terms(request.outgoing),
     }
+
+
+def _record_terms(records: RecordFilter) -> dict[str, Any] | None:
+    """What is set of the filter, None where nothing is."""
+    terms = asdict(records) | {name: [_key(k) for k in getattr(records, name)] for name in ("keys", "key_prefixes")}
+    return {name: value for name, value in terms.items() if value not in ([], None, False)} or None
+
+
+def _outgoing_terms(outgoing: Outgoing) -> dict[str, Any] | None:
+    """What is not as by default, without secrets; None where nothing is."""
+    default = Outgoing()
+    changed = [f.name for f in fields(Outgoing) if getattr(outgoing, f.name) != getattr(default, f.name)]
+    return {name: _term(getattr(outgoing, name)) for name in changed} or None
+
+
+def _term(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_term(each) for each in value]
+    if isinstance(value, RegistrySettings):
+        return value.url
+    if isinstance(value, ConverterSettings):
+        registry = value.registry and value.registry.url
+        return value.model_dump(mode="json", exclude={"registry"}) | {"registry": registry}
+    return value.model_dump(mode="json") if isinstance(value, TransformSettings) else value
+
+
+def _key(key: bytes) -> str:
+    """As text, bytes that are none as hex."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return f"hex:{key.hex()}"
 
 
 def _utc(moment: datetime | None) -> str | None:
@@ -306,10 +373,17 @@ def _stretches(hours: Sequence[datetime]) -> list[str]:
 
 
 def _hours(request: RestoreRequest) -> Iterator[datetime]:
-    """Starts of the hours of the connector's timezone that the window touches, from the archive's start up to now."""
-    now, start = datetime.now(timezone.utc), request.config.archive.start_hour
+    """Starts of the hours of the connector's timezone that the windows touch, from the archive's start up to now."""
+    found = (h for window in request.windows or [(None, None)] for h in _hours_of(request, *window))
+    yield from sorted(set(found))
+
+
+def _hours_of(
+    request: RestoreRequest, window_start: datetime | None, window_end: datetime | None
+) -> Iterator[datetime]:
+    now, archive_start = datetime.now(timezone.utc), request.config.archive.start_hour
     zone = ZoneInfo(request.config.layout.timezone)
-    first = max(request.from_time or start, start).astimezone(zone).replace(minute=0, second=0, microsecond=0)
-    end = min(request.to_time or now, now)
-    first = first.astimezone(timezone.utc)
+    start = max(t for t in (request.from_time, window_start, archive_start) if t is not None)
+    end = min(t for t in (request.to_time, window_end, now) if t is not None)
+    first = start.astimezone(zone).replace(minute=0, second=0, microsecond=0).astimezone(timezone.utc)
     yield from takewhile(lambda hour: hour < end, (first + n * HOUR for n in count()))

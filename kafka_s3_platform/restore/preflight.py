@@ -4,21 +4,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.topics import matching
-from kafka_s3_platform.errors import MissingTopicError, PreflightError
-from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.errors import MissingTopicError, PlatformError, PreflightError
+from kafka_s3_platform.formats.columns import record_sizes
+from kafka_s3_platform.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
 from kafka_s3_platform.kafka.producer import unsendable
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.segment import TopicAcl
+from kafka_s3_platform.restore.filters import check_filter, filtered
+from kafka_s3_platform.restore.outgoing import OutgoingStream
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS
-from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask, check_objects
-from kafka_s3_platform.restore.target import Finding, TargetConfigs, findings, new_topic_configs, refusal, remark
+from kafka_s3_platform.restore.target import (
+    Finding,
+    TargetConfigs,
+    acl_findings,
+    findings,
+    largest_record_findings,
+    new_topic_configs,
+    new_topic_size,
+    refusal,
+    remark,
+    replication_findings,
+    rights_findings,
+    size_findings,
+)
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
 
 MAX_NAMED = 20
 """Objects that one preflight names; the others are counted."""
+
+LOOK_SECONDS = 5.0
+"""How long the cluster of another connector may take to say who it is."""
 
 SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (allow_source_topic)"
 """An allowance is named as the option of `kafka-s3 restore` and as the field of a run's config."""
@@ -31,17 +52,26 @@ class Target:
     description: TopicDescription | None
     configs: TargetConfigs
     frontiers: Mapping[int, Frontier]
+    cluster: ClusterDescription | None = None
+    acls: tuple[TopicAcl, ...] | None = None
+
+    def kafka_partition_count(self, request: RestoreRequest, plan: RestorePlan) -> int:
+        """How many kafka partitions it has, or gets when it is created."""
+        return len(self.description.kafka_partitions) if self.description else new_topic_size(request, plan)
 
 
 def look_at_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
     """What the cluster says of the target topic."""
-    now = datetime.now(timezone.utc)
+    now, topic = datetime.now(timezone.utc), request.to_topic
+    cluster = admin.describe_cluster()
     try:
-        description = admin.describe_topic(request.to_topic)
+        description = admin.describe_topic(topic)
     except MissingTopicError:
-        return Target(None, TargetConfigs(request.to_topic, {}, now), {})
-    configs = TargetConfigs(request.to_topic, admin.topic_configs(request.to_topic), now)
-    return Target(description, configs, admin.frontiers(request.to_topic, description.kafka_partitions))
+        acls = admin.topic_acls(topic) if request.restore_acls else None
+        return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls)
+    configs = TargetConfigs(topic, admin.topic_configs(topic), now)
+    frontiers = admin.frontiers(topic, description.kafka_partitions)
+    return Target(description, configs, frontiers, cluster, description.acls)
 
 
 def preflight(
@@ -51,14 +81,43 @@ def preflight(
     store: ObjectStore,
     runner: TaskRunner,
 ) -> list[Finding]:
-    """Every finding, those that refuse among them."""
+    """Every finding, those that refuse among them.
+
+    Raises:
+        ConfigError: the filter, the transforms or the partitioner cannot be used.
+    """
+    check_filter(request.records)
+    size = target.kafka_partition_count(request, plan)
+    OutgoingStream(request.outgoing, request.topic, 0, size, request.to_topic)
     return [
+        *_delivery_findings(request),
         *_target_findings(request, plan, target),
+        *_rights_and_acls(request, plan, target),
+        *_space_findings(request, plan),
         *_source_findings(request, plan, target),
+        *_archived_again(request, target),
         *_object_findings(request, plan, store, runner),
         *(remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
         *([] if plan.objects else [remark(f"the archive of {request.topic} holds no record in the window")]),
     ]
+
+
+def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> list[Finding]:
+    """What there is to say of the target alone, whatever the records are read from."""
+    return [
+        *_target_findings(request, plan, target),
+        *_rights_and_acls(request, plan, target),
+        *_source_findings(request, plan, target),
+        *_archived_again(request, target),
+    ]
+
+
+def _delivery_findings(request: RestoreRequest) -> Iterator[Finding]:
+    """Without a marker a resume compares one kafka partition of the target with the archive."""
+    if request.delivery == "at_least_once" and request.outgoing.partitioning != "source":
+        yield refusal(
+            "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
+        )
 
 
 def refuse(request: RestoreRequest, found: Sequence[Finding]) -> None:
@@ -77,13 +136,7 @@ def _target_findings(request: RestoreRequest, plan: RestorePlan, target: Target)
         yield from _missing_target(request, plan, target)
         return
     yield from findings(plan, target.configs)
-    needed, there = max(plan.kafka_partitions, default=-1) + 1, len(target.description.kafka_partitions)
-    if there < needed:
-        yield refusal(
-            f"{request.to_topic} has {there} kafka partitions, records of {request.topic} go to kafka partition "
-            f"{needed - 1}: records keep their number. Add kafka partitions, or choose a subset: --kafka-partitions "
-            f"(kafka_partitions)",
-        )
+    yield from size_findings(request, plan, len(target.description.kafka_partitions), is_new=False)
     held = {
         p: f.high_watermark - f.log_start_offset
         for p, f in target.frontiers.items()
@@ -99,33 +152,87 @@ def _target_findings(request: RestoreRequest, plan: RestorePlan, target: Target)
 def _missing_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:
     if not request.create_topic:
         yield refusal(
-            f"target topic {request.to_topic} does not exist. Create it with {len(plan.source.kafka_partitions)} kafka "
+            f"target topic {request.to_topic} does not exist. Create it with {new_topic_size(request, plan)} kafka "
             f"partitions, or let the restore create it: --create-topic (create_topic)",
         )
         return
     _, changes = new_topic_configs(plan, target.configs.now)
     yield from changes
+    yield from size_findings(request, plan, new_topic_size(request, plan), is_new=True)
+    yield from replication_findings(request, target.cluster.broker_count if target.cluster else None)
+
+
+def _rights_and_acls(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:
+    topic = target.description.operations if target.description else None
+    yield from rights_findings(request, topic, target.cluster.operations if target.cluster else None)
+    yield from acl_findings(request, plan, target.acls)
+
+
+def _space_findings(request: RestoreRequest, plan: RestorePlan) -> Iterator[Finding]:
+    """Librdkafka has no call for the brokers' disks."""
+    if plan.objects:
+        yield remark(
+            f"free space of the target's brokers is not known: {request.to_topic} needs up to {plan.record_bytes:,} "
+            f"bytes of keys, values and headers for each replica, before compression"
+        )
 
 
 def _source_findings(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:
-    same_cluster = request.target_kafka.bootstrap_servers == request.config.kafka.bootstrap_servers
     # The id tells the topic itself under whatever address; the name, one that was deleted and created again.
     same_id = target.description is not None and target.description.topic_id == plan.source.topic_id
-    if same_id or (same_cluster and request.to_topic == request.topic):
+    same_name = request.to_topic == request.topic and _share_addresses(request.config.kafka, request.target_kafka)
+    if same_id or same_name:
         what = (
             f"{request.to_topic} is the source topic itself: what is restored to it is archived again, and its readers "
             f"see those records twice"
         )
         yield remark(what) if request.allow_source_topic else refusal(f"{what}. {SAY_SO}")
-    elif same_cluster and request.to_topic in (*request.config.topics, *matching(request.config, [request.to_topic])):
-        yield remark(
-            f"{request.to_topic} is archived by connector {request.config.name} too: what is restored to it is "
-            f"archived again",
-        )
     if dict(plan.source.configs).get("message.timestamp.type") == "LogAppendTime":
         yield remark(
             f"{request.topic} had message.timestamp.type=LogAppendTime: the times are restored, as CreateTime",
         )
+
+
+def _archived_again(request: RestoreRequest, target: Target) -> Iterator[Finding]:
+    """The feedback loop: a connector of ours that archives the target."""
+    known = {config.name: config for config in (*request.connectors, request.config)}
+    for config in known.values():
+        if config.source is not None:
+            continue  # it reads objects, and archives nothing
+        if config.name == request.config.name and request.to_topic == request.topic:
+            continue
+        if request.to_topic in (*config.topics, *matching(config, [request.to_topic])):
+            yield from _loop_finding(request, config, target)
+
+
+def _loop_finding(request: RestoreRequest, config: ConnectorConfig, target: Target) -> Iterator[Finding]:
+    same = _same_cluster(config.kafka, request.target_kafka, target)
+    if same is None:
+        yield remark(
+            f"connector {config.name} archives a topic named {request.to_topic} of a cluster that does not answer: if "
+            f"that is the target's cluster, what is restored is archived again"
+        )
+    elif same:
+        yield remark(
+            f"{request.to_topic} is archived by connector {config.name} too: what is restored to it is archived again",
+        )
+
+
+def _same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target) -> bool | None:
+    """Whether two addresses are of one cluster, None where that cannot be told."""
+    if _share_addresses(kafka, other):
+        return True
+    try:
+        with ClusterAdmin(kafka, LOOK_SECONDS) as admin:
+            found = admin.describe_cluster().cluster_id
+    except PlatformError:
+        return None
+    return None if target.cluster is None else found == target.cluster.cluster_id
+
+
+def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:
+    addresses = ({a.strip() for a in kafka.bootstrap_servers.split(",")} for kafka in (one, other))
+    return bool(set.intersection(*addresses))
 
 
 def _object_findings(
@@ -150,21 +257,70 @@ def _object_findings(
             )
 
 
-def _suspects(request: RestoreRequest, plan: RestorePlan) -> list[StreamTask]:
-    """Those objects whose bounds allow for such a timestamp, restricted to it, as one task a kafka partition."""
+@dataclass(frozen=True)
+class CountTask:
+    """A stream, and which of its records count."""
+
+    stream: StreamTask
+    records: RecordFilter
+
+
+def _suspects(request: RestoreRequest, plan: RestorePlan) -> list[CountTask]:
+    """Those objects whose bounds allow for such a timestamp, restricted to it, as one task a kafka partition.
+
+    Whether a record is the latest of its key takes more than these objects to know: every one that passes counts.
+    """
     first, last = min(UNSENDABLE_TIMESTAMPS), max(UNSENDABLE_TIMESTAMPS)
     chosen = plan.selection
     selection = replace(chosen, from_ms=max(chosen.from_ms, first), to_ms=min(chosen.to_ms, last + 1))
     possible = selection.from_ms < selection.to_ms
     suspects = [o for o in plan.objects if possible and selection.overlaps(o)]
-    return [
+    streams = (
         StreamTask(
             request.config.store, request.topic, p, selection, tuple(o for o in suspects if o.kafka_partition == p)
         )
         for p in sorted({o.kafka_partition for o in suspects})
-    ]
+    )
+    return [CountTask(stream, replace(request.records, latest_per_key=False)) for stream in streams]
 
 
-def count_unsendable(task: StreamTask, attempt: Attempt) -> tuple[int, int]:  # noqa: ARG001 - reading has no attempts
+def count_unsendable(task: CountTask, attempt: Attempt) -> tuple[int, int]:  # noqa: ARG001 - reading has no attempts
     """(kafka partition, records of the task whose timestamp cannot be sent)."""
-    return task.kafka_partition, sum(map(unsendable, ArchivedStream(task, ObjectStore(task.store))))
+    stream = filtered(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.records)
+    return task.stream.kafka_partition, sum(map(unsendable, stream))
+
+
+@dataclass(frozen=True)
+class SelectedCount:
+    """What of one source kafka partition passes the filter. Bytes are those of keys, values and headers."""
+
+    kafka_partition: int
+    record_count: int
+    record_bytes: int
+    largest_record_bytes: int
+
+
+def count_exactly(request: RestoreRequest, plan: RestorePlan, runner: TaskRunner) -> list[SelectedCount]:
+    """Reads everything that the plan names, to say before anything is sent how much passes the filter."""
+    tasks = [
+        CountTask(
+            StreamTask(request.config.store, request.topic, p, plan.selection, plan.objects_of(p)), request.records
+        )
+        for p in plan.kafka_partitions
+    ]
+    return sorted(runner.run(count_selected, tasks, request.config.tasks_max), key=lambda c: c.kafka_partition)
+
+
+def count_selected(task: CountTask, attempt: Attempt) -> SelectedCount:  # noqa: ARG001 - reading has no attempts
+    """The count of one task."""
+    count = size = largest = 0
+    for batch in filtered(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.records):
+        sizes = record_sizes(batch)
+        count, size, largest = count + batch.num_rows, size + int(sizes.sum()), max(largest, int(sizes.max()))
+    return SelectedCount(task.stream.kafka_partition, count, size, largest)
+
+
+def counted_findings(target: Target, counts: Sequence[SelectedCount]) -> list[Finding]:
+    """What is certain once everything was read."""
+    largest = max((c.largest_record_bytes for c in counts), default=0)
+    return list(largest_record_findings(target.configs, largest))

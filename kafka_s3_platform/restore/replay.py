@@ -1,24 +1,50 @@
-"""One Spark task sends one source kafka partition of a restore, from wherever an earlier try has left it."""
+"""One Spark task sends one source kafka partition of a restore, from wherever an earlier try has left it.
+
+`exactly_once`: in transactions that carry a progress marker. A try begins by fencing all that came before it: what a
+killed or superseded one has sent is either committed and counted by the marker, or aborted. A `read_committed` reader
+sees each record once, in order.
+
+`at_least_once`: without transactions, a few percent faster, and visible at once to every reader. What it gives up: a
+try goes on from what it finds by comparing the target with the archive, after having waited for requests that are still
+in the network. An older run that wakes up after that can send records a second time until it meets the checkpoint in
+the bucket.
+"""
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import LogTruncatedError, OpenTransactionError, SupersededError
+from kafka_s3_platform.errors import (
+    LogTruncatedError,
+    OpenTransactionError,
+    PlatformError,
+    PreflightError,
+    SupersededError,
+    TransientError,
+)
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer
+from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, TransactionalReplayProducer
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.restore.ahead import ahead
 from kafka_s3_platform.restore.checkpoint import Checkpoint, Position
+from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.marker import MARKED_KAFKA_PARTITION, Marker, Transactions, marker_name
 from kafka_s3_platform.restore.match import SubsequenceMatch
-from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask
+from kafka_s3_platform.restore.partitioning import SOURCE
+from kafka_s3_platform.restore.request import Delivery
+from kafka_s3_platform.restore.sent import SentSettings, SentStream
+from kafka_s3_platform.restore.stream import StreamTask
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -29,21 +55,29 @@ CHECKPOINT_SECONDS = 5.0
 SETTLE_SECONDS, SETTLE_LIMIT_SECONDS = 2.0, 30.0
 """How long nothing may have arrived before the target is read, and for how long at most that is waited for."""
 
+STABLE_SECONDS = 30.0
+"""How long transactions that are about to end are waited for: the cluster writes their ends after it has said so."""
+
+POLL_SECONDS = 0.1
+
 UNSENDABLE_TIMESTAMPS = frozenset({0})
 """Epoch ms that the Kafka client replaces by now."""
 
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """One stream and where it goes: to the kafka partition of the same number.
+    """One stream and where it goes. `target_starts` is kafka partition of the target -> where it stood before.
 
     `resumed`: an earlier run may have sent some of it. The rates are this task's share.
     """
 
-    stream: StreamTask
+    restore_id: str
+    plan_digest: str
+    delivery: Delivery
+    stream: StreamTask | ForeignStreamTask
+    sent: SentSettings
     kafka: KafkaSettings = field(repr=False)
-    to_topic: str
-    target_start: int
+    target_starts: tuple[tuple[int, int], ...]
     checkpoint_key: str
     run_id: str
     resumed: bool
@@ -57,9 +91,28 @@ class ReplayTask:
         return self.stream.kafka_partition
 
     @property
+    def to_topic(self) -> str:
+        return self.sent.to_topic
+
+    @property
+    def keeps_number(self) -> bool:
+        """Whether records go to the kafka partition of the same number, and to no other."""
+        return self.sent.outgoing.partitioning == SOURCE
+
+    @property
+    def target_start(self) -> int:
+        """Where the target's kafka partition of the same number stood."""
+        return dict(self.target_starts)[self.kafka_partition]
+
+    def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
+        """What is sent, from source offset `start_offset` on."""
+        return SentStream(self.stream, self.sent, store, start_offset, partial(_portions, self))
+
+    @property
     def where(self) -> str:
         """Both ends, for messages."""
-        return f"{self.stream.topic}-{self.kafka_partition} to {self.to_topic}-{self.kafka_partition}"
+        number = f"-{self.kafka_partition}" if self.keeps_number else ""
+        return f"{self.stream.topic}-{self.kafka_partition} to {self.to_topic}{number}"
 
     @property
     def any_timestamp(self) -> frozenset[int]:
@@ -79,16 +132,156 @@ class ReplayResult:
 
 
 def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
-    """Send what the target does not hold yet, in order. On an error the checkpoint says exactly how far it came.
+    """Send what the target does not hold yet, in order. On an error the checkpoint says how far it came.
 
     Raises:
         IntegrityError: an object of the archive is missing, replaced or damaged.
-        PreflightError: the target rejected a record.
+        PreflightError: the target rejected a record, or the progress marker is gone or another's.
         SupersededError: another run of this restore id is at work.
         LogTruncatedError: the target lost records that were delivered.
     """
     store = ObjectStore(task.stream.store)
     checkpoint = Checkpoint(store, task.checkpoint_key, f"{task.run_id}/{attempt.attempt_id}")
+    if task.delivery == "exactly_once":
+        return _exactly_once(task, store, checkpoint)
+    return _at_least_once(task, store, checkpoint, attempt)
+
+
+def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint) -> ReplayResult:
+    name = marker_name(task.restore_id, task.kafka_partition)
+    group = GroupOffset(task.kafka, name, task.to_topic, MARKED_KAFKA_PARTITION)
+    producer = TransactionalReplayProducer(
+        task.kafka,
+        task.to_topic,
+        name,
+        max_message_bytes=task.max_message_bytes,
+        allow_now=task.allow_unsendable_timestamps,
+    )
+    try:
+        with group, producer:
+            return _replay_marked(task, store, checkpoint, group, producer)
+    except SupersededError as err:
+        raise _superseded(task, checkpoint, producer, err) from err
+
+
+def _replay_marked(
+    task: ReplayTask,
+    store: ObjectStore,
+    checkpoint: Checkpoint,
+    group: GroupOffset,
+    producer: TransactionalReplayProducer,
+) -> ReplayResult:
+    producer.begin()
+    start = _marked(task, group, checkpoint)
+    transactions = Transactions(producer, group, checkpoint, task.plan_digest, start)
+    transactions.begin()
+    # Written after the marker and before the first record: from here on a marker that is not there has been lost.
+    checkpoint.save(start)
+    try:
+        sent_bytes = _send_in_transactions(task, store, transactions, start)
+    except SupersededError:
+        raise
+    except Exception:
+        _leave_committed(task, transactions)
+        raise
+    transactions.save()
+    end = transactions.committed
+    sent = end.record_count - start.record_count
+    return ReplayResult(task.kafka_partition, task.stream.record_count, start.record_count, sent, sent_bytes, end)
+
+
+def _marked(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Position:
+    """Where the marker says to go on. Older tries are fenced by now, so nothing moves it any more."""
+    where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
+    found, saved = group.read(), checkpoint.load()
+    if saved is not None and saved.next_target_offset is not None:
+        raise PreflightError(
+            f"{where}: a run with delivery=at_least_once has sent some of it, which no progress marker tells of. Go on "
+            f"with delivery=at_least_once"
+        )
+    if found is not None:
+        marker = Marker.of(found, task.plan_digest, where)
+        logger.info("restore %s goes on at source offset %d", task.where, marker.next_source_offset)
+        return Position(marker.next_source_offset, None, marker.record_count)
+    if saved is not None and _holds_records(task):
+        raise PreflightError(
+            f"{where}: it has begun before, its progress marker is gone (Kafka deletes a group's offsets after "
+            f"offsets.retention.minutes, or somebody did), and the target holds records from offset "
+            f"{task.target_start} on: how many of them are this restore's cannot be known from there. Run it again "
+            f"under the same id with delivery=at_least_once, which finds out by comparing them with the archive, or "
+            f"restore to another topic under another restore id"
+        )
+    return Position(0, None)
+
+
+def _holds_records(task: ReplayTask) -> bool:
+    """Whether the target holds committed records since this restore has begun."""
+    for kafka_partition, start in task.target_starts if not task.keeps_number else [_own(task)]:
+        target = read_target(task.kafka, task.to_topic, kafka_partition, start)
+        with closing(target):
+            if next(target, None) is not None:
+                return True
+    return False
+
+
+def _own(task: ReplayTask) -> tuple[int, int]:
+    return task.kafka_partition, task.target_start
+
+
+def _send_in_transactions(task: ReplayTask, store: ObjectStore, transactions: Transactions, start: Position) -> int:
+    throttle = Throttle(task.records_per_second, task.bytes_per_second)
+    stream = task.sent_stream(store, start.next_source_offset)
+    sent_bytes = 0
+    with closing(ahead(stream, lambda: transactions.seconds_left)) as batches:
+        for batch in batches:
+            if batch is None:
+                transactions.commit()
+                continue
+            size = 0
+            for number, part in batch.parts:
+                part_size = int(record_sizes(part).sum())
+                transactions.send(part, number, part_size)
+                size += part_size
+            transactions.passed(batch.next_source_offset)
+            _rest(task, throttle, transactions, batch.record_count, size)
+            sent_bytes += size
+    transactions.commit()
+    return sent_bytes
+
+
+def _rest(task: ReplayTask, throttle: Throttle, transactions: Transactions, records: int, size: int) -> None:
+    """Keep to the rates; what would take longer than a transaction may wait for is committed before."""
+    limits = ((records, task.records_per_second), (size, task.bytes_per_second))
+    longest = max((amount / limit for amount, limit in limits if limit), default=0.0)
+    left = transactions.seconds_left
+    if left is not None and longest > left:
+        transactions.commit()
+    throttle.take(records, size)
+
+
+def _leave_committed(task: ReplayTask, transactions: Transactions) -> None:
+    try:
+        transactions.save()
+    except PlatformError as err:
+        logger.warning("restore %s: how far it came is not in the bucket: %s", task.where, err)
+
+
+def _superseded(
+    task: ReplayTask, checkpoint: Checkpoint, producer: TransactionalReplayProducer, err: SupersededError
+) -> PlatformError:
+    """A producer is fenced as well when the cluster has ended its transaction, because this process stood still."""
+    if producer.timed_out and checkpoint.is_last:
+        return TransientError(
+            f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
+            f"{producer.timeout_seconds:g} s, and the cluster has aborted it: {err}"
+        )
+    return SupersededError(
+        f"restore {task.restore_id}, {task.where}: another run of this restore id has taken over and goes on from "
+        f"what was committed: {err}"
+    )
+
+
+def _at_least_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
     position = _start(task, store, checkpoint, attempt)
     try:
         return _send(task, store, checkpoint, position)
@@ -101,22 +294,28 @@ def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
 
 def _start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> Position:
     saved = checkpoint.load()
-    position = saved or Position(0, task.target_start)
+    position = _known(task, saved)
     # Claimed first: an older run that is still alive fails at its next checkpoint.
     checkpoint.save(position)
     if saved is None and not task.resumed and attempt.number == 0:
         return position
     _settle(task)
     found = find_position(task, store, position)
-    checkpoint.save(found)
     logger.info(
-        "restore %s: goes on at source offset %d, target offset %d; %s records are in the target",
+        "restore %s goes on at source offset %d: the target holds its records below offset %d, %s of them",
         task.where,
         found.next_source_offset,
         found.next_target_offset,
         f"{found.record_count:,}",
     )
     return found
+
+
+def _known(task: ReplayTask, saved: Position | None) -> Position:
+    """What is known of the target: nothing, where the restore was begun with exactly_once."""
+    if saved is None or saved.next_target_offset is None:
+        return Position(0, task.target_start)
+    return saved
 
 
 def _settle(task: ReplayTask) -> None:
@@ -139,27 +338,40 @@ def find_position(task: ReplayTask, store: ObjectStore, known: Position) -> Posi
     """How far the target really is, found by matching the archived stream from `known` on with what follows there."""
     last: tuple[int, int] | None = None
     count = 0
-    target = read_target(task.kafka, task.to_topic, task.kafka_partition, known.next_target_offset)
-    archived = ArchivedStream(task.stream, store, known.next_source_offset)
-    for source, found in SubsequenceMatch(archived, target, task.any_timestamp):
+    start = task.target_start if known.next_target_offset is None else known.next_target_offset
+    target = read_target(task.kafka, task.to_topic, task.kafka_partition, start)
+    stream = task.sent_stream(store, known.next_source_offset)
+    for source, found in SubsequenceMatch(stream.whole(), target, task.any_timestamp):
         last = (source.column("offset")[-1].as_py(), found.column("offset")[-1].as_py())
         count += source.num_rows
     return known if last is None else Position(last[0] + 1, last[1] + 1, known.record_count + count)
 
 
-def read_target(kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int) -> Iterator[pa.RecordBatch]:
-    """What the target holds now from `start_offset` on.
+def read_target(
+    kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """What the target holds now from `start_offset` on: committed records, whose offsets need not be dense.
 
     Raises:
         LogTruncatedError: it does not hold `start_offset` any more.
         OpenTransactionError: somebody's transaction hides part of it.
     """
-    with ClusterAdmin(kafka) as admin:
-        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+    log = _stable(kafka, topic, kafka_partition)
     _check_target(topic, log, start_offset)
     if start_offset < log.high_watermark:
         with ConfluentReader(kafka, topic) as reader:
             yield from reader.read(kafka_partition, OffsetRange(start_offset, log.high_watermark))
+
+
+def _stable(kafka: KafkaSettings, topic: str, kafka_partition: int) -> Frontier:
+    """The target's log when no transaction is open in it, or how it is after `STABLE_SECONDS`."""
+    deadline = time.monotonic() + STABLE_SECONDS
+    with ClusterAdmin(kafka) as admin:
+        while True:
+            log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+            if log.last_stable_offset >= log.high_watermark or time.monotonic() > deadline:
+                return log
+            time.sleep(POLL_SECONDS)
 
 
 def _check_target(topic: str, log: Frontier, start_offset: int) -> None:
@@ -187,11 +399,14 @@ def _send(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: P
         max_message_bytes=task.max_message_bytes,
         allow_now=task.allow_unsendable_timestamps,
     )
-    with producer:
-        for batch in ArchivedStream(task.stream, store, start.next_source_offset):
-            for part in _portions(batch, throttle):
-                producer.send(part, task.kafka_partition)
-                sent_bytes += _take(part, throttle)
+    stream = task.sent_stream(store, start.next_source_offset)
+    with producer, closing(ahead(stream, lambda: None)) as batches:
+        for batch in filter(None, batches):
+            for number, part in batch.parts:
+                producer.send(part, number)
+                size = int(record_sizes(part).sum())
+                throttle.take(part.num_rows, size)
+                sent_bytes += size
                 progress.note(producer.delivered)
         producer.flush()
         end = progress.save(producer.delivered)
@@ -232,19 +447,18 @@ def _leave_checkpoint(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoi
         known = checkpoint.load()
         if known is not None:
             _settle(task)
-            checkpoint.save(find_position(task, store, known))
+            checkpoint.save(find_position(task, store, _known(task, known)))
     except Exception as err:  # noqa: BLE001 - the try's own error is the one to tell
         logger.warning("restore %s: how far it came is found out by the next run only: %s", task.where, err)
 
 
-def _portions(batch: pa.RecordBatch, throttle: Throttle) -> Iterator[pa.RecordBatch]:
-    step = throttle.records_at_once(batch.num_rows)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
-
-
-def _take(batch: pa.RecordBatch, throttle: Throttle) -> int:
-    """Spend the batch; its bytes of keys, values and headers."""
-    size = int(record_sizes(batch).sum())
-    throttle.take(batch.num_rows, size)
-    return size
+def _portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut to about a second's worth, so that a low rate flows instead of pulsing."""
+    step = float(batch.num_rows)
+    if task.records_per_second:
+        step = min(step, task.records_per_second)
+    if task.bytes_per_second:
+        step = min(step, task.bytes_per_second * batch.num_rows / max(int(record_sizes(batch).sum()), 1))
+    length = max(1, int(step))
+    for start in range(0, batch.num_rows, length):
+        yield batch.slice(start, length)

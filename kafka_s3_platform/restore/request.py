@@ -5,15 +5,59 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    ConverterSettings,
+    KafkaSettings,
+    RegistrySettings,
+    TransformSettings,
+)
 from kafka_s3_platform.errors import ConfigError
+
+Delivery = Literal["exactly_once", "at_least_once"]
 
 Offsets = int | Mapping[int, int] | None
 """One offset for every kafka partition, or kafka partition -> offset; what is not named is unbounded."""
 
 _RESTORE_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")
+
+
+@dataclass(frozen=True)
+class RecordFilter:
+    """Which records of the window are restored; a record has to pass everything that is set.
+
+    `keys`, `key_prefixes` and `key_regex` (Python, full match, on the key as UTF-8) choose by key, any of them.
+    `predicate` is the dotted name of a function from a RECORD_SCHEMA batch to a boolean array; `sql` a condition over
+    the same columns. `latest_per_key`: of each key only the last record that passes, a tombstone included.
+    """
+
+    keys: tuple[bytes, ...] = ()
+    key_prefixes: tuple[bytes, ...] = ()
+    key_regex: str | None = None
+    predicate: str | None = None
+    sql: str | None = None
+    latest_per_key: bool = False
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What becomes of records on their way to the target.
+
+    `partitioning`: `source` keeps kafka partition numbers, `murmur2` (Java's default) and `crc32` (librdkafka's
+    consistent) hash the key, else a user's dotted Python name. `provenance_headers` adds the source's offset, kafka
+    partition and timestamp as headers. `value` and `key` re-encode with the target's registry; `map_schema_ids`
+    registers archived schemas there and rewrites the ids in payloads.
+    """
+
+    partitioning: str = "source"
+    provenance_headers: bool = False
+    transforms: tuple[TransformSettings, ...] = ()
+    key: ConverterSettings | None = None
+    value: ConverterSettings | None = None
+    map_schema_ids: bool = False
+    target_registry: RegistrySettings | None = None
 
 
 @dataclass(frozen=True)
@@ -23,6 +67,11 @@ class RestoreRequest:
     Without times and offsets everything is restored, records with out-of-range timestamps included. Times (with a
     timezone) and offsets are half-open and must both hold for a record. `target` is None for the connector's own
     cluster. The rates bound the whole restore. Run again under the same `restore_id`, it goes on where it ended.
+
+    `windows` are more windows of time, in any order: a record has to be in one of them too (hours picked here and
+    there). `exact` reads everything on a dry run, to count what filters let pass. A new topic gets
+    `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
+    `connectors` are all that are known here: preflight looks among them for one that archives the target.
 
     Raises:
         ConfigError: the id cannot stand in an object key, or a window is empty or has no timezone.
@@ -45,6 +94,16 @@ class RestoreRequest:
     allow_unsendable_timestamps: bool = False
     records_per_second: float | None = None
     bytes_per_second: float | None = None
+    delivery: Delivery = "exactly_once"
+    records: RecordFilter = field(default_factory=RecordFilter)
+    outgoing: Outgoing = field(default_factory=Outgoing)
+    replication_factor: int | None = None
+    restore_acls: bool = False
+    windows: tuple[tuple[datetime, datetime], ...] = ()
+    exact: bool = False
+    target_kafka_partitions: int | None = None
+    connectors: tuple[ConnectorConfig, ...] = field(default=(), repr=False)
+    behavior_on_error: Literal["fail", "ignore", "log"] = "fail"
 
     def __post_init__(self) -> None:
         if not _RESTORE_ID.fullmatch(self.restore_id):
@@ -52,7 +111,8 @@ class RestoreRequest:
                 f"restore id {self.restore_id!r} is not usable: 1 to 200 letters, digits, '.', '_' and '-', the first "
                 f"a letter or digit"
             )
-        _check_times(self.from_time, self.to_time)
+        for start, end in ((self.from_time, self.to_time), *self.windows):
+            _check_times(start, end)
 
     @property
     def target_kafka(self) -> KafkaSettings:
@@ -69,6 +129,11 @@ class RestoreRequest:
     @property
     def report_key(self) -> str:
         return self.key(".report.json")
+
+    @property
+    def page_key(self) -> str:
+        """The report for people."""
+        return self.key(".report.html")
 
     def checkpoint_key(self, kafka_partition: int) -> str:
         return self.key(f"/{kafka_partition}.json")
@@ -90,12 +155,35 @@ def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """How many records a stream did not send, and why.
+
+    They had no key where the latest of each is wanted; a transform dropped them; they failed, which was ignored; they
+    were routed to another topic.
+    """
+
+    without_key: int = 0
+    filtered: int = 0
+    failed: int = 0
+    elsewhere: int = 0
+
+    def __add__(self, other: "LeftOut") -> "LeftOut":
+        return LeftOut(
+            self.without_key + other.without_key,
+            self.filtered + other.filtered,
+            self.failed + other.failed,
+            self.elsewhere + other.elsewhere,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaPartitionReport:
     """What was restored of one source kafka partition, as read back from the target.
 
     Offsets are those of the first and the last record, None when there was no record. `foreign_count` counts records of
     other writers among ours. `altered_timestamps` counts records whose timestamp the client cannot send. `digest` is
-    the record digest of the archived records that were selected.
+    the record digest of the archived records that were selected. Of objects that others wrote, `topic` is the source's,
+    `skipped` names bad objects and records that were left out, and `notes` say what cannot be known of the records.
     """
 
     kafka_partition: int
@@ -110,6 +198,10 @@ class KafkaPartitionReport:
     altered_timestamps: int
     digest: str
     mapping_key: str | None
+    left_out: LeftOut = LeftOut()
+    topic: str = ""
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +213,9 @@ class RestoreReport:
     earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences for people: what the
     archive lacks of the window, what preflight had to say, and why it would refuse (dry run only).
     `already_finished`: this restore id was finished before, nothing was sent now and the numbers are those of then.
+    `asked` is what was asked for, the windows among it, as JSON; `skipped` are sentences, one for each object or record
+    that was left out because it is bad; `schema_ids` are pairs of an archived id and the target registry's.
+    `finished_at` is ISO 8601 in UTC.
     """
 
     restore_id: str
@@ -145,6 +240,10 @@ class RestoreReport:
     verified: bool
     dry_run: bool
     already_finished: bool = False
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    schema_ids: tuple[tuple[int, int], ...] = ()
+    finished_at: str = ""
 
     @property
     def records_per_second(self) -> float:
@@ -163,7 +262,13 @@ class RestoreReport:
     def from_json(content: bytes) -> "RestoreReport":
         """The report that `to_json` wrote."""
         document: dict[str, Any] = json.loads(content)
-        document["kafka_partitions"] = tuple(KafkaPartitionReport(**p) for p in document["kafka_partitions"])
-        for name in ("gaps", "notes", "refusals"):
-            document[name] = tuple(document[name])
+        document["kafka_partitions"] = tuple(map(_kafka_partition_report, document["kafka_partitions"]))
+        document["schema_ids"] = tuple((one, other) for one, other in document.get("schema_ids", ()))
+        for name in ("gaps", "notes", "refusals", "skipped"):
+            document[name] = tuple(document.get(name, ()))
         return RestoreReport(**document)
+
+
+def _kafka_partition_report(document: Mapping[str, Any]) -> KafkaPartitionReport:
+    sentences = {name: tuple(document.get(name, ())) for name in ("skipped", "notes")}
+    return KafkaPartitionReport(**{**document, **sentences, "left_out": LeftOut(**document.get("left_out", {}))})

@@ -1,15 +1,18 @@
 """The restore use case: plan, preflight, replay, verify, mapping, report.
 
-It may be killed at any point and run again under the same restore id: the plan in the bucket says what is sent, and the
-target itself, matched with the archive, says how much of it has arrived.
+It may be killed at any point and run again under the same restore id: the plan in the bucket says what is sent, and how
+much of it has arrived is said by the progress markers that are committed with the records (`exactly_once`), or by the
+target itself, matched with the archive (`at_least_once`).
 """
 
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 
 from kafka_s3_platform.errors import (
+    ConfigError,
     MissingTopicError,
     PlatformError,
     SupersededError,
@@ -18,16 +21,37 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_same, estimated_seconds, make_plan
-from kafka_s3_platform.restore.preflight import Target, look_at_target, preflight, refuse
+from kafka_s3_platform.restore.preflight import (
+    Target,
+    count_exactly,
+    counted_findings,
+    look_at_target,
+    preflight,
+    refuse,
+)
+from kafka_s3_platform.restore.rates import shares
 from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
+from kafka_s3_platform.restore.report_page import save_page
 from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.schemas import SchemaMapping, map_schemas
+from kafka_s3_platform.restore.sent import SentSettings
 from kafka_s3_platform.restore.stream import StreamTask
-from kafka_s3_platform.restore.target import MAX_MESSAGE_BYTES, Finding, findings, new_topic_configs
+from kafka_s3_platform.restore.target import (
+    MAX_MESSAGE_BYTES,
+    Finding,
+    findings,
+    new_topic_configs,
+    new_topic_size,
+    remark,
+    restorable_acls,
+)
+from kafka_s3_platform.restore.values import ValueSettings
 from kafka_s3_platform.restore.verify import VerifyTask, verify
 from kafka_s3_platform.restore.watch import CheckpointWatch
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -52,15 +76,55 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         if begun is not None:
             _check_target(request, begun, target)
         found = preflight(request, plan, target, store, runner)
-        _log(request, plan, found)
         if request.dry_run:
-            return _planned_report(request, plan, found)
+            return _dry_run(request, plan, target, found, runner)
+        _log(request, plan, found)
         refuse(request, found)
         store.check_writable(request.config.archive.restore_dir)
         if begun is None:
             plan = _begin(request, plan, target, admin, store)
         target = look_at_target(request, admin)
-    return _Run(request, plan, target, store, runner, resumed=begun is not None).run(found)
+    values, mapping = _values(request)
+    run = _Run(request, plan, target, store, runner, begun is not None, values)
+    return run.run([*found, *(remark(note) for note in (mapping.notes if mapping else ()))])
+
+
+def _dry_run(
+    request: RestoreRequest, plan: RestorePlan, target: Target, found: Sequence[Finding], runner: TaskRunner
+) -> RestoreReport:
+    """What would be done; with `exact`, everything is read to count what passes the filter."""
+    if not request.exact:
+        _log(request, plan, found)
+        return _planned_report(request, plan, found)
+    counts = count_exactly(request, plan, runner)
+    found = [*found, *counted_findings(target, counts)]
+    _log(request, plan, found)
+    return replace(
+        _planned_report(request, plan, found),
+        record_count=sum(c.record_count for c in counts),
+        record_bytes=sum(c.record_bytes for c in counts),
+        exact=True,
+    )
+
+
+def _values(request: RestoreRequest) -> tuple[ValueSettings | None, SchemaMapping | None]:
+    """What executors need to rewrite keys and values, None where they stay as they are.
+
+    Registers the archived schemas in the target's registry if ids are to be mapped; done again, it finds them there.
+    """
+    outgoing, config = request.outgoing, request.config
+    changes = outgoing.key or outgoing.value or outgoing.map_schema_ids or outgoing.transforms
+    if not changes:
+        return None, None
+    snapshot = TopicIndex(config.store, config.archive.index_dir, config.name, request.topic).peek()
+    schemas = snapshot.state.schemas if snapshot else ()
+    mapping: SchemaMapping | None = None
+    if outgoing.map_schema_ids:
+        if outgoing.target_registry is None:
+            raise ConfigError("schema ids are mapped to those of the target's registry: name it (target_registry)")
+        mapping = map_schemas(outgoing.target_registry, schemas, config.records, request.topic, request.to_topic)
+    settings = ValueSettings(outgoing, config.records, request.topic, request.to_topic, mapping, tuple(schemas))
+    return settings, mapping
 
 
 def _stored_plan(request: RestoreRequest, store: ObjectStore) -> RestorePlan | None:
@@ -117,12 +181,16 @@ def _begin(
     """Create the target if asked to, and the plan's object: from here on this restore id has one plan."""
     if target.description is None:
         configs, _ = new_topic_configs(plan, target.configs.now)
-        admin.create_topic(request.to_topic, len(plan.source.kafka_partitions), configs=configs)
-        logger.info("created topic %s with %d kafka partitions", request.to_topic, len(plan.source.kafka_partitions))
+        size = new_topic_size(request, plan)
+        admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
+        logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
         target = look_at_target(request, admin)
         # The defaults of its brokers hold for a new topic too, and are known only now.
         refuse(request, list(findings(plan, target.configs)))
-    plan = replace(plan, target=_target_start(request, plan, target))
+    if request.restore_acls:
+        # Before the plan is stored: a run that is killed here does it again.
+        admin.create_topic_acls(request.to_topic, restorable_acls(plan.source.acls or ()))
+    plan = replace(plan, target=_target_start(request, target))
     try:
         store.put_new(request.plan_key, plan.to_json())
     except PreconditionError as err:
@@ -133,10 +201,10 @@ def _begin(
     return plan
 
 
-def _target_start(request: RestoreRequest, plan: RestorePlan, target: Target) -> TargetStart:
+def _target_start(request: RestoreRequest, target: Target) -> TargetStart:
     if target.description is None:
         raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
-    offsets = tuple((p, target.frontiers[p].high_watermark) for p in plan.kafka_partitions)
+    offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
     return TargetStart(target.description.topic_id, offsets)
 
 
@@ -150,6 +218,7 @@ class _Run:
     store: ObjectStore
     runner: TaskRunner
     resumed: bool
+    values: ValueSettings | None
 
     def run(self, found: Sequence[Finding]) -> RestoreReport:
         tasks = self._tasks()
@@ -169,32 +238,59 @@ class _Run:
             replay_seconds=replayed - started,
             verify_seconds=ended - replayed,
             verified=True,
+            schema_ids=self._schema_ids(),
+            finished_at=datetime.now(timezone.utc).isoformat(),
         )
+        # The page first: the document is what marks the restore as finished.
+        save_page(self.store, self.request.page_key, report)
         save_document(self.store, self.request.report_key, report.to_json())
         return report
 
+    def _schema_ids(self) -> tuple[tuple[int, int], ...]:
+        mapping = self.values.mapping if self.values else None
+        sides = (mapping.key_ids, mapping.value_ids) if mapping else ()
+        return tuple(sorted({pair for ids in sides if ids for pair in ids.items()}))
+
     def _tasks(self) -> list[ReplayTask]:
         """Largest first, so that no long one is left for the end."""
-        tasks = [self._task(p) for p in self.plan.kafka_partitions]
-        return sorted(tasks, key=lambda t: -t.stream.record_count)
+        request, digest = self.request, self.plan.digest
+        tasks = [self._task(p, digest) for p in self.plan.kafka_partitions]
+        at_once = min(request.config.tasks_max, max(1, len(tasks)))
+        sizes = [t.stream.record_count for t in tasks]
+        weights = [t.stream.record_bytes for t in tasks]
+        limits = zip(
+            tasks,
+            shares(request.records_per_second, sizes, at_once),
+            shares(request.bytes_per_second, weights, at_once),
+            strict=True,
+        )
+        limited = [replace(t, records_per_second=records, bytes_per_second=size) for t, records, size in limits]
+        return sorted(limited, key=lambda t: -t.stream.record_count)
 
-    def _task(self, kafka_partition: int) -> ReplayTask:
+    def _task(self, kafka_partition: int, plan_digest: str) -> ReplayTask:
         request, plan = self.request, self.plan
-        concurrent = min(request.config.tasks_max, len(plan.kafka_partitions))
         return ReplayTask(
+            restore_id=request.restore_id,
+            plan_digest=plan_digest,
+            delivery=request.delivery,
             stream=StreamTask(
                 request.config.store, request.topic, kafka_partition, plan.selection, plan.objects_of(kafka_partition)
             ),
+            sent=SentSettings(
+                request.to_topic,
+                self.target.kafka_partition_count(request, plan),
+                request.records,
+                request.outgoing,
+                request.behavior_on_error,
+                self.values,
+            ),
             kafka=request.target_kafka,
-            to_topic=request.to_topic,
-            target_start=plan.start.offset(kafka_partition),
+            target_starts=plan.start.offsets,
             checkpoint_key=request.checkpoint_key(kafka_partition),
             run_id=request.run_id,
             resumed=self.resumed,
             max_message_bytes=self.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
             allow_unsendable_timestamps=plan.allow_unsendable_timestamps,
-            records_per_second=_share(request.records_per_second, concurrent),
-            bytes_per_second=_share(request.bytes_per_second, concurrent),
         )
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
@@ -236,10 +332,11 @@ class _Run:
 def _place(task: ReplayTask, position: Position | None) -> str:
     if position is None or not position.record_count:
         return f"kafka partition {task.kafka_partition}: nothing is in the target"
-    return (
+    said = (
         f"kafka partition {task.kafka_partition}: {position.record_count:,} records, those below source offset "
-        f"{position.next_source_offset}, are in the target below offset {position.next_target_offset}"
+        f"{position.next_source_offset}, are in the target"
     )
+    return said if position.next_target_offset is None else f"{said} below offset {position.next_target_offset}"
 
 
 def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[Finding]) -> RestoreReport:
@@ -265,8 +362,5 @@ def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[
         verify_seconds=0.0,
         verified=False,
         dry_run=request.dry_run,
+        asked=plan.terms,
     )
-
-
-def _share(limit: float | None, tasks: int) -> float | None:
-    return limit / tasks if limit else None

@@ -1,9 +1,12 @@
-"""Which archived records a restore takes: a window of time and of offsets. Pure."""
+"""Which archived records a restore takes: windows of time and of offsets. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
 
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.request import Offsets, RestoreRequest
@@ -40,11 +43,15 @@ class OffsetWindow:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Records with a timestamp in `[from_ms, to_ms)` and an offset in their kafka partition's window."""
+    """Records with a timestamp in `[from_ms, to_ms)` and an offset in their kafka partition's window.
+
+    Where `times` names windows (half-open, epoch ms, ascending and apart), the timestamp is in one of them too.
+    """
 
     from_ms: int
     to_ms: int
     windows: tuple[OffsetWindow, ...]
+    times: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_timed(self) -> bool:
@@ -61,12 +68,30 @@ class Selection:
     def overlaps(self, extent: Extent) -> bool:
         """Whether the object may hold a record of the selection."""
         start, end = self.bounds(extent)
-        return start < end and extent.max_timestamp >= self.from_ms and extent.min_timestamp < self.to_ms
+        in_times = extent.max_timestamp >= self.from_ms and extent.min_timestamp < self.to_ms
+        return start < end and in_times and self._touches(extent)
 
     def holds(self, extent: Extent) -> bool:
         """Whether every record of the object is of the selection."""
         in_offsets = self.bounds(extent) == (extent.start_offset, extent.end_offset)
-        return in_offsets and self.from_ms <= extent.min_timestamp and extent.max_timestamp < self.to_ms
+        in_times = self.from_ms <= extent.min_timestamp and extent.max_timestamp < self.to_ms
+        return (
+            in_offsets
+            and in_times
+            and (not self.times or any(s <= extent.min_timestamp and extent.max_timestamp < e for s, e in self.times))
+        )
+
+    def within_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Those records of a batch whose timestamp is in one of `times`."""
+        if not self.times:
+            return batch
+        times = batch.column("timestamp").cast(pa.int64()).to_numpy()
+        starts, ends = np.array(self.times).T
+        at = np.searchsorted(starts, times, side="right") - 1
+        return batch.filter(pa.array((at >= 0) & (times < ends[at])))
+
+    def _touches(self, extent: Extent) -> bool:
+        return not self.times or any(extent.max_timestamp >= s and extent.min_timestamp < e for s, e in self.times)
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +99,8 @@ class Selection:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> "Selection":
         windows = tuple(OffsetWindow(**w) for w in document["windows"])
-        return Selection(document["from_ms"], document["to_ms"], windows)
+        times = tuple((start, end) for start, end in document.get("times", ()))
+        return Selection(document["from_ms"], document["to_ms"], windows, times)
 
 
 def select(request: RestoreRequest, kafka_partitions: Iterable[int]) -> Selection:
@@ -86,11 +112,25 @@ def select(request: RestoreRequest, kafka_partitions: Iterable[int]) -> Selectio
     archived = sorted(kafka_partitions)
     wanted = archived if request.kafka_partitions is None else sorted(set(request.kafka_partitions))
     _check_known(request, wanted, archived)
+    times = _joined((first_ms(start), first_ms(end)) for start, end in request.windows)
+    first, last = (times[0][0], times[-1][1]) if times else (-FOREVER, FOREVER)
     return Selection(
-        from_ms=-FOREVER if request.from_time is None else first_ms(request.from_time),
-        to_ms=FOREVER if request.to_time is None else first_ms(request.to_time),
+        from_ms=first if request.from_time is None else max(first, first_ms(request.from_time)),
+        to_ms=last if request.to_time is None else min(last, first_ms(request.to_time)),
         windows=tuple(_window(request, p) for p in wanted),
+        times=times,
     )
+
+
+def _joined(windows: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same moments as windows that ascend and do not touch."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return tuple(joined)
 
 
 def first_ms(moment: datetime) -> int:

@@ -40,6 +40,11 @@ class StreamTask:
         """Exact or at most."""
         return sum(o.record_count for o in self.objects)
 
+    @property
+    def record_bytes(self) -> int:
+        """Of keys and values, exact or at most."""
+        return sum(o.record_bytes for o in self.objects)
+
 
 class ArchivedStream:
     """Record batches of the selection, ascending by offset, from source offset `start_offset` on.
@@ -98,7 +103,7 @@ class ArchivedStream:
             return iter(())
         offsets = OffsetRange(start, end)
         times = (selection.from_ms, selection.to_ms) if selection.is_timed else None
-        return reader.batches(offsets, times)
+        return map(selection.within_times, reader.batches(offsets, times))
 
 
 def check_objects(store: ObjectStore, topic: str, objects: Sequence[PlannedObject]) -> list[str]:

@@ -1,14 +1,21 @@
-"""What a target topic does to records that arrive, and with which configs a new one is created. Pure."""
+"""What a target topic does to records that arrive, and how a new one is created. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.model.segment import TopicAcl
+from kafka_s3_platform.restore.plan import PlannedObject, RestorePlan
+from kafka_s3_platform.restore.request import RestoreRequest
 
 FOREVER_MS = 2**63 - 1
 MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default of max.message.bytes."""
+
+RECORD_OVERHEAD = 128
+"""Bytes that a record alone in its batch has besides keys, values and headers, at most about."""
+
+EVERYONE = "User:*"
 
 NOT_CARRIED_OVER = frozenset(
     {
@@ -63,7 +70,7 @@ class TargetConfigs:
 
 def findings(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
     """What the target would delete, reject or alter of the plan's records."""
-    yield from _compacted(target)
+    yield from _compacted(plan, target)
     if plan.oldest is None or plan.newest is None:
         return
     yield from _retained(plan, plan.oldest, target)
@@ -105,12 +112,126 @@ def _overrides(plan: RestorePlan, archived: TargetConfigs) -> dict[str, str]:
     return kept
 
 
-def _compacted(target: TargetConfigs) -> Iterator[Finding]:
-    if "compact" in target.policies:
+def new_topic_size(request: RestoreRequest, plan: RestorePlan) -> int:
+    """How many kafka partitions a target that is created gets."""
+    return request.target_kafka_partitions or max(plan.source.kafka_partitions, default=0) + 1
+
+
+def size_findings(request: RestoreRequest, plan: RestorePlan, size: int, *, is_new: bool) -> Iterator[Finding]:
+    """Whether a target of that many kafka partitions has room for every number that records keep."""
+    needed = max(plan.kafka_partitions, default=-1) + 1
+    if request.outgoing.partitioning != "source":
+        return
+    if size < needed:
+        more = "Ask for more: --target-kafka-partitions (target_kafka_partitions)" if is_new else "Add kafka partitions"
         yield refusal(
-            f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}: compaction would remove restored "
-            f"records that share a key. Set cleanup.policy=delete for the restore, and back after it",
+            f"{request.to_topic} has {size} kafka partitions, records of {request.topic} go to kafka partition "
+            f"{needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
+            f"(kafka_partitions), or let keys choose: --partitioning murmur2 (partitioning)",
         )
+    elif size > max(plan.source.kafka_partitions, default=-1) + 1:
+        first = max(plan.source.kafka_partitions, default=-1) + 1
+        yield remark(
+            f"{request.to_topic} has {size} kafka partitions, {request.topic} had {first}: records keep their number, "
+            f"so kafka partitions {first} to {size - 1} get none"
+        )
+
+
+def replication_findings(request: RestoreRequest, broker_count: int | None) -> Iterator[Finding]:
+    """Whether the brokers can hold a new topic's replicas."""
+    wanted = request.replication_factor
+    if wanted is not None and broker_count is not None and wanted > broker_count:
+        yield refusal(
+            f"{request.to_topic} would be created with replication factor {wanted}, and its cluster has {broker_count} "
+            f"brokers: ask for {broker_count} at most, --replication-factor (replication_factor)"
+        )
+
+
+def restorable_acls(acls: Iterable[TopicAcl]) -> tuple[TopicAcl, ...]:
+    """The archived ACLs without those that would lock everyone out, the restore itself among them."""
+    return tuple(acl for acl in acls if not _locks_out(acl))
+
+
+def acl_findings(request: RestoreRequest, plan: RestorePlan, there: tuple[TopicAcl, ...] | None) -> Iterator[Finding]:
+    """What restoring the ACLs would do; `there` are the target's, None where its cluster shows none."""
+    if not request.restore_acls:
+        return
+    archived, asked = plan.source.acls, "--restore-acls (restore_acls)"
+    if archived is None:
+        yield refusal(
+            f"the ACLs of {request.topic} are not archived: its cluster keeps none, or its archiver may not read them "
+            f"(DESCRIBE on the cluster). Leave {asked} away"
+        )
+    elif there is None:
+        yield refusal(
+            f"the cluster of {request.to_topic} keeps no ACLs, or does not show them (DESCRIBE on the cluster): leave "
+            f"{asked} away, or give the right"
+        )
+    else:
+        yield from _acl_remarks(request, archived, there)
+
+
+def _acl_remarks(
+    request: RestoreRequest, archived: tuple[TopicAcl, ...], there: tuple[TopicAcl, ...]
+) -> Iterator[Finding]:
+    new = [acl for acl in restorable_acls(archived) if acl not in there]
+    if new:
+        yield remark(f"{request.to_topic} gets {len(new)} ACLs: {'; '.join(map(str, new))}")
+    if new and not there:
+        yield remark(
+            f"{request.to_topic} has no ACLs now: where its cluster allows everyone what has none "
+            f"(allow.everyone.if.no.acl.found), from then on only those named may use it"
+        )
+    for acl in filter(_locks_out, archived):
+        yield remark(f"{request.to_topic} does not get the ACL {acl}: it would lock out everyone. Add it afterwards")
+
+
+def _locks_out(acl: TopicAcl) -> bool:
+    return acl.permission == "DENY" and acl.principal == EVERYONE
+
+
+def rights_findings(
+    request: RestoreRequest, topic: frozenset[str] | None, cluster: frozenset[str] | None
+) -> Iterator[Finding]:
+    """Rights that are missing, by the operations that the brokers say are authorized; `topic` None: it is not there.
+
+    Transactional ids are not asked for: no broker answers that.
+    """
+    named = request.to_topic
+    if missing := [] if topic is None else _missing_rights(topic, "WRITE", "READ", "DESCRIBE"):
+        yield refusal(
+            f"the target's credentials lack {' and '.join(missing)} on {named}: records are written, and read back to "
+            f"verify them. Grant them, also WRITE and DESCRIBE on transactional ids restore.*"
+        )
+    if cluster is None:
+        return
+    if topic is None and request.create_topic and _missing_rights(cluster, "CREATE"):
+        yield remark(
+            f"the target's credentials lack CREATE on the cluster: creating {named} fails, unless a right on topics of "
+            f"its name allows it"
+        )
+    if request.restore_acls and _missing_rights(cluster, "ALTER"):
+        yield refusal(f"the target's credentials lack ALTER on the cluster: the ACLs of {named} cannot be restored")
+
+
+def _missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
+    return [] if "ALL" in granted else [name for name in needed if name not in granted]
+
+
+def _compacted(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
+    if "compact" not in target.policies:
+        return
+    policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
+    if plan.is_snapshot and plan.keeps_numbers:
+        yield remark(
+            f"{policy}: each key is restored once, so compaction removes no value, only tombstones after "
+            f"delete.retention.ms; restored records replace older ones of their keys"
+        )
+        return
+    yield refusal(
+        f"{policy}: compaction would remove restored records that share a key. Set cleanup.policy=delete for the "
+        f"restore, and back after it",
+    )
 
 
 def _retained(plan: RestorePlan, oldest: int, target: TargetConfigs) -> Iterator[Finding]:
@@ -167,13 +288,34 @@ def _rejected(oldest: int, newest: int, target: TargetConfigs) -> Iterator[Findi
 
 
 def _too_large(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
+    """By what the index knows: an object's bytes and its number of records bound its largest one from both sides."""
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
-    archived = int(dict(plan.source.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
-    if limit < archived:
-        yield remark(
-            f"{target.topic} has max.message.bytes={limit}, the archived topic allowed {archived}: records above the "
-            f"limit, if there are any, would stop the restore at the first of them",
+    what = f"{target.topic} has max.message.bytes={limit}"
+    if not plan.chooses and (certain := next((o for o in plan.objects if _mean(o) > limit), None)) is not None:
+        yield refusal(
+            f"{what}: object {certain.key} holds records of {_mean(certain):,} bytes and more. Raise it, or leave them "
+            f"out by time or offset"
         )
+        return
+    largest = max((o.record_bytes for o in plan.objects), default=0)
+    archived = int(dict(plan.source.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
+    if limit < archived and largest + RECORD_OVERHEAD > limit:
+        yield remark(
+            f"{what}, the archived topic allowed {archived}: records above the limit, if there are any, would stop the "
+            f"restore at the first of them. A dry run that reads everything tells: --exact (exact)",
+        )
+
+
+def largest_record_findings(target: TargetConfigs, largest: int) -> Iterator[Finding]:
+    """What is certain once every record was read; `largest` is the bytes of key, value and headers."""
+    limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
+    if largest > limit:
+        yield refusal(f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes. Raise it")
+
+
+def _mean(item: PlannedObject) -> int:
+    """No more than the largest record of the object."""
+    return item.record_bytes // item.record_count if item.record_count else 0
 
 
 def _moment(timestamp: int) -> str:

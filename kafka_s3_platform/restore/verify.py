@@ -1,5 +1,6 @@
 """One Spark task reads one kafka partition of a finished restore back and finds every archived record in it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -8,11 +9,12 @@ import pyarrow.compute as pc
 from kafka_s3_platform.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.restore.checkpoint import save_document
+from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.restore.mapping import MappingWriter
 from kafka_s3_platform.restore.match import SubsequenceMatch
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS, ReplayTask, read_target
-from kafka_s3_platform.restore.request import KafkaPartitionReport
-from kafka_s3_platform.restore.stream import ArchivedStream
+from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut
+from kafka_s3_platform.restore.sent import SentStream
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -33,31 +35,40 @@ def verify(task: VerifyTask, attempt: Attempt) -> KafkaPartitionReport:  # noqa:
     """
     given = task.replay
     store = ObjectStore(given.stream.store)
-    archived = ArchivedStream(given.stream, store)
-    target = read_target(given.kafka, given.to_topic, given.kafka_partition, given.target_start)
-    match = SubsequenceMatch(archived, target, given.any_timestamp)
     tally = _Tally()
+    for kafka_partition, start in _targets(given):
+        _match(given, kafka_partition, start, store, tally)
+    mapping = tally.mapping.close()
+    if tally.count and given.keeps_number:
+        save_document(store, task.mapping_key, mapping.to_pybytes())
+    return tally.report(given, task.mapping_key)
+
+
+def _targets(given: ReplayTask) -> Sequence[tuple[int, int]]:
+    """Kafka partitions of the target and where they stood. Those that keys decide are each compared by themselves."""
+    return [(given.kafka_partition, given.target_start)] if given.keeps_number else given.target_starts
+
+
+def _match(given: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> None:
+    stream = given.sent_stream(store)
+    target = read_target(given.kafka, given.to_topic, kafka_partition, start)
+    match = SubsequenceMatch(stream.of(kafka_partition), target, given.any_timestamp)
+    count = tally.count
     try:
         for source, found in match:
-            tally.add(source, found)
+            tally.add(source, found, mapped=given.keeps_number)
     except OffsetGapError as err:
         raise IntegrityError(
             f"restore {given.where} cannot be verified: the target lost records meanwhile: {err}"
         ) from err
-    _check_found(given, match.missing(), tally)
-    mapping = tally.mapping.close()
-    if tally.count:
-        save_document(store, task.mapping_key, mapping.to_pybytes())
-    return tally.report(given, archived.out_of_range_count, match.foreign_count, task.mapping_key)
-
-
-def _check_found(given: ReplayTask, missing: int | None, tally: "_Tally") -> None:
-    if missing is not None:
+    if (missing := match.missing()) is not None:
         raise IntegrityError(
-            f"restore {given.where} is not what was archived: the record of source offset {missing} was not found from "
-            f"target offset {given.target_start} on, after {tally.count:,} that were. Somebody deleted or changed "
-            f"records of the target, or its retention or compaction did; restore to another topic, under another id"
+            f"restore {given.where} is not what was archived: the record of source offset {missing} was not found in "
+            f"{given.to_topic}-{kafka_partition} from target offset {start} on, after {tally.count - count:,} that "
+            f"were. Somebody deleted or changed records of the target, or its retention or compaction did; restore to "
+            f"another topic, under another id"
         )
+    tally.note(stream, match.foreign_count)
 
 
 class _Tally:
@@ -69,9 +80,20 @@ class _Tally:
         self._digest = RecordDigest()
         self._first: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
+        self._foreign = self._out_of_range = 0
+        self._left_out = LeftOut()
+        self._skipped: tuple[str, ...] = ()
+        self._notes: tuple[str, ...] = ()
 
-    def add(self, source: pa.RecordBatch, target: pa.RecordBatch) -> None:
-        self.mapping.add(source, target)
+    def note(self, stream: SentStream, foreign: int) -> None:
+        """What the stream, read to its end, says of itself: each time the same."""
+        self._foreign += foreign
+        self._out_of_range, self._left_out = stream.out_of_range_count, stream.left_out
+        self._skipped, self._notes = stream.skipped, stream.notes
+
+    def add(self, source: pa.RecordBatch, target: pa.RecordBatch, *, mapped: bool) -> None:
+        if mapped:
+            self.mapping.add(source, target)
         self._digest.update(source)
         self.count += source.num_rows
         self._bytes += sum(pc.sum(pc.binary_length(source.column(name))).as_py() or 0 for name in ("key", "value"))
@@ -81,19 +103,25 @@ class _Tally:
         self._first = self._first or (offsets[0][0].as_py(), offsets[1][0].as_py())
         self._last = (offsets[0][-1].as_py(), offsets[1][-1].as_py())
 
-    def report(self, given: ReplayTask, out_of_range: int, foreign: int, mapping_key: str) -> KafkaPartitionReport:
+    def report(self, given: ReplayTask, mapping_key: str) -> KafkaPartitionReport:
+        """Offsets at the target are told only where there is one kafka partition of it."""
         first, last = self._first or (None, None), self._last or (None, None)
+        at_target = (first[1], last[1]) if given.keeps_number else (None, None)
         return KafkaPartitionReport(
             kafka_partition=given.kafka_partition,
             record_count=self.count,
             record_bytes=self._bytes,
-            out_of_range_count=out_of_range,
+            out_of_range_count=self._out_of_range,
             first_source_offset=first[0],
             last_source_offset=last[0],
-            first_target_offset=first[1],
-            last_target_offset=last[1],
-            foreign_count=foreign,
+            first_target_offset=at_target[0],
+            last_target_offset=at_target[1],
+            foreign_count=self._foreign,
             altered_timestamps=self._altered,
             digest=self._digest.hexdigest(),
-            mapping_key=mapping_key if self.count else None,
+            mapping_key=mapping_key if self.count and given.keeps_number else None,
+            left_out=self._left_out,
+            topic=given.stream.topic if isinstance(given.stream, ForeignStreamTask) else "",
+            skipped=self._skipped,
+            notes=self._notes,
         )

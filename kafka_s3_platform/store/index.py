@@ -32,7 +32,9 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 from kafka_s3_platform.model.segment import (
+    CommittedOffset,
     Compaction,
     HourRange,
     Maintenance,
@@ -40,6 +42,7 @@ from kafka_s3_platform.model.segment import (
     Scan,
     Segment,
     StoredObject,
+    TopicAcl,
     TopicGeneration,
 )
 from kafka_s3_platform.model.state import IndexState
@@ -94,10 +97,33 @@ INDEX_SCHEMA = pa.schema(
         pa.field("filtered_count", pa.int64()),
         pa.field("dead_letter_count", pa.int64()),
         pa.field("output_count", pa.int64()),
+        pa.field("acls", pa.string()),
+        pa.field("group_id", pa.string()),
+        pa.field("committed_offset", pa.int64()),
+        pa.field("metadata", pa.string()),
+        pa.field("group_state", pa.string()),
+        pa.field("registry_url", pa.string()),
+        pa.field("schema_id", pa.int64()),
+        pa.field("schema_type", pa.string()),
+        pa.field("schema_text", pa.string()),
+        pa.field("subjects", pa.string()),
+        pa.field("schema_references", pa.string()),
     ]
 )
 
-Row = Segment | Scan | Gap | Frontier | HourRange | Reservation | Compaction | TopicGeneration | Maintenance
+Row = (
+    Segment
+    | Scan
+    | Gap
+    | Frontier
+    | HourRange
+    | Reservation
+    | Compaction
+    | TopicGeneration
+    | CommittedOffset
+    | Maintenance
+    | ArchivedSchema
+)
 
 KINDS: Mapping[str, type[Row]] = {
     "segment": Segment,
@@ -109,12 +135,14 @@ KINDS: Mapping[str, type[Row]] = {
     "compaction": Compaction,
     "maintenance": Maintenance,
     "topic": TopicGeneration,
+    "group": CommittedOffset,
+    "schema": ArchivedSchema,
 }
 RETIRED = "retired"
 """Kind of a segment whose records a later segment holds: no longer read, its object still known."""
 
 STATE_KINDS = tuple(kind for kind in KINDS if kind != "segment")
-TUPLES = ("kafka_partitions", "configs", "siblings", "schema_ids")
+TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
 OPTIMIZE_EVERY = 100
 MAX_CONFLICTS, MAX_LOST = 20, 3
 
@@ -285,6 +313,8 @@ class IndexSnapshot:
             compactions=tuple(found["compaction"]),
             maintenance=tuple(found["maintenance"]),
             generations=tuple(found["topic"]),
+            groups=tuple(found["group"]),
+            schemas=tuple(found["schema"]),
             commit_ids=frozenset(rows.column("commit_id").unique().to_pylist()),
         )
 
@@ -445,8 +475,19 @@ def _from_row(row: Mapping[str, Any]) -> Row:
         row = {**row, "filtered_count": 0, "dead_letter_count": 0, "output_count": row["record_count"]}
     if cls is TopicGeneration:
         parts, configs = json.loads(row["kafka_partitions"]), json.loads(row["configs"])
-        return TopicGeneration(row["topic"], row["topic_id"], tuple(parts), tuple(map(tuple, configs)))
+        acls = json.loads(row["acls"] or "null")
+        known = None if acls is None else tuple(TopicAcl(**acl) for acl in acls)
+        return TopicGeneration(row["topic"], row["topic_id"], tuple(parts), tuple(map(tuple, configs)), known)
+    if cls is ArchivedSchema:
+        return _archived_schema(row)
     return cls(**{f.name: row[f.name] for f in fields(cls)})
+
+
+def _archived_schema(row: Mapping[str, Any]) -> ArchivedSchema:
+    known = {f.name: row[f.name] for f in fields(ArchivedSchema)}
+    subjects = tuple(SubjectVersion(**s) for s in json.loads(row["subjects"]))
+    references = tuple(SchemaReference(**r) for r in json.loads(row["schema_references"]))
+    return ArchivedSchema(**{**known, "subjects": subjects, "schema_references": references})
 
 
 def _segment(row: Mapping[str, Any]) -> Segment:

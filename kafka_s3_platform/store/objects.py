@@ -180,6 +180,31 @@ class ObjectStore:
             lambda: self._client.put_object_tagging(Bucket=self.bucket, Key=key, Tagging=tag_set),
         )
 
+    def request_thaw(self, key: str, days: int, tier: str) -> None:
+        """Ask for a copy, for so many days, of an object that lies in a cold storage class; asked again is fine.
+
+        Source: Amazon S3 API, RestoreObject.
+        """
+        wanted = {"Days": days, "GlacierJobParameters": {"Tier": tier}}
+        request = {"Bucket": self.bucket, "Key": key, "RestoreRequest": wanted}
+        try:
+            self._call("RestoreObject", key, lambda: self._client.restore_object(**request))
+        except StoreUnavailableError:
+            # 409 RestoreAlreadyInProgress is told like a store that is overloaded
+            if not self.thaw_state(key):
+                raise
+
+    def thaw_state(self, key: str) -> str:
+        """Of an object in a cold storage class: empty where nobody asked for it, else `ongoing` or `thawed`.
+
+        Raises:
+            NotFoundError: there is no such object.
+        """
+        asked = {"Bucket": self.bucket, "Key": key, **self._customer_key}
+        found = self._call("HeadObject", key, lambda: self._client.head_object(**asked))
+        told = str(found.get("Restore", ""))
+        return "" if not told else "ongoing" if 'ongoing-request="true"' in told else "thawed"
+
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Begin a multipart upload; its id. Nothing is to be seen at `key` until it is completed."""
         begin = {"Bucket": self.bucket, "Key": key, "Metadata": _ascii(metadata), **self._written_as}
@@ -222,6 +247,9 @@ class ObjectStore:
         described = _ascii({**metadata, WRITE_ID: write_id})
         put = {"Bucket": self.bucket, "Key": key, "Body": body, "Metadata": described, **_condition(if_match)}
         put |= self._written_as
+        if key.endswith(".html"):
+            # else browsers save it instead of showing it
+            put["ContentType"] = "text/html; charset=utf-8"
         etag = self._once("PutObject", key, write_id, lambda: self._client.put_object(**put))
         return WrittenObject(key, len(body), etag)
 

@@ -25,7 +25,7 @@ from kafka_s3_platform.transforms.headers import DropHeaders, HeaderFrom, Insert
 from kafka_s3_platform.transforms.mappers import MapperStep
 from kafka_s3_platform.transforms.metadata import SetSchemaMetadata
 from kafka_s3_platform.transforms.predicates import Predicate, new_predicate
-from kafka_s3_platform.transforms.routers import Filter, RegexRouter, TimestampRouter
+from kafka_s3_platform.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter
 from kafka_s3_platform.transforms.timestamps import TimestampConverter
 
 
@@ -75,6 +75,8 @@ def _new_step(settings: TransformSettings, topic: str) -> Step:
         return MapperStep(executing_class, load_class(settings.type)(settings.options), topic)
     values = option_values(settings)
     name, _, side = settings.type.partition("$")
+    if name == "ExtractTopic":
+        return ExtractTopic(executing_class, side, values)
     if name in _EDITS:
         return _EDITS[name](executing_class, "key" if side == "Key" else "value", values)
     return _OTHERS[name](executing_class, values)

@@ -4,7 +4,7 @@ Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apach
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.config.java_regex import compile_java_replacement
 from kafka_s3_platform.config.simple_date_format import SimpleDateFormat
+from kafka_s3_platform.config.transform_catalogue import json_path
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure
 from kafka_s3_platform.model.record import NO_TIMESTAMP
+from kafka_s3_platform.transforms.avro import DataError
 from kafka_s3_platform.transforms.edits import DATA_EXCEPTION, Mask
 from kafka_s3_platform.transforms.headers import with_column
 
@@ -84,6 +86,76 @@ class TimestampRouter:
             RecordFailure(offset, "TRANSFORMATION", self.executing_class, DATA_EXCEPTION, message)
             for offset in batch.offsets[missing].tolist()
         ]
+
+
+class ExtractTopic:
+    """Renames topics by what the key, the value, a field of them or the last header of a name says: text, in UTF-8.
+
+    Source of the rules: Confluent's page "ExtractTopic SMT Usage Reference".
+    """
+
+    def __init__(self, executing_class: str, side: str, values: Mapping[str, Any]) -> None:
+        self.executing_class = executing_class
+        self._side = side
+        self._field: str = values["field"]
+        is_path = values["field.format"] == "JSON_PATH"
+        self._path: tuple[str | int, ...] = json_path(self._field) if is_path else (self._field,) * bool(self._field)
+        self._skips_missing: bool = values["skip.missing.or.null"]
+
+    def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        chosen = np.ones(batch.num_rows, bool) if selected is None else selected
+        topics: list[str] = batch.records.column("topic").to_pylist()
+        sources = self._sources(batch)
+        faults: dict[int, str] = {}
+        for row in np.flatnonzero(chosen).tolist():
+            try:
+                topics[row] = self._topic(sources[row]) or topics[row]
+            except DataError as error:
+                faults[row] = str(error)
+        renamed = _with_topics(batch, pa.array(topics, pa.string()), None)
+        if not faults:
+            return Outcome(renamed)
+        offsets = batch.offsets
+        failures = tuple(
+            RecordFailure(int(offsets[row]), "TRANSFORMATION", self.executing_class, DATA_EXCEPTION, text)
+            for row, text in faults.items()
+        )
+        return Outcome(renamed.take(np.setdiff1d(np.arange(batch.num_rows), list(faults))), failures)
+
+    def _sources(self, batch: ConnectBatch) -> Sequence[Any]:
+        if self._side == "Header":
+            listed = batch.records.column("headers").to_pylist()
+            return [{header["key"]: header["value"] for header in headers or ()} for headers in listed]
+        return batch.key.objects if self._side == "Key" else batch.value.objects
+
+    def _topic(self, source: Any) -> str | None:
+        """None where the topic stays."""
+        found = source
+        for step in self._path:
+            found = _step(found, step)
+        what = f"{self._side.lower()}{f' field {self._field}' if self._field else ''}"
+        if found is None:
+            if self._skips_missing:
+                return None
+            raise DataError(f"{what} is missing or null, and names no topic")
+        topic = _text(found)
+        if not topic:
+            raise DataError(f"{what} is no text that could name a topic, but {type(found).__name__}")
+        return topic
+
+
+def _step(value: Any, step: str | int) -> Any:
+    """What is at a name or an index of a value, None where there is nothing."""
+    if isinstance(step, str):
+        return value.get(step) if isinstance(value, Mapping) else None
+    return value[step] if isinstance(value, list) and step < len(value) else None
+
+
+def _text(value: Any) -> str | None:
+    try:
+        return value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
+    except UnicodeDecodeError:
+        return None
 
 
 def _with_topics(batch: ConnectBatch, topics: pa.Array, selected: Mask | None) -> ConnectBatch:

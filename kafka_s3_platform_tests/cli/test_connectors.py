@@ -74,9 +74,10 @@ def test_describe_tells_required_and_optional_keys(kafka_s3: KafkaS3) -> None:
     shown = kafka_s3("describe", "S3_SINK").stdout
     assert shown.startswith("S3_SINK: Confluent Cloud's S3 sink\nrequired:\n")
     assert "  flush.size (default: 1000): " in shown
-    refused = kafka_s3("describe", "S3_SOURCE")
+    assert kafka_s3("describe", "S3_SOURCE").stdout.startswith("S3_SOURCE: Confluent Cloud's S3 source\nrequired:\n")
+    refused = kafka_s3("describe", "S3_SINKS")
     assert refused.returncode == 2
-    assert "kafka-s3 restore" in refused.stderr
+    assert "did you mean S3_SINK?" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["zooz.json", "zooz.properties"])

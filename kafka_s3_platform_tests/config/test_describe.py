@@ -36,5 +36,11 @@ def test_a_class_is_described_in_its_own_words() -> None:
 def test_an_unknown_class_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ValueError, match=r"did you mean S3_SINK\?"):
         describe("S3_SINKS")
-    with pytest.raises(ValueError, match="kafka-s3 restore"):
-        describe("S3_SOURCE")
+
+
+def test_a_source_is_described_without_the_keys_of_writing() -> None:
+    source = describe("S3SourceConnector")
+    assert "topics" not in names(source, "required")
+    assert {"topics", "behavior.on.error", "s3.poll.interval.ms"} <= set(names(source, "optional"))
+    assert "flush.size" not in names(source, "optional")
+    assert "behavior.on.error" not in names(describe("S3SinkConnector"), "optional")

@@ -40,6 +40,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
         "archive.segment.bytes": 20,
         "archive.daily.segment.bytes": 30,
         "archive.allow.gaps": True,
+        "archive.consumer.groups": " app.*, billing,billing ",
         "archive.records.per.second": 1.5,
         "archive.bytes.per.second": "1e6",
     }
@@ -49,6 +50,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
     assert (archive.allowed_lateness_ms, archive.task_size, archive.daily_segment_bytes) == (1000, 10, 30)
     assert (archive.index_dir, archive.restore_dir) == ("x/index", "x/restore")
     assert (archive.allow_gaps, archive.records_per_second, archive.bytes_per_second) == (True, 1.5, 1_000_000)
+    assert archive.consumer_groups == ("app.*", "billing")
     assert loaded.config.layout.segment_bytes == 20
     assert all(finding(loaded.findings, key).key_class is KeyClass.HONOURED for key in own)
 
@@ -142,8 +144,6 @@ def test_the_native_envelope_may_be_named(load: Load, name: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "advice"),
     [
-        ("connector.class", "io.confluent.connect.s3.source.S3SourceConnector", "kafka-s3 restore"),
-        ("connector.class", "S3_SOURCE", "kafka-s3 restore"),
         ("s3.schema.partition.affix.type", "PREFIX", "folders do not name schemas"),
         ("csfle.enabled", "true", "encrypted fields included"),
         ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "objects go to S3"),

@@ -172,14 +172,6 @@ def test_the_platform_example_without_any_converter_is_told_what_it_lacks(folder
     assert "required, here or in worker.properties" in refused.effect
 
 
-def test_a_source_connector_is_refused_with_the_command_that_restores(folder: Path) -> None:
-    source = report(folder, "quickstart-s3source.properties", SOURCE)
-    effects = {found.key: found.effect for found in of_class(source, KeyClass.REFUSED)}
-    assert "`kafka-s3 restore` does that" in effects["connector.class"]
-    assert "confluent.license" in keys(source, KeyClass.WITHOUT_MEANING)
-    assert not [key for key, effect in effects.items() if "unknown key" in effect]
-
-
 def test_the_block_gzip_example_writes_its_own_layout(folder: Path) -> None:
     config = loaded(folder, "block-gzip.properties", BLOCK_GZIP)
     layout = config.layout

@@ -63,7 +63,7 @@ def test_a_dotted_python_name_is_a_users_own_class_and_gets_its_options_as_they_
         ),
         ({"transforms.a.type": f"{KAFKA}InsertField"}, r"did you mean InsertField\$Key or InsertField\$Value\?"),
         (
-            {"transforms.a.type": "io.confluent.connect.transforms.ExtractTopic$Value"},
+            {"transforms.a.type": "io.confluent.connect.transforms.Drop$Value"},
             "transforms.a.type: unknown transform",
         ),
         ({"transforms.a.type": "com.example.smt.Thing"}, "transforms.a.type: cannot import the module com.example.smt"),
@@ -144,7 +144,8 @@ def test_only_routers_and_filter_leave_the_records_as_they_came() -> None:
     kept = {
         t for declared in TRANSFORMS for t in declared.types() if keeps_content(TransformSettings(alias="a", type=t))
     }
-    assert kept == {"RegexRouter", "TimestampRouter", "Filter"}
+    routed = {"ExtractTopic$Key", "ExtractTopic$Value", "ExtractTopic$Header"}
+    assert kept == {"RegexRouter", "TimestampRouter", "Filter", *routed}
     assert not keeps_content(TransformSettings(alias="a", type="my.Mapper"))
 
 
@@ -171,3 +172,26 @@ def test_every_class_has_its_full_java_name() -> None:
 def test_a_path_of_version_2_is_split_at_dots_outside_backticks(text: str, path: tuple[str, ...]) -> None:
     assert field_path(text, "V2") == path
     assert field_path(text, "V1") == (text,)
+
+
+def test_extract_topic_is_confluents_and_knows_headers() -> None:
+    confluent = "io.confluent.connect.transforms.ExtractTopic"
+    (step,) = parse_transforms(
+        {"transforms": "a", "transforms.a.type": f"{confluent}$Header", "transforms.a.field": "h"}
+    )
+    assert (step.type, java_class(step.type)) == ("ExtractTopic$Header", f"{confluent}$Header")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"type": "ExtractTopic"}, r"did you mean ExtractTopic\$Key or ExtractTopic\$Value or ExtractTopic\$Header\?"),
+        ({"type": "ExtractTopic$Header"}, "needs a header's name as field"),
+        ({"type": "ExtractTopic$Value", "field.format": "XPATH"}, "'XPATH' is none of PLAIN, JSON_PATH"),
+        ({"type": "ExtractTopic$Value", "field": "f1.f3", "field.format": "JSON_PATH"}, "is no JSON path"),
+        ({"type": "ExtractTopic$Value", "field": "$..f3", "field.format": "JSON_PATH"}, "is no JSON path"),
+    ],
+)
+def test_extract_topic_refuses_what_it_cannot_do(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_transforms({"transforms": "a"} | {f"transforms.a.{name}": value for name, value in options.items()})

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.restored import RestoreConfig
+from kafka_s3_platform.defs.restore_config import RestoreConfig
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import events, run, topic_of
 from kafka_s3_platform_tests.kafka.topics import records_of

@@ -1,11 +1,9 @@
 """Faults of the store and the cluster under an archive run: a clear error or none, nothing lost, nothing twice."""
 
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import psutil
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
@@ -17,7 +15,8 @@ from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.faults.broker import kill_broker
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import (
@@ -128,28 +127,6 @@ def test_retention_during_a_scan_is_a_gap_of_its_hour_where_gaps_are_allowed(con
     assert [h.gaps for h in report.hours] == [report.gaps]
     assert snapshot(config).gaps_by_hour() == [(NOON, report.gaps[0])]
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(7, RECORDS)), 1: list(range(RECORDS))}
-
-
-@pytest.fixture
-def own_stack(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
-    """A second Kafka, which may be killed."""
-    data = tmp_path_factory.mktemp("own")
-    settings = dataclasses.replace(stack_settings, data_dir=data, **free_port_settings())
-    with stopped_at_exit(settings):
-        embedded.up(settings)
-        yield settings
-
-
-def kill_broker(settings: StackSettings) -> None:
-    """SIGKILL, as a crash of its machine."""
-    [broker] = [p for p in psutil.process_iter(["cmdline"]) if is_broker(p, settings)]
-    broker.kill()
-    broker.wait(30)
-
-
-def is_broker(process: psutil.Process, settings: StackSettings) -> bool:
-    line = process.info["cmdline"] or []
-    return "java" in "".join(line[:1]) and any(str(settings.data_dir) in part for part in line)
 
 
 def test_a_broker_killed_during_a_scan_loses_nothing(own_stack: StackSettings, store_settings: StoreSettings) -> None:

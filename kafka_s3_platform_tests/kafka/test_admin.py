@@ -6,6 +6,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
@@ -24,6 +25,28 @@ def test_a_topic_is_described_with_its_id_kafka_partitions_and_own_configs(
         assert dict(found.configs) == {"retention.ms": "-1"}
         assert found.topic_id == admin.describe_topic(topic_name).topic_id != ""
         assert admin.topic_configs(topic_name)["message.timestamp.type"] == "CreateTime"
+        assert found.replication_factor == 1
+        assert found.operations is not None
+        assert {"READ", "WRITE", "DESCRIBE"} <= found.operations
+
+
+def test_a_cluster_is_described_with_its_brokers_and_rights(kafka_settings: KafkaSettings) -> None:
+    with ClusterAdmin(kafka_settings) as admin:
+        found = admin.describe_cluster()
+    assert (found.broker_count, found.cluster_id != "") == (1, True)
+    assert found.operations is not None
+    assert "CREATE" in found.operations
+
+
+def test_the_acls_of_a_cluster_that_keeps_none_are_unknown(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name)
+    with ClusterAdmin(kafka_settings) as admin:
+        assert admin.topic_acls(topic_name) is None
+        assert admin.describe_topic(topic_name).generation.acls is None
+        with pytest.raises(PermanentError, match=f"giving topic {topic_name} an ACL for User:a"):
+            admin.create_topic_acls(topic_name, [TopicAcl("User:a", "*", "READ", "ALLOW")])
 
 
 def test_a_topic_can_be_created_once(kafka_settings: KafkaSettings, topic_name: str) -> None:

@@ -10,6 +10,8 @@ from kafka_s3_platform.errors import (
     PermanentError,
     PlatformError,
     PreflightError,
+    SupersededError,
+    TransientError,
 )
 from kafka_s3_platform.kafka.client import Reasons
 from kafka_s3_platform.kafka.failures import kafka_failure, raise_kafka_error
@@ -25,6 +27,9 @@ from kafka_s3_platform.kafka.failures import kafka_failure, raise_kafka_error
         (KafkaError.NOT_LEADER_FOR_PARTITION, BrokerUnavailableError),
         (KafkaError._DESTROY_BROKER, BrokerUnavailableError),  # noqa: SLF001 - as public as the others
         (KafkaError.MSG_SIZE_TOO_LARGE, PreflightError),
+        (KafkaError.PRODUCER_FENCED, SupersededError),
+        (KafkaError.INVALID_PRODUCER_EPOCH, SupersededError),
+        (KafkaError.INVALID_TXN_STATE, TransientError),
         (KafkaError.TOPIC_ALREADY_EXISTS, PermanentError),
     ],
 )
@@ -33,6 +38,13 @@ def test_errors_of_the_broker_are_told_apart(code: int, kind: type[PlatformError
     assert type(failure) is kind
     assert str(failure).startswith("doing this to topic t: ")
     assert str(failure).endswith("; and it said that")
+
+
+def test_a_transaction_that_only_has_to_be_aborted_may_be_tried_again() -> None:
+    error = KafkaError(KafkaError.UNKNOWN, "lost", False, False, True)
+    assert type(kafka_failure(error, "sending")) is TransientError
+    refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "large", False, False, True)
+    assert type(kafka_failure(refused, "sending")) is PreflightError
 
 
 def test_the_clients_exception_is_the_cause() -> None:

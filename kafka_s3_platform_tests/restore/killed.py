@@ -1,13 +1,23 @@
-"""Runs a pickled RestoreRequest in this process, which a test kills: `python -m ... FILE CHECKPOINT_RECORDS`."""
+"""Runs a pickled RestoreRequest or ForeignRequest in this process, which a test kills or stops.
+
+`python -m kafka_s3_platform_tests.restore.killed FILE CHECKPOINT_RECORDS [TRANSACTION_RECORDS]`
+"""
 
 import pickle
 import sys
 from pathlib import Path
 
-from kafka_s3_platform.restore import replay
+from kafka_s3_platform.restore import marker, replay
+from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.support import InProcessRunner
 
 if __name__ == "__main__":
     replay.CHECKPOINT_RECORDS = int(sys.argv[2])
-    restore(pickle.loads(Path(sys.argv[1]).read_bytes()), InProcessRunner())  # noqa: S301 - the test wrote it
+    if len(sys.argv) > 3:
+        marker.TRANSACTION_RECORDS = int(sys.argv[3])
+    asked = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - the test wrote it
+    if isinstance(asked, ForeignRequest):
+        restore_foreign(asked, InProcessRunner())
+    else:
+        restore(asked, InProcessRunner())

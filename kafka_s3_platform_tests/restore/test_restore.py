@@ -138,8 +138,9 @@ def test_the_report_and_the_mapping_are_in_the_bucket(config: ConnectorConfig, s
     (part,) = report.kafka_partitions
     assert part.mapping_key is not None
     mapping = pq.read_table(pa.BufferReader(store.get(part.mapping_key))).to_pylist()
-    assert mapping == [{"source_offset": 4, "target_offset": 11, "count": 6}]
-    assert any("is not empty: up to 11 records" in note for note in report.notes)
+    # after ten records, the end of their transaction, and the foreign one
+    assert mapping == [{"source_offset": 4, "target_offset": 12, "count": 6}]
+    assert any("is not empty: up to 12 records" in note for note in report.notes)
 
 
 def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(
@@ -233,7 +234,7 @@ def test_other_writers_records_are_counted_and_left_alone(
 
 
 @pytest.mark.parametrize("checkpoint_records", [1_000_000, 200])
-def test_a_killed_restore_goes_on_where_it_ended(
+def test_a_killed_restore_without_transactions_goes_on_where_it_ended(
     config: ConnectorConfig,
     source: Callable[..., str],
     create_topic: CreateTopic,
@@ -243,7 +244,7 @@ def test_a_killed_restore_goes_on_where_it_ended(
     # Every record twice, so that only position and not content tells a repeated one.
     source([r for n in numbered(3000) for r in (n, n)])
     target = create_topic(f"{config.topics[0]}-restored")
-    given = request(config, records_per_second=600)
+    given = request(config, records_per_second=600, delivery="at_least_once")
     pickled = tmp_path / "request"
     pickled.write_bytes(pickle.dumps(given))
     command = [sys.executable, "-m", "kafka_s3_platform_tests.restore.killed", str(pickled), str(checkpoint_records)]
@@ -256,7 +257,7 @@ def test_a_killed_restore_goes_on_where_it_ended(
     process.wait()
     produce(config.kafka, target, [Sent(b"foreign")])
 
-    report = restored(config)
+    report = restored(config, delivery="at_least_once")
 
     found = [v for v in values(config.kafka, target) if v != b"foreign"]
     assert found == values(config.kafka, config.topics[0])
@@ -459,7 +460,7 @@ def test_records_deleted_from_the_target_fail_the_verification(
                     future.result(30)
             return super().run(function, tasks, max_concurrent)
 
-    with pytest.raises(LogTruncatedError, match=r"holds offsets \[3, 10\), 0 and what follows was restored"):
+    with pytest.raises(LogTruncatedError, match=r"holds offsets \[3, 11\), 0 and what follows was restored"):
         restore(request(config), DeletingRunner())
     assert "_restore/r1.report.json" not in keys(config.store, "_restore")
 

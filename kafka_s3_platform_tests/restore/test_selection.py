@@ -1,7 +1,10 @@
+import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
@@ -14,6 +17,7 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.plan import PlannedObject
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.selection import Selection, first_ms, select
+from kafka_s3_platform_tests.restore.records import batch_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -89,3 +93,40 @@ def test_a_selection_comes_back_from_its_document() -> None:
 def test_what_cannot_be_selected_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         select(request(**changes), [0, 1])
+
+
+HOUR = 3_600_000
+START = first_ms(NOON)
+
+
+def hours(*numbers: int) -> tuple[tuple[datetime, datetime], ...]:
+    return tuple((NOON + timedelta(hours=n), NOON + timedelta(hours=n + 1)) for n in numbers)
+
+
+def test_hours_picked_here_and_there_are_windows_of_their_own() -> None:
+    chosen = select(request(windows=hours(5, 0, 1)), [0])
+
+    assert chosen.times == ((START, START + 2 * HOUR), (START + 5 * HOUR, START + 6 * HOUR))
+    assert (chosen.from_ms, chosen.to_ms) == (START, START + 6 * HOUR)
+    assert chosen.holds(planned(0, (0, 5), (START + HOUR - 1, START + HOUR)))
+    assert chosen.overlaps(planned(0, (0, 5), (START + 3 * HOUR, START + 5 * HOUR)))
+    assert not chosen.holds(planned(0, (0, 5), (START + 3 * HOUR, START + 5 * HOUR)))
+    assert not chosen.overlaps(planned(0, (0, 5), (START + 2 * HOUR, START + 5 * HOUR - 1)))
+    assert Selection.from_document(json.loads(json.dumps(chosen.to_document()))) == chosen
+
+
+def test_hours_and_a_window_must_both_hold() -> None:
+    chosen = select(request(windows=hours(0, 5), from_time=NOON + timedelta(hours=5, minutes=30)), [0])
+
+    assert not chosen.overlaps(planned(0, (0, 5), (START, START + HOUR)))
+    assert chosen.overlaps(planned(0, (0, 5), (START + 6 * HOUR - 1, START + 6 * HOUR - 1)))
+
+
+@given(st.lists(st.integers(-3 * HOUR, 9 * HOUR)), st.sets(st.integers(0, 5)))
+def test_records_of_the_picked_hours_and_no_others_are_taken(times: list[int], picked: set[int]) -> None:
+    batch = batch_of([{"timestamp": START + t} for t in times])
+
+    found = select(request(windows=hours(*picked)), [0]).within_times(batch)
+
+    expected = [n for n, t in enumerate(times) if not picked or t // HOUR in picked]
+    assert found.column("offset").to_pylist() == expected

@@ -3,10 +3,23 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafka_s3_platform.model.segment import TopicGeneration
+from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.selection import first_ms, select
-from kafka_s3_platform.restore.target import FOREVER_MS, TargetConfigs, findings, new_topic_configs
+from kafka_s3_platform.restore.target import (
+    FOREVER_MS,
+    TargetConfigs,
+    acl_findings,
+    findings,
+    largest_record_findings,
+    new_topic_configs,
+    new_topic_size,
+    replication_findings,
+    restorable_acls,
+    rights_findings,
+    size_findings,
+)
 from kafka_s3_platform_tests.restore.test_selection import NOON, planned, request
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
@@ -84,8 +97,127 @@ def test_records_further_ahead_than_the_broker_allows_are_refused() -> None:
     assert "message.timestamp.after.max.ms=3600000" in text
 
 
-def test_a_smaller_message_limit_than_the_source_had_is_only_told() -> None:
-    assert [r for r, _ in said({"max.message.bytes": "1000"}, plan())] == [False]
+def test_a_smaller_message_limit_than_the_source_had_is_only_told_where_an_object_could_hold_such_a_record() -> None:
+    assert [r for r, _ in said({"max.message.bytes": "100"}, plan())] == [False]
+    assert said({"max.message.bytes": "1000"}, plan()) == []
+
+
+def test_a_message_limit_below_the_mean_of_an_object_is_refused_unless_a_filter_may_leave_its_records_out() -> None:
+    ((refuses, text),) = said({"max.message.bytes": "9"}, plan())
+    assert (refuses, "records of 10 bytes and more" in text) == (True, True)
+
+    filtered = replace(plan(), terms={"to_topic": "u", "records": {"keys": ["a"]}})
+    assert [r for r, _ in said({"max.message.bytes": "9"}, filtered)] == [False]
+
+
+def test_the_largest_record_is_compared_once_it_is_known() -> None:
+    target = TargetConfigs("u", DEFAULTS | {"max.message.bytes": "100"}, NOW)
+    assert list(largest_record_findings(target, 100)) == []
+    (found,) = largest_record_findings(target, 101)
+    assert (found.refuses, "a record has 101 bytes" in found.text) == (True, True)
+
+
+def test_a_compacted_target_takes_a_snapshot_of_the_latest_values() -> None:
+    snapshot = replace(plan(), terms={"to_topic": "u", "records": {"latest_per_key": True}})
+    ((refuses, text),) = said({"cleanup.policy": "compact"}, snapshot)
+    assert (refuses, "each key is restored once" in text) == (False, True)
+
+    hashed = replace(snapshot, terms=dict(snapshot.terms) | {"outgoing": {"partitioning": "murmur2"}})
+    assert [r for r, _ in said({"cleanup.policy": "compact"}, hashed)] == [True]
+
+
+def parts(*kafka_partitions: int) -> RestorePlan:
+    given = plan()
+    source = replace(given.source, kafka_partitions=(0, 1, 2))
+    objects = tuple(planned(p, (0, 5), (first_ms(NOON), first_ms(NOON))) for p in kafka_partitions)
+    return replace(given, source=source, objects=objects)
+
+
+@pytest.mark.parametrize(
+    ("size", "restored", "refused"), [(3, (0, 2), []), (2, (0, 2), [True]), (1, (0,), []), (5, (0, 2), [False])]
+)
+def test_records_that_keep_their_number_need_a_kafka_partition_of_it(
+    size: int, restored: tuple[int, ...], refused: list[bool]
+) -> None:
+    found = list(size_findings(request(), parts(*restored), size, is_new=False))
+    assert [f.refuses for f in found] == refused
+    hashed = request(outgoing=Outgoing(partitioning="murmur2"))
+    assert list(size_findings(hashed, parts(*restored), size, is_new=False)) == []
+
+
+def test_a_new_topic_has_as_many_kafka_partitions_as_the_source_or_as_many_as_asked() -> None:
+    assert new_topic_size(request(), parts(0)) == 3
+    assert new_topic_size(request(target_kafka_partitions=7), parts(0)) == 7
+
+
+def test_a_replication_factor_above_the_number_of_brokers_is_refused() -> None:
+    assert [f.refuses for f in replication_findings(request(replication_factor=3), 2)] == [True]
+    assert list(replication_findings(request(replication_factor=3), 3)) == []
+    assert list(replication_findings(request(), 1)) == []
+
+
+ALL = frozenset({"WRITE", "READ", "DESCRIBE"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "topic", "cluster", "found"),
+    [
+        ({}, ALL, frozenset(), []),
+        ({}, frozenset({"ALL"}), None, []),
+        ({}, None, None, []),
+        ({}, ALL - {"WRITE"}, None, [(True, "lack WRITE on u")]),
+        ({}, frozenset(), None, [(True, "lack WRITE and READ and DESCRIBE on u")]),
+        ({"create_topic": True}, None, frozenset(), [(False, "lack CREATE on the cluster")]),
+        ({"create_topic": True}, None, frozenset({"CREATE"}), []),
+        ({"restore_acls": True}, ALL, frozenset({"DESCRIBE"}), [(True, "lack ALTER on the cluster")]),
+    ],
+)
+def test_missing_rights_are_said(
+    changes: dict[str, bool],
+    topic: frozenset[str] | None,
+    cluster: frozenset[str] | None,
+    found: list[tuple[bool, str]],
+) -> None:
+    told = list(rights_findings(request(**changes), topic, cluster))
+    assert [f.refuses for f in told] == [r for r, _ in found]
+    assert all(part in f.text for f, (_, part) in zip(told, found, strict=True))
+
+
+ALLOW = TopicAcl("User:alice", "*", "READ", "ALLOW")
+DENY = TopicAcl("User:mallory", "*", "READ", "DENY")
+DENY_ALL = TopicAcl("User:*", "*", "ALL", "DENY")
+
+
+def with_acls(*acls: TopicAcl) -> RestorePlan:
+    return replace(plan(), source=replace(plan().source, acls=acls))
+
+
+def test_acls_are_said_before_they_are_restored_and_only_when_asked() -> None:
+    asked = request(restore_acls=True)
+    given = with_acls(ALLOW, DENY)
+
+    assert list(acl_findings(request(), given, ())) == []
+    told = [f.text for f in acl_findings(asked, given, ())]
+    assert "u gets 2 ACLs: ALLOW READ to User:alice from *; DENY READ to User:mallory from *" in told[0]
+    assert "from then on only those named may use it" in told[1]
+    assert list(acl_findings(asked, given, (ALLOW, DENY))) == []
+
+
+def test_an_acl_that_locks_everyone_out_is_never_restored() -> None:
+    given = with_acls(ALLOW, DENY_ALL)
+    assert restorable_acls(given.source.acls or ()) == (ALLOW,)
+    assert any("would lock out everyone" in f.text for f in acl_findings(request(restore_acls=True), given, (ALLOW,)))
+
+
+def test_acls_that_are_unknown_on_either_side_are_refused() -> None:
+    asked = request(restore_acls=True)
+    assert [f.refuses for f in acl_findings(asked, plan(), ())] == [True]
+    assert [f.refuses for f in acl_findings(asked, with_acls(ALLOW), None)] == [True]
+
+
+def test_acls_stay_in_the_plan() -> None:
+    given = with_acls(ALLOW, DENY)
+    assert RestorePlan.from_json(given.to_json(), "k").source.acls == (ALLOW, DENY)
 
 
 def test_a_new_topic_takes_the_archived_configs_and_keeps_what_is_restored() -> None:

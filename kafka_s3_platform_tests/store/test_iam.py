@@ -15,6 +15,10 @@ from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.compact.request import CompactRequest
 from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.groups import publish_offsets
+from kafka_s3_platform.restore.against import compare_with_topic
+from kafka_s3_platform.restore.groups import plan_and_report, translated
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change
@@ -165,7 +169,13 @@ def test_tags_and_acls_take_the_rights_of_their_own(config: ConnectorConfig, rec
 
 def test_verify_only_reads(config: ConnectorConfig, recorder: Recorder) -> None:
     archived(config)
-    done = actions(requests_of(recorder, lambda: verify_archive(config, config.topics[0], True, InProcessRunner())))
+    against = RestoreRequest(config, topic := config.topics[0], topic, "against", "x")
+
+    def run() -> None:
+        assert verify_archive(config, topic, True, InProcessRunner()).ok
+        assert compare_with_topic(against, InProcessRunner()).ok
+
+    done = actions(requests_of(recorder, run))
     assert beyond(done, policy("verify")) == set()
     assert unused(done, policy("verify")) == set()
 
@@ -181,6 +191,24 @@ def test_restore_reads_the_archive_and_writes_its_plan(config: ConnectorConfig, 
     done = actions(requests_of(recorder, lambda: restored(config)))
     assert beyond(done, policy("restore")) == set()
     assert unused(done, policy("restore")) == set()
+
+
+def test_translating_the_offsets_of_groups_does_what_a_restore_may_and_writes_nothing(
+    config: ConnectorConfig, recorder: Recorder
+) -> None:
+    own = config.model_copy(update={"archive": config.archive.model_copy(update={"consumer_groups": ("g",)})})
+    with ClusterAdmin(config.kafka) as admin:
+        publish_offsets(admin, "g", config.topics[0], {0: 5})
+        archived(own)
+        restored(own)
+
+        def run() -> None:
+            found = plan_and_report(own, "r1")
+            assert found is not None
+            assert [o.target_offset for o in translated(own, *found, admin).offsets] == [5]
+
+        done = actions(requests_of(recorder, run))
+    assert beyond(done, policy("restore") - {g for g in policy("restore") if g[0] == "s3:PutObject"}) == set()
 
 
 def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Recorder) -> None:

@@ -19,7 +19,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, span
-from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicGeneration
+from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
 from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change, TopicIndex
 
 pytestmark = pytest.mark.integration
@@ -53,6 +53,8 @@ def test_every_kind_of_row_comes_back_as_it_was_committed(index: TopicIndex) -> 
         HourRange(NOON, 0, 3, 3),
         Reservation(0, 12, 20, "run", 1, NOON),
         TopicGeneration("topic.a", "id", (0, 1), (("retention.ms", "5"),)),
+        TopicGeneration("topic.a", "id", (0, 1), (), (TopicAcl("User:a", "*", "READ", "ALLOW"),)),
+        TopicGeneration("topic.a", "id", (0, 1), (), ()),
     )
     index.open().commit(Change((*rows, segment("it's/a'key")), run_id="run"))
     state = index.open().state

@@ -68,6 +68,44 @@ def test_timestamp_router_fails_records_without_a_timestamp() -> None:
     assert topics_of(done) == ["orders-20231115"]
 
 
+NESTED = {"f1": {"f3": "deep", "l": ["zero", "one"]}, "f2": "flat", "n": 7}
+
+
+@pytest.mark.parametrize(
+    ("options", "topic"),
+    [
+        ({"field": "f2"}, "flat"),
+        ({"field": '$["f1"]["f3"]', "field.format": "JSON_PATH"}, "deep"),
+        ({"field": "$['f1'].l[1]", "field.format": "JSON_PATH"}, "one"),
+        ({"field": "f4", "skip.missing.or.null": "true"}, "orders"),
+        ({"field": "$.f1.l[7]", "field.format": "JSON_PATH", "skip.missing.or.null": "true"}, "orders"),
+    ],
+)
+def test_extract_topic_takes_a_field_of_the_value(options: dict[str, str], topic: str) -> None:
+    step = {"type": "io.confluent.connect.transforms.ExtractTopic$Value", **options}
+    assert topics_of(apply(batch(payload([NESTED])), a=step)) == [topic]
+
+
+def test_extract_topic_takes_the_whole_key_or_the_last_header_of_a_name() -> None:
+    given_ = batch(payload([1, 2]), payload(["a", b"b"]), headers=[[("h", b"x"), ("h", b"y")], [("h", b"z")]])
+    assert topics_of(apply(given_, a={"type": "ExtractTopic$Key"})) == ["a", "b"]
+    assert topics_of(apply(given_, a={"type": "ExtractTopic$Header", "field": "h"})) == ["y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("f4", "value field f4 is missing or null, and names no topic"),
+        ("n", "value field n is no text that could name a topic, but int"),
+        ("f1", "value field f1 is no text that could name a topic, but dict"),
+    ],
+)
+def test_extract_topic_fails_records_that_name_none(field: str, said: str) -> None:
+    done = apply(batch(payload([NESTED, {field: "t"}])), a={"type": "ExtractTopic$Value", "field": field})
+    assert messages(done) == [said]
+    assert topics_of(done) == ["t"]
+
+
 @given(st.lists(st.none() | st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.binary(max_size=3)), min_size=1)))
 def test_headers_are_dropped_and_inserted_as_lists_are(headers: list[Headers | None]) -> None:
     done = apply(

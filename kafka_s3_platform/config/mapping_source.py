@@ -1,0 +1,139 @@
+"""How objects that others wrote are read, out of a source's file, or a sink's whose class was changed."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from kafka_s3_platform.config import values
+from kafka_s3_platform.config.codecs import CODECS
+from kafka_s3_platform.config.dialects import Dialect
+from kafka_s3_platform.config.read_template import compile_read_template
+from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, SourceSettings
+from kafka_s3_platform.config.sheet import Sheet
+
+Behavior = Literal["fail", "ignore", "log"]
+Tier = Literal["Standard", "Bulk", "Expedited"]
+
+AIVEN_FIELDS = ("key", "value", "offset", "timestamp", "headers")
+
+_BEHAVIORS: tuple[Behavior, ...] = ("fail", "ignore", "log")
+_TIERS: tuple[Tier, ...] = ("Standard", "Bulk", "Expedited")
+_ENCODINGS: tuple[Literal["none", "base64"], ...] = ("none", "base64")
+_VALUES: Mapping[str, str] = {"csv": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
+_INPUTS: Mapping[str, str] = {"bytes": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
+_TYPES = ("csv", "jsonl", "json", "avro", "parquet")
+_OWN = (
+    "behavior.on.error",
+    "s3.poll.interval.ms",
+    "input.format",
+    "topic",
+    "archive.source.template",
+    "archive.source.thaw.days",
+    "archive.source.thaw.tier",
+)
+OF_WRITING = (
+    "flush.size",
+    "rotate.interval.ms",
+    "rotate.schedule.interval.ms",
+    "archive.segment.bytes",
+    "schema.compatibility",
+    "archive.start.hour",
+    "archive.allowed.lateness.ms",
+    "archive.task.size",
+    "archive.daily.segment.bytes",
+    "archive.allow.gaps",
+    "archive.publish.offsets",
+    "compressed_block_size",
+    "filename.offset.zero.pad.width",
+    "s3.part.size",
+    "s3.acl.canned",
+    "s3.object.tagging",
+    "s3.object.tagging.key.value.pairs",
+    "s3.object.behavior.on.tagging.error",
+)
+"""Keys that say how objects are written, and so nothing to a source connector."""
+
+
+def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> SourceSettings | None:
+    """How objects are read, None for a sink's file, to which the keys of sources mean nothing."""
+    if not dialect.is_source:
+        sheet.leave(_OWN, "Belongs to source connectors: objects are read back by them.")
+        return None
+    sheet.leave(OF_WRITING, "Belongs to writing: a source connector reads objects as they are.")
+    template = _template(sheet, layout)
+    return SourceSettings(
+        behavior_on_error=sheet.read("behavior.on.error", values.choice(_BEHAVIORS), "fail"),
+        poll_interval_ms=sheet.read("s3.poll.interval.ms", values.integer(1), 60_000),
+        template=template,
+        fields=_aiven_fields(sheet) if layout.format.startswith("aiven.") else (),
+        value_encoding=sheet.read("format.output.fields.value.encoding", values.choice(_ENCODINGS), "base64"),
+        thaw_days=sheet.read("archive.source.thaw.days", values.integer(1, 365), None),
+        thaw_tier=sheet.read("archive.source.thaw.tier", values.choice(_TIERS), "Standard"),
+    )
+
+
+def needs_a_topic(layout: LayoutSettings, source: SourceSettings) -> bool:
+    """Whether keys do not tell their topic."""
+    if source.template is not None:
+        return "topic" not in compile_read_template(source.template).names
+    return layout.key_layout == "zooz"
+
+
+def source_format(sheet: Sheet) -> str:
+    """What objects hold, in Aiven's words: values alone by the names of formats, else `aiven.` and its type."""
+    if "input.format" in sheet:
+        sheet.leave(("format.output.type",), "input.format says what objects hold.")
+        return _INPUTS[sheet.read("input.format", values.choice(_INPUTS), "bytes")]
+    kind = sheet.read("format.output.type", values.choice(_TYPES), "csv")
+    if _aiven_fields(sheet) != ("value",):
+        return f"aiven.{kind}"
+    if kind == "csv":
+        encoding = sheet.read("format.output.fields.value.encoding", values.choice(_ENCODINGS), "base64")
+        return "bytes" if encoding == "none" else "aiven.csv"
+    has_envelope = kind == "json" or sheet.read("format.output.envelope", values.boolean, default=True)
+    return f"aiven.{kind}" if has_envelope else _VALUES[kind]
+
+
+def source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:
+    """How lines are compressed where their keys do not tell; other objects tell it themselves."""
+    sheet.leave(("avro.codec", "parquet.codec", "s3.compression.level"), "Objects tell how they are compressed.")
+    if format_name in ("avro", "parquet", "aiven.avro", "aiven.parquet") or format_name.startswith("envelope."):
+        sheet.leave(("s3.compression.type", "compression.codec"), "Objects tell how they are compressed.")
+        return {"codec": "none"}
+    default = "gzip" if dialect.name == "aiven" or format_name == "block_gzip" else "none"
+    codec = sheet.read("s3.compression.type", values.choice(tuple(CODECS["json"])), "")
+    word = sheet.text("compression.codec").rpartition("-")[2].strip().casefold()
+    return {"codec": codec or (word if word in CODECS["json"] else default)}
+
+
+def judge_converter(sheet: Sheet, side: str, format_name: str, converter: ConverterSettings | None) -> None:
+    """Refuse to keep as bytes or text what objects hold as fields."""
+    if converter is not None and format_name in ("avro", "parquet") and converter.format == "BYTES" and side == "value":
+        sheet.refuse(
+            "value.converter" if "value.converter" in sheet else "input.data.format",
+            f"{format_name} objects hold fields, not bytes; name the converter that writes them to Kafka",
+        )
+
+
+def _aiven_fields(sheet: Sheet) -> tuple[str, ...]:
+    def parse(text: str) -> tuple[str, ...]:
+        fields = values.field_list(text)
+        if unknown := [name for name in fields if name not in AIVEN_FIELDS]:
+            raise ValueError(f"{', '.join(unknown)}: the fields are {', '.join(AIVEN_FIELDS)}")
+        return fields
+
+    return sheet.read("format.output.fields", parse, ("value",))
+
+
+def _template(sheet: Sheet, layout: LayoutSettings) -> str | None:
+    own = sheet.text("archive.source.template")
+    written = own or (layout.file_name_template or "" if layout.key_layout == "template" else "")
+    if not written:
+        return None
+    try:
+        names = compile_read_template(written).names
+    except ValueError as err:
+        sheet.refuse("archive.source.template" if own else "file.name.template", str(err))
+        return None
+    if "topic" in sheet and "topic" in names:
+        sheet.refuse("topic", "file.name.template tells the topic of each object; name the target in the restore")
+    return written

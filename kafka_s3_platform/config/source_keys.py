@@ -1,0 +1,53 @@
+"""The keys of source connectors' files, which say how objects are read back.
+
+Sources: Confluent's "Amazon S3 Source Connector Configuration Properties", the README of Aiven's S3 source connector.
+"""
+
+from kafka_s3_platform.config.table import alias, honoured, not_yet, refused, without_meaning
+
+SOURCE_KEYS = (
+    honoured(
+        "behavior.on.error",
+        "fail",
+        "What becomes of objects and records that cannot be read, names that do not parse and objects in the wrong"
+        " folder: `fail`, `ignore` or `log`. An Avro or Parquet object goes out whole or not at all.",
+    ),
+    honoured("s3.poll.interval.ms", "60000", "How often new objects are looked for."),
+    honoured(
+        "input.format", "bytes", "Aiven's word for what objects hold: `avro`, `parquet`, `jsonl` or `bytes` (lines)."
+    ),
+    honoured("topic", None, "Aiven's: the topic of all objects, where `file.name.template` names none."),
+    honoured(
+        "archive.source.template",
+        None,
+        "The keys below `topics.dir`, whoever wrote them, with `{{topic}}`, `{{partition}}`, `{{start_offset}}`,"
+        " `{{timestamp:unit=yyyy|MM|dd|HH}}`, and `{{any}}` for what does not matter. Secor's:"
+        " `{{topic}}/dt={{any}}/{{any}}_{{partition}}_{{start_offset}}.gz`.",
+    ),
+    honoured(
+        "archive.source.thaw.days",
+        "none",
+        "Objects in the storage classes `GLACIER` and `DEEP_ARCHIVE` are asked for, for so many days. None: they are"
+        " reported.",
+    ),
+    honoured("archive.source.thaw.tier", "Standard", "How fast they come: `Standard`, `Bulk` or `Expedited`."),
+    alias("aws.s3.poll.interval.ms", "s3.poll.interval.ms", "Another"),
+    *without_meaning(
+        "Objects are read batch by batch, whatever their size.",
+        "record.batch.max.size",
+        "task.batch.size",
+        "aws.s3.fetch.buffer.size",
+        "transformer.max.buffer.size",
+        "ring.buffer.size",
+        "distribution.type",
+    ),
+    not_yet("file.discovery.starting.timestamp", "choose hours or offsets with the restore's own windows", "0"),
+    refused(
+        "mode",
+        "objects of any name need `archive.source.template` to say what their keys tell",
+        "RESTORE_BACKUP",
+    ),
+    refused("topic.regex.list", "belongs to `mode=GENERIC`; describe the keys with `archive.source.template`"),
+    refused("native.start.key", "choose hours or offsets with the restore's own windows"),
+    refused("folders", "Connect sets it for its own tasks"),
+)

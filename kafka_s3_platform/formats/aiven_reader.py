@@ -1,0 +1,171 @@
+"""Reads what Aiven's S3 sink writes around values: key, offset, timestamp and headers, in csv, JSON, Avro or Parquet.
+
+In csv, keys, header keys and header values are base64, the value too unless `format.output.fields.value.encoding` is
+`none`; a field that is empty there may have been null or empty: it comes back as null. In Avro and Parquet, headers
+are a map, in which two of one name cannot both be. Source: README of Aiven's S3 sink connector, "Data Format".
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.formats.avro_reader import AvroReader
+from kafka_s3_platform.formats.avro_schema import AvroSchema
+from kafka_s3_platform.formats.json_reader import json_payload, lines_of
+from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.parquet_reader import ParquetReader, datum_encoder
+from kafka_s3_platform.formats.parts import VALUE_ERRORS
+from kafka_s3_platform.formats.reading import ReadBatch, batched, bytes_payload, damaged, datum_payload, plain_pieces
+from kafka_s3_platform.model.connect import Payload, Schema
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+
+UNKNOWN_OFFSET = -1
+HEADERS = RECORD_SCHEMA.field("headers").type
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+Row = Mapping[str, Any]
+
+
+class AivenReader:
+    """Reads an object of `kind` csv, jsonl, json, avro or parquet whose records have `fields`."""
+
+    def __init__(
+        self, source: IO[bytes], key: str, kind: str, fields: Sequence[str], encoding: str, codec: str = "none"
+    ) -> None:
+        self._source, self._key, self._kind = source, key, kind
+        self._fields, self._is_base64, self._codec = tuple(fields), encoding == "base64", codec
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Its records, those that are none as `bad`. Raises IntegrityError where it is damaged or cut off."""
+        if self._kind in {"avro", "parquet"}:
+            return self._of_objects()
+        return self._of_texts()
+
+    def _of_texts(self) -> Iterator[ReadBatch]:
+        parse = self._csv if self._kind == "csv" else _json_row
+        as_payload = _bytes if self._kind == "csv" else json_payload
+        for texts in batched(self._texts()):
+            rows, bad = [], {}
+            for at, text in enumerate(texts):
+                try:
+                    rows.append(parse(text or b""))
+                except (*VALUE_ERRORS, msgspec.MsgspecError) as err:
+                    rows.append({})
+                    bad[at] = f"is no record of {', '.join(self._fields)}: {err}"
+            yield _batch(rows, as_payload, bad)
+
+    def _texts(self) -> Iterator[bytes]:
+        pieces = plain_pieces(self._source, self._key, self._codec)
+        if self._kind == "json":
+            return self._array(b"".join(pieces))
+        return lines_of(pieces, LINE, self._key, open_end=True)
+
+    def _array(self, body: bytes) -> Iterator[bytes]:
+        try:
+            return map(bytes, msgspec.json.decode(body, type=list[msgspec.Raw]))
+        except msgspec.MsgspecError as err:
+            raise damaged(self._key, f"is no array of JSON: {err}") from err
+
+    def _csv(self, line: bytes) -> Row:
+        """A value that is not base64 may hold commas: what stands before it and behind it does not."""
+        names, at = self._fields, self._fields.index("value") if "value" in self._fields else len(self._fields)
+        before = line.split(b",", at)
+        texts = [*before[:at], *(before[at].rsplit(b",", len(names) - at - 1) if at < len(names) else [])]
+        if len(texts) != len(names):
+            raise ValueError(f"{len(texts)} fields instead of {len(names)}")
+        return {name: self._field(name, text) for name, text in zip(names, texts, strict=True)}
+
+    def _field(self, name: str, text: bytes) -> Any:
+        if name == "offset":
+            return int(text)
+        if name == "timestamp":
+            return _milliseconds(text.decode() or None)
+        if name == "headers":
+            return [_csv_header(pair) for pair in text.split(b";") if pair]
+        if not text:
+            return None
+        return _decoded(text) if name == "key" or self._is_base64 else text
+
+    def _of_objects(self) -> Iterator[ReadBatch]:
+        reader = AvroReader(self._source, self._key) if self._kind == "avro" else ParquetReader(self._source, self._key)
+        for found in reader.batches():
+            rows, schema = found.value.objects, AvroSchema(found.value.schemas[0].avro)
+            yield _batch(rows, None, {}, {f["name"]: f["type"] for f in schema.resolved(schema.root)["fields"]})
+
+
+def _batch(
+    rows: Sequence[Row],
+    as_payload: Callable[[Sequence[bytes | None]], Payload] | None,
+    bad: Mapping[int, str],
+    types: Mapping[str, Any] = {},
+) -> ReadBatch:
+    def payload(name: str) -> Payload:
+        found = [row.get(name) for row in rows]
+        if as_payload is not None:
+            return as_payload(found)
+        schema = Schema(json.dumps(types.get(name, "null")))
+        return datum_payload(datum_encoder(schema)(found), schema)
+
+    offsets = [UNKNOWN_OFFSET if row.get("offset") is None else row["offset"] for row in rows]
+    times = [NO_TIMESTAMP if row.get("timestamp") is None else row["timestamp"] for row in rows]
+    headers = [_headers(row.get("headers")) for row in rows]
+    return ReadBatch(
+        payload("value"),
+        bad,
+        payload("key"),
+        pa.array(headers, HEADERS),
+        np.array(offsets, np.int64),
+        np.array(times, np.int64),
+    )
+
+
+def _bytes(values: Sequence[bytes | None]) -> Payload:
+    return bytes_payload(pa.array(values, pa.binary()))
+
+
+def _json_row(line: bytes) -> Row:
+    found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    row: dict[str, Any] = {name: _raw(found.get(name)) for name in ("key", "value")}
+    for name in ("offset", "timestamp", "headers"):
+        row[name] = msgspec.json.decode(found[name]) if name in found else None
+    return {**row, "timestamp": _milliseconds(row["timestamp"])}
+
+
+def _raw(text: msgspec.Raw | None) -> bytes | None:
+    return None if text is None or bytes(text) == b"null" else bytes(text)
+
+
+def _milliseconds(value: Any) -> int | None:
+    """Of ISO 8601, or of epoch milliseconds."""
+    if value is None or isinstance(value, int):
+        return value
+    moment = msgspec.convert(value, datetime)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _headers(found: Any) -> list[dict[str, Any]] | None:
+    if not found:
+        return None
+    pairs = found.items() if isinstance(found, Mapping) else ((h["key"], h["value"]) for h in found)
+    return [{"key": key, "value": _header_bytes(value)} for key, value in pairs]
+
+
+def _header_bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def _csv_header(pair: bytes) -> Mapping[str, Any]:
+    key, _, value = pair.partition(b":")
+    return {"key": _decoded(key).decode(), "value": _decoded(value) if value else None}
+
+
+def _decoded(text: bytes) -> bytes:
+    return base64.b64decode(text, validate=True)

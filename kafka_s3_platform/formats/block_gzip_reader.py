@@ -1,0 +1,38 @@
+"""Reads Block-GZIP objects by their index: block by block, each one's first offset known, from any offset on."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.formats.block_gzip import Block, ReadRange, read_from
+from kafka_s3_platform.formats.reading import ReadBatch, bytes_payload
+
+
+class BlockGzipReader:
+    """Reads the blocks that may hold records from `offset` on. `key` names the object in errors.
+
+    A block ends where the next one begins: where that is as many offsets on as it has records, each record's offset is
+    known; where there are holes, and in the last block, only the first one's is. A line break at the end of a value is
+    not told from that of its line.
+    """
+
+    def __init__(self, read_range: ReadRange, blocks: Sequence[Block], key: str, offset: int = 0) -> None:
+        self._read_range, self._blocks, self._key, self._offset = read_range, tuple(blocks), key, offset
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """A batch a block. Raises IntegrityError where one is damaged, or has other lines than the index says."""
+        ends = [*(block.first_record_offset for block in self._blocks[1:]), None]
+        for block, end in zip(self._blocks, ends, strict=True):
+            if end is None or end > self._offset:
+                yield self._batch(block, end)
+
+    def _batch(self, block: Block, end: int | None) -> ReadBatch:
+        first = block.first_record_offset
+        lines = list(read_from(self._read_range, (block,), first, first + block.num_records, self._key))
+        offsets = np.full(len(lines), -1, np.int64)
+        if end is not None and end - first == len(lines):
+            offsets[:] = np.arange(first, end)
+        elif lines:
+            offsets[0] = first
+        return ReadBatch(bytes_payload(pa.array(lines, pa.binary())), offsets=offsets)

@@ -1,0 +1,54 @@
+"""Reads ByteArrayFormat: values between separators, or each behind its length."""
+
+from collections.abc import Iterator
+from typing import IO
+
+import pyarrow as pa
+
+from kafka_s3_platform.formats.byte_array import LENGTH
+from kafka_s3_platform.formats.json_reader import lines_of
+from kafka_s3_platform.formats.reading import ReadBatch, batched, bytes_payload, damaged, plain_pieces
+
+_LENGTH_BYTES = 4
+
+
+class BytesReader:
+    """Reads an object, whatever it is compressed with. `key` names it in errors.
+
+    What stands between two separators is one value: nothing tells whether a value held the separator itself. Lengths,
+    our own `length` of `format.bytearray.separator`, leave no doubt.
+    """
+
+    def __init__(
+        self, source: IO[bytes], key: str, separator: str = "\n", codec: str = "none", *, open_end: bool = False
+    ) -> None:
+        self._source, self._key, self._codec = source, key, codec
+        self._separator, self._open_end = separator, open_end
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Its values. Raises IntegrityError where it is damaged or cut off."""
+        for found in batched(self._values()):
+            yield ReadBatch(bytes_payload(pa.array(found, pa.binary())))
+
+    def _values(self) -> Iterator[bytes]:
+        pieces = plain_pieces(self._source, self._key, self._codec)
+        if self._separator == LENGTH:
+            return self._framed(pieces)
+        return lines_of(pieces, self._separator.encode(), self._key, open_end=self._open_end)
+
+    def _framed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        rest = b""
+        for piece in pieces:
+            rest, at = rest + piece, 0
+            while (end := _end_of(rest, at)) <= len(rest):
+                yield rest[at + _LENGTH_BYTES : end]
+                at = end
+            rest = rest[at:]
+        if rest:
+            raise damaged(self._key, f"ends inside of a value: {len(rest)} bytes are left")
+
+
+def _end_of(data: bytes, at: int) -> int:
+    """Where the value that begins at `at` ends; at least behind its length."""
+    start = at + _LENGTH_BYTES
+    return start if start > len(data) else start + int.from_bytes(data[at:start], "big")

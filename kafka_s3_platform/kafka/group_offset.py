@@ -1,0 +1,70 @@
+"""One committed offset of one consumer group, as a transaction commits it and as it is read back."""
+
+import time
+from types import TracebackType
+from typing import final
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Assignment
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.kafka.client import Reasons, consumer_client
+from kafka_s3_platform.kafka.groups import Committed
+
+ANSWER_SECONDS = 60.0
+POLL_SECONDS = 0.2
+
+
+@final
+class GroupOffset:
+    """What `group` has committed of one kafka partition. Nobody has to be a member of the group."""
+
+    def __init__(self, settings: KafkaSettings, group: str, topic: str, kafka_partition: int) -> None:
+        self.group = group
+        self._place = (topic, kafka_partition)
+        self._where = f"reading what group {group} has committed of {topic}-{kafka_partition}"
+        self._reasons = Reasons()
+        # With read_committed the coordinator is asked for stable offsets: a commit under way is waited for.
+        own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        self._consumer: Consumer = consumer_client(settings, self._reasons, {}, own)
+
+    def __enter__(self) -> "GroupOffset":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    @property
+    def metadata(self) -> object:
+        """How a transactional producer names the group."""
+        return self._consumer.consumer_group_metadata()
+
+    def place(self, progress: Committed) -> Assignment:
+        """`progress` as librdkafka takes it."""
+        topic, kafka_partition = self._place
+        return Assignment(topic, kafka_partition, progress.offset, progress.metadata)
+
+    def read(self) -> Committed | None:
+        """The offset, None if the group has none. A transaction that is about to commit one is waited for."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._read(max(1.0, deadline - time.monotonic()))
+            except TransientError:
+                # The coordinator moves, or is only being made: the client asks no second time by itself.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+
+    def _read(self, seconds: float) -> Committed | None:
+        try:
+            [found] = self._consumer.committed([Assignment(*self._place)], timeout=seconds)
+        except KafkaException as err:
+            self._consumer.poll(0)
+            raise self._reasons.failure(err, self._where) from err
+        if isinstance(found.error, KafkaError):
+            raise self._reasons.failure(found.error, self._where)
+        return None if found.offset == OFFSET_INVALID else Committed(found.offset, found.metadata or "")

@@ -1,0 +1,236 @@
+"""Encoded partitions read back: whether a folder is one of the partitioner's, and what it tells of its records.
+
+A partitioner of the user's may do the same: with a method `folder(encoded_partition)` that gives a `Folder`, or None
+for what is not its own. One that extends `TimeBasedPartitioner` and puts a folder of its own around the time's::
+
+    class RegionPartitioner(TimeBasedPartitioner):
+        def folder(self, encoded_partition: str) -> Folder | None:
+            region, _, rest = encoded_partition.partition("/")
+            return TimeFolders(self.layout).folder(rest) if region.startswith("region=") else None
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from babel import Locale
+
+from kafka_s3_platform.config.path_format import compile_path_format
+from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.model.segment import OUT_OF_RANGE
+from kafka_s3_platform.partitioners.zones import EPOCH, ONE_MS
+
+Window = tuple[int, int]
+"""Half-open, epoch ms."""
+
+_TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
+_LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of a clock's face
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What an encoded partition tells: the times that its records may have, and their kafka partition."""
+
+    window: Window | None = None
+    kafka_partition: int | None = None
+
+
+class Folders(Protocol):
+    """Reads encoded partitions."""
+
+    def folder(self, encoded_partition: str) -> Folder | None:
+        """What it tells, None where the partitioner makes no such folder."""
+        ...
+
+
+def new_folders(layout: LayoutSettings) -> Folders:
+    """The reader of the folders of the layout's partitioner; one of the user's that reads none takes any.
+
+    Raises:
+        ConfigError: the class cannot be loaded.
+    """
+    ours: Mapping[str, Callable[[LayoutSettings], Folders]] = {
+        "Default": DefaultFolders,
+        "Field": FieldFolders,
+        "Hourly": TimeFolders,
+        "Daily": TimeFolders,
+        "TimeBased": TimeFolders,
+    }
+    if layout.partitioner in ours:
+        return ours[layout.partitioner](layout)
+    own = load_class(layout.partitioner)(layout)
+    return own if hasattr(own, "folder") else _Any()
+
+
+class _Any:
+    def folder(self, encoded_partition: str) -> Folder | None:  # noqa: ARG002  the protocol's
+        return Folder()
+
+
+class DefaultFolders:
+    """`partition=<kafka partition>`."""
+
+    def __init__(self, layout: LayoutSettings) -> None:
+        del layout
+
+    def folder(self, encoded_partition: str) -> Folder | None:
+        match = re.fullmatch(r"partition=(\d+)", encoded_partition, re.ASCII)
+        return match and Folder(kafka_partition=int(match[1]))
+
+
+class FieldFolders:
+    """`<field>=<value>` of each field, in their order."""
+
+    def __init__(self, layout: LayoutSettings) -> None:
+        names = [f"{re.escape(name)}=.*" for name in layout.partition_fields]
+        self._pattern = re.compile(re.escape(layout.directory_delim).join(names), re.DOTALL)
+
+    def folder(self, encoded_partition: str) -> Folder | None:
+        return Folder() if self._pattern.fullmatch(encoded_partition) else None
+
+
+class TimeFolders:
+    """Time folders by `path.format`. The window of one that does not tell its year is not known."""
+
+    def __init__(self, layout: LayoutSettings) -> None:
+        self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
+        self._zone, self._duration = ZoneInfo(layout.timezone), timedelta(milliseconds=layout.partition_duration_ms)
+        self._pattern, self._fields = _compiled(layout.path_format.removesuffix(layout.directory_delim), layout.locale)
+
+    def folder(self, encoded_partition: str) -> Folder | None:
+        if encoded_partition == OUT_OF_RANGE:
+            return Folder()
+        match = self._pattern.fullmatch(encoded_partition)
+        if match is None:
+            return None
+        values = {letter: convert(match[f"{letter}_0"]) for letter, convert in self._fields.items()}
+        try:
+            span = _span(values)
+        except (ValueError, OverflowError):
+            return None
+        return Folder() if span is None else self._shown(*span, encoded_partition)
+
+    def _shown(self, start: datetime, end: datetime, encoded_partition: str) -> Folder | None:
+        """The folder of times whose spans begin in `[start, end)`, by the clock of the zone."""
+        first = _LOCAL_EPOCH - (_LOCAL_EPOCH - start) // self._duration * self._duration
+        past = _LOCAL_EPOCH + ((end - _LOCAL_EPOCH - ONE_MS) // self._duration + 1) * self._duration
+        if first >= end or self._format(start.replace(tzinfo=self._zone)) != encoded_partition:
+            return None
+        if first <= _LOCAL_EPOCH:
+            first -= self._duration  # before 1970 Connect rounds up
+        # An hour that occurs twice, or never, is taken for the longer of what it may be.
+        return Folder(window=(min(self._instants(first)), max(self._instants(past))))
+
+    def _instants(self, local: datetime) -> tuple[int, int]:
+        first, last = ((local.replace(tzinfo=self._zone, fold=fold) - EPOCH) // ONE_MS for fold in (0, 1))
+        return first, last
+
+
+def window_of(fields: Mapping[str, int], timezone: str) -> Window | None:
+    """The times that `yyyy`, `MM`, `dd` and `HH` name, as far as they go; None without a year, or of no calendar day.
+
+    Args:
+        fields: of a template's timestamp.
+        timezone: whose clock they are of.
+    """
+    letters = {"yyyy": "y", "MM": "M", "dd": "d", "HH": "H"}
+    try:
+        span = _span({letters[name]: value for name, value in fields.items()})
+    except (ValueError, OverflowError):
+        return None
+    if span is None:
+        return None
+    zone = ZoneInfo(timezone)
+    first, past = (moment.replace(tzinfo=zone, fold=fold) for fold, moment in enumerate(span))
+    return (first - EPOCH) // ONE_MS, (past - EPOCH) // ONE_MS
+
+
+def _span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
+    """The times that fields name, by the clock's face: from the coarsest on, as far as they go without a hole."""
+    day = _day(values)
+    if day is None:
+        return None
+    start, end = day
+    if end - start > _DAY:
+        return start, end
+    hour = _hour(values)
+    if hour is None:
+        return start, end
+    start, size = start + timedelta(hours=hour), timedelta(hours=1)
+    for letter, unit in (("m", timedelta(minutes=1)), ("s", timedelta(seconds=1))):
+        if letter not in values:
+            break
+        start, size = start + values[letter] * unit, unit
+    return start, start + size
+
+
+def _day(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
+    year = values.get("y", values.get("Y"))
+    if "x" in values and "w" in values:
+        first = date.fromisocalendar(values["x"], values["w"], values.get("e", 1))
+        return _days(first, first + (_DAY if "e" in values else 7 * _DAY))
+    if year is None:
+        return None
+    if "D" in values:
+        first = date(year, 1, 1) + timedelta(days=values["D"] - 1)
+        return _days(first, first + _DAY)
+    if "M" not in values:
+        return _days(date(year, 1, 1), date(year + 1, 1, 1))
+    month = values["M"]
+    if "d" not in values:
+        return _days(date(year, month, 1), date(year + month // 12, month % 12 + 1, 1))
+    first = date(year, month, values["d"])
+    return _days(first, first + _DAY)
+
+
+def _days(first: date, end: date) -> tuple[datetime, datetime]:
+    start, past = (datetime(d.year, d.month, d.day) for d in (first, end))  # noqa: DTZ001 - of a clock's face
+    return start, past
+
+
+def _hour(values: Mapping[str, int]) -> int | None:
+    if "H" in values or "k" in values:
+        return values["H"] if "H" in values else values["k"] % 24
+    if "a" in values and ("h" in values or "K" in values):
+        return values.get("h", values.get("K", 0)) % 12 + 12 * values["a"]
+    return None
+
+
+def _compiled(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], int]]]:
+    """The regular expression of a Joda pattern, and how the fields that it names are understood."""
+    counts: dict[str, int] = {}
+    fields: dict[str, Callable[[str], int]] = {}
+    parts = []
+    for token in _TOKEN.finditer(pattern):
+        letter, width = token[1], len(token[0])
+        if letter is None:
+            parts.append(re.escape(re.sub(r"''|'", lambda quote: quote[0][1:], token[0])))
+            continue
+        text, convert = _field(letter, width, locale)
+        number = counts[letter] = counts.get(letter, -1) + 1
+        parts.append(f"(?P<{letter}_{number}>{text})" if convert else text)
+        if convert is not None:
+            fields.setdefault(letter, convert)
+    return re.compile("".join(parts)), fields
+
+
+def _field(letter: str, width: int, locale: str) -> tuple[str, Callable[[str], int] | None]:
+    if letter == "M" and width > 2:
+        language = Locale.parse(locale.replace("_", "-"), sep="-")
+        names = {name: n for n, name in language.months["format"]["wide" if width > 3 else "abbreviated"].items()}
+        return "|".join(map(re.escape, names)), lambda text: int(names[text])
+    if letter == "a":
+        language = Locale.parse(locale.replace("_", "-"), sep="-")
+        halves = language.day_periods["format"]["abbreviated"]
+        return "|".join(re.escape(halves[name]) for name in ("am", "pm")), lambda text: int(text == halves["pm"])
+    if letter in "EGZ":
+        return ".+?", None
+    # Joda's two digits of a year are of any century.
+    if letter in "SC" or (letter in "yYx" and width == 2):
+        return r"\d+", None
+    return rf"\d{{{width},}}", int

@@ -1,0 +1,484 @@
+"""Restores what the file of an S3 source connector describes: objects that others wrote, or that no index holds.
+
+Plan, preflight, replay, verify and report, as for our own archive: one stream for each topic and source kafka
+partition. A plan is of what the bucket held when it was made; what came later takes another restore id.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+
+from kafka_s3_platform.config.settings import ConverterSettings, SourceSettings
+from kafka_s3_platform.errors import (
+    ConfigError,
+    MissingTopicError,
+    PlatformError,
+    SupersededError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.formats.columns import record_sizes
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.checkpoint import positions, save_document
+from kafka_s3_platform.restore.filters import check_filter, is_filtered
+from kafka_s3_platform.restore.foreign_plan import (
+    ForeignPlan,
+    Rename,
+    as_restore_plan,
+    check_same_terms,
+    foreign_terms,
+    make_foreign_plan,
+    tells_times,
+    with_starts,
+)
+from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
+from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
+from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse
+from kafka_s3_platform.restore.rates import shares
+from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
+from kafka_s3_platform.restore.report_page import save_page
+from kafka_s3_platform.restore.request import KafkaPartitionReport, Offsets, Outgoing, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.sent import SentSettings
+from kafka_s3_platform.restore.target import (
+    MAX_MESSAGE_BYTES,
+    Finding,
+    TargetConfigs,
+    findings,
+    new_topic_configs,
+    remark,
+)
+from kafka_s3_platform.restore.values import ValueSettings, new_values
+from kafka_s3_platform.restore.verify import VerifyTask, verify
+from kafka_s3_platform.sources.objects import ObjectGroup
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.thaw import thaw
+from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+TIMESTAMP_TYPE = "message.timestamp.type"
+
+
+@dataclass(frozen=True)
+class ForeignRequest:
+    """Restore objects of a source connector.
+
+    `request` says how, its own `topic` and `to_topic` apart: `topics` are restored, by default those of the file, and
+    every one that is found where it names none. `rename` makes the targets' names; without it RegexRouter does, of the
+    file or of `request.outgoing`, else they are the sources' own. `thaw_seconds`: how long to wait for objects that
+    were asked for from cold storage.
+    """
+
+    request: RestoreRequest
+    topics: tuple[str, ...] = ()
+    rename: Rename = None
+    thaw_seconds: float = 0.0
+
+
+def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
+    """Restore what is asked for, or resume it, or say that it is done.
+
+    Raises:
+        PreflightError: a target would not keep what is sent, or the restore id belongs to another restore.
+        IntegrityError: an object is bad, and `behavior.on.error` is `fail`: nothing of it was sent.
+        BusyError: objects are in cold storage.
+        TopicRecreatedError: a target is not the one that an earlier run of this id has sent to.
+        PlatformError: what went wrong in its rooms; the message ends with how far each stream came.
+    """
+    request = _prepared(asked.request)
+    store = ObjectStore(request.config.store)
+    begun = _stored_plan(asked, request, store)
+    if begun is not None and (done := _stored_report(request, store)) is not None:
+        logger.info("restore %s is finished already; nothing is sent", request.restore_id)
+        return done
+    plan = begun or make_foreign_plan(request, asked.topics, asked.rename, store)
+    with ClusterAdmin(request.target_kafka) as admin:
+        goals = [_goal(request, plan, name, admin) for name in sorted(set(plan.targets.values()))]
+        found = _preflight(plan, goals)
+        if request.dry_run:
+            return _dry_run(request, plan, found, runner)
+        _log(request, plan, found)
+        refuse(_named(request, plan), found)
+        store.check_writable(request.config.archive.restore_dir)
+        if begun is None:
+            plan = _begin(request, plan, goals, admin, store)
+        goals = [_goal(request, plan, goal.request.to_topic, admin) for goal in goals]
+    _thaw(asked, request, plan, store)
+    return _Run(request, plan, goals, store, runner, resumed=begun is not None).run(found)
+
+
+def _prepared(request: RestoreRequest) -> RestoreRequest:
+    """The request with what the connector's file says: its transforms, its converters, its `behavior.on.error`."""
+    config, outgoing = request.config, request.outgoing
+    if config.source is None:
+        raise ConfigError(f"connector {config.name} is a sink: its archive is restored by its index")
+    if request.restore_acls or outgoing.map_schema_ids:
+        what = "ACLs" if request.restore_acls else "schema ids"
+        raise ConfigError(f"connector {config.name} is a source: its objects tell no {what}, so none can be restored")
+    check_filter(request.records)
+    behavior = config.source.behavior_on_error if request.behavior_on_error == "fail" else request.behavior_on_error
+    source = config.source.model_copy(update={"behavior_on_error": behavior})
+    made = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
+    if not config.layout.is_envelope:
+        key, value = (_converter(outgoing, given, own) for given, own in _sides(request))
+        made = replace(made, key=key, value=value)
+    return replace(
+        request, config=config.model_copy(update={"source": source}), outgoing=made, behavior_on_error=behavior
+    )
+
+
+def _sides(request: RestoreRequest) -> Iterator[tuple[ConverterSettings | None, ConverterSettings]]:
+    records, outgoing = request.config.records, request.outgoing
+    yield outgoing.key, records.key
+    yield outgoing.value, records.value
+
+
+def _converter(outgoing: Outgoing, given: ConverterSettings | None, own: ConverterSettings) -> ConverterSettings:
+    """The file's converter writes to the registry of the target, where the restore names one."""
+    if given is not None or outgoing.target_registry is None or own.registry is None:
+        return given or own
+    return own.model_copy(update={"registry": outgoing.target_registry})
+
+
+def _stored_plan(asked: ForeignRequest, request: RestoreRequest, store: ObjectStore) -> ForeignPlan | None:
+    try:
+        content = store.get(request.plan_key)
+    except NotFoundError:
+        return None
+    plan = ForeignPlan.from_json(content, request.plan_key)
+    check_same_terms(request, foreign_terms(request, asked.topics, asked.rename), plan)
+    return plan
+
+
+def _stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
+    try:
+        content = store.get(request.report_key)
+    except NotFoundError:
+        return None
+    return replace(RestoreReport.from_json(content), already_finished=True)
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """One target. `request` and `plan` are those of what goes to it, as checks of a target look at them."""
+
+    request: RestoreRequest
+    plan: RestorePlan
+    target: Target
+
+    @property
+    def size(self) -> int:
+        return self.target.kafka_partition_count(self.request, self.plan)
+
+
+def _goal(request: RestoreRequest, plan: ForeignPlan, to_topic: str, admin: ClusterAdmin) -> _Goal:
+    sources = sorted(topic for topic, target in plan.targets.items() if target == to_topic)
+    own = replace(request, topic=to_topic if to_topic in sources else ", ".join(sources), to_topic=to_topic)
+    target = look_at_target(own, admin)
+    if plan.starts is not None:
+        _check_target(own, plan.starts[to_topic], target)
+    if not tells_times(request.config):
+        # What the target makes of timestamps matters to those only that are told.
+        given = {name: value for name, value in target.configs.configs.items() if name != TIMESTAMP_TYPE}
+        target = replace(target, configs=TargetConfigs(to_topic, given, target.configs.now))
+    return _Goal(own, as_restore_plan(own, plan), target)
+
+
+def _check_target(request: RestoreRequest, start: TargetStart, target: Target) -> None:
+    where, another = f"restore {request.restore_id}: its target topic {request.to_topic}", "Take another restore id"
+    if target.description is None:
+        raise MissingTopicError(f"{where} was deleted since it began. {another}")
+    if target.description.topic_id != start.topic_id:
+        raise TopicRecreatedError(
+            f"{where} had id {start.topic_id} when it began, now it has {target.description.topic_id}: it was deleted "
+            f"and created again. {another}"
+        )
+
+
+def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
+    found = [finding for goal in goals for finding in _about(goal)]
+    cold = [o for o in plan.objects if o.is_cold]
+    if cold:
+        found.append(remark(f"{len(cold)} objects lie in cold storage, such as {cold[0].key}"))
+    if not plan.objects:
+        found.append(remark("there are no objects to restore"))
+    return [*found, *map(remark, plan.notes)]
+
+
+def _about(goal: _Goal) -> Iterator[Finding]:
+    request = goal.request
+    values = _values(request, request.topic)
+    made = None if values is None else new_values(values)
+    OutgoingStream(request.outgoing, request.topic, 0, goal.size, request.to_topic, values=made)
+    yield from about_target(request, goal.plan, goal.target)
+
+
+def _values(request: RestoreRequest, topic: str) -> ValueSettings | None:
+    """None where keys and values are sent as they are read."""
+    outgoing = request.outgoing
+    if not (outgoing.key or outgoing.value or outgoing.transforms):
+        return None
+    return ValueSettings(outgoing, request.config.records, topic, request.to_topic)
+
+
+def _named(request: RestoreRequest, plan: ForeignPlan) -> RestoreRequest:
+    """For messages and the report."""
+    targets = ", ".join(sorted(set(plan.targets.values()))) or "nothing"
+    return replace(request, topic=", ".join(plan.targets) or "no topic", to_topic=targets)
+
+
+def _log(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding]) -> None:
+    named = _named(request, plan)
+    size, streams = plan.object_bytes / 1e6, len(plan.groups)
+    what = f"{size:.1f} MB in {len(plan.objects)} objects of {streams} streams"
+    logger.info("restore %s of %s to %s: %s", request.restore_id, named.topic, named.to_topic, what)
+    for finding in found:
+        logger.warning("restore %s: %s", request.restore_id, finding)
+
+
+def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding], runner: TaskRunner) -> RestoreReport:
+    """With `exact`, every object is read: their records are counted, and the bad ones found."""
+    _log(request, plan, found)
+    if not request.exact:
+        unknown = remark("how many records the objects hold is not known before they are read: --exact (exact) counts")
+        return _planned_report(request, plan, [*found, unknown])
+    tasks = [_stream(request, plan, group) for group in plan.groups]
+    counts = list(runner.run(count_foreign, tasks, request.config.tasks_max))
+    report = _planned_report(request, plan, found)
+    return replace(
+        report,
+        record_count=sum(c.record_count for c in counts),
+        record_bytes=sum(c.record_bytes for c in counts),
+        exact=not (is_filtered(request.records) or drops_or_adds(request.outgoing) or plan.times),
+        skipped=(*report.skipped, *(s for c in counts for s in c.skipped)),
+        notes=(*report.notes, *dict.fromkeys(n for c in counts for n in c.notes)),
+    )
+
+
+@dataclass(frozen=True)
+class ForeignCount:
+    """What a stream holds before filters and transforms; bytes as they were read."""
+
+    record_count: int
+    record_bytes: int
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def count_foreign(task: ForeignStreamTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
+    """Read all objects of a task. Raises IntegrityError on a bad one, where `behavior.on.error` is `fail`."""
+    stream = ForeignStream(task.config, task.group, ObjectStore(task.store), task.from_offset or 0)
+    count = size = 0
+    for batch in stream:
+        count, size = count + batch.num_rows, size + int(record_sizes(batch).sum())
+    report = replace(stream.report, skipped_objects=[], skipped_records=[])
+    skipped = (*stream.report.skipped_objects, *stream.report.skipped_records)
+    return ForeignCount(count, size, skipped, tuple(report.notes(task.config)))
+
+
+def _begin(
+    request: RestoreRequest, plan: ForeignPlan, goals: Sequence[_Goal], admin: ClusterAdmin, store: ObjectStore
+) -> ForeignPlan:
+    """Create targets if asked to, and the plan's object: from here on this restore id has one plan."""
+    for goal in goals:
+        if goal.target.description is None:
+            _create(goal, admin)
+    plan = with_starts(plan, lambda name: _start(replace(request, to_topic=name), admin))
+    try:
+        store.put_new(request.plan_key, plan.to_json())
+    except PreconditionError as err:
+        raise SupersededError(
+            f"restore {request.restore_id}: another run has just begun it ({request.plan_key}). Let it finish, or end "
+            f"it and run again"
+        ) from err
+    return plan
+
+
+def _create(goal: _Goal, admin: ClusterAdmin) -> None:
+    request = goal.request
+    configs, _ = new_topic_configs(goal.plan, goal.target.configs.now)
+    admin.create_topic(request.to_topic, goal.size, request.replication_factor or -1, configs=configs)
+    logger.info("created topic %s with %d kafka partitions", request.to_topic, goal.size)
+    # The defaults of its brokers hold for a new topic too, and are known only now.
+    refuse(request, list(findings(goal.plan, look_at_target(request, admin).configs)))
+
+
+def _start(request: RestoreRequest, admin: ClusterAdmin) -> TargetStart:
+    target = look_at_target(request, admin)
+    if target.description is None:
+        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
+    offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
+    return TargetStart(target.description.topic_id, offsets)
+
+
+def _thaw(asked: ForeignRequest, request: RestoreRequest, plan: ForeignPlan, store: ObjectStore) -> None:
+    """Cold objects that nobody asks for are bad ones: `behavior.on.error` decides."""
+    source = request.config.source or SourceSettings()
+    if source.thaw_days is not None or source.behavior_on_error == "fail":
+        thaw(plan.objects, source, store, wait_seconds=asked.thaw_seconds)
+
+
+def _stream(request: RestoreRequest, plan: ForeignPlan, group: ObjectGroup) -> ForeignStreamTask:
+    return ForeignStreamTask(
+        request.config,
+        group,
+        plan.times,
+        _offset(request.from_offset, group.kafka_partition),
+        _offset(request.to_offset, group.kafka_partition),
+        request.allow_unsendable_timestamps,
+    )
+
+
+def _offset(given: Offsets, kafka_partition: int) -> int | None:
+    return given if given is None or isinstance(given, int) else given.get(kafka_partition)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Sending and verifying a plan that is in the bucket."""
+
+    request: RestoreRequest
+    plan: ForeignPlan
+    goals: Sequence[_Goal]
+    store: ObjectStore
+    runner: TaskRunner
+    resumed: bool = field(kw_only=True)
+
+    def run(self, found: Sequence[Finding]) -> RestoreReport:
+        tasks = self._tasks()
+        started = time.monotonic()
+        sent = self._replay(tasks)
+        replayed = time.monotonic()
+        verified = self._verify(tasks)
+        ended = time.monotonic()
+        planned = _planned_report(self.request, self.plan, found)
+        notes = dict.fromkeys(f"{p.topic}-{p.kafka_partition}: {note}" for p in verified for note in p.notes)
+        report = replace(
+            planned,
+            kafka_partitions=tuple(verified),
+            record_count=sum(p.record_count for p in verified),
+            record_bytes=sum(p.record_bytes for p in verified),
+            exact=True,
+            sent_count=sum(r.sent_count for r in sent),
+            notes=(*planned.notes, *notes),
+            skipped=(*planned.skipped, *(line for p in verified for line in p.skipped)),
+            replay_seconds=replayed - started,
+            verify_seconds=ended - replayed,
+            verified=True,
+            finished_at=datetime.now(timezone.utc).isoformat(),
+        )
+        # The page first: the document is what marks the restore as finished.
+        save_page(self.store, self.request.page_key, report)
+        save_document(self.store, self.request.report_key, report.to_json())
+        return report
+
+    def _tasks(self) -> list[ReplayTask]:
+        """Largest first, so that no long one is left for the end."""
+        request, digest = self.request, self.plan.digest
+        tasks = [self._task(group, digest) for group in self.plan.groups]
+        at_once = min(request.config.tasks_max, max(1, len(tasks)))
+        sizes = [t.stream.record_bytes for t in tasks]
+        records = shares(request.records_per_second, sizes, at_once)
+        size = shares(request.bytes_per_second, sizes, at_once)
+        limits = zip(tasks, records, size, strict=True)
+        limited = [replace(t, records_per_second=r, bytes_per_second=b) for t, r, b in limits]
+        return sorted(limited, key=lambda t: -t.stream.record_bytes)
+
+    def _task(self, group: ObjectGroup, plan_digest: str) -> ReplayTask:
+        request, to_topic = self.request, self.plan.targets[group.topic]
+        goal = next(g for g in self.goals if g.request.to_topic == to_topic)
+        return ReplayTask(
+            # Kafka partitions of several topics have the same numbers; no restore id holds a slash.
+            restore_id=f"{request.restore_id}/{group.topic}",
+            plan_digest=plan_digest,
+            delivery=request.delivery,
+            stream=_stream(request, self.plan, group),
+            sent=SentSettings(
+                to_topic,
+                goal.size,
+                request.records,
+                request.outgoing,
+                request.behavior_on_error,
+                _values(goal.request, group.topic),
+            ),
+            kafka=request.target_kafka,
+            target_starts=(self.plan.starts or {})[to_topic].offsets,
+            checkpoint_key=_key(request, group, ".json"),
+            run_id=request.run_id,
+            resumed=self.resumed,
+            max_message_bytes=goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
+            # Those that objects tell are looked at when they are read; unknown ones become the time of sending.
+            allow_unsendable_timestamps=True,
+        )
+
+    def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
+        progress = Progress(logger, f"restore {self.request.restore_id}", len(tasks), self.plan.object_bytes)
+        results: list[ReplayResult] = []
+        try:
+            for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
+                progress.advance(result.size, result.sent_count, result.sent_bytes)
+                results.append(result)
+        except PlatformError as err:
+            raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
+        return results
+
+    def _verify(self, tasks: Sequence[ReplayTask]) -> list[KafkaPartitionReport]:
+        progress = Progress(logger, f"verify {self.request.restore_id}", len(tasks), self.plan.object_bytes)
+        sizes = {(t.stream.topic, t.kafka_partition): t.stream.record_bytes for t in tasks}
+        given = [VerifyTask(t, t.checkpoint_key.removesuffix(".json") + ".mapping.parquet") for t in tasks]
+        reports: list[KafkaPartitionReport] = []
+        for report in self.runner.run(verify, given, self.request.config.tasks_max):
+            progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
+            reports.append(report)
+        return sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
+
+    def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
+        in_order = sorted(tasks, key=lambda t: (t.stream.topic, t.kafka_partition))
+        try:
+            reached = positions(self.store, [t.checkpoint_key for t in in_order])
+        except PlatformError as err:
+            return f"How far it came cannot be read from the bucket: {err}"
+        places = "; ".join(
+            f"{t.stream.topic}-{t.kafka_partition}: {p.record_count if p else 0:,} records are in {t.to_topic}"
+            for t, p in zip(in_order, reached, strict=True)
+        )
+        return f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on"
+
+
+def _key(request: RestoreRequest, group: ObjectGroup, end: str) -> str:
+    return request.key(f"/{group.topic}/{group.kafka_partition}{end}")
+
+
+def _planned_report(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding]) -> RestoreReport:
+    named = _named(request, plan)
+    return RestoreReport(
+        restore_id=request.restore_id,
+        topic=named.topic,
+        to_topic=named.to_topic,
+        kafka_partitions=(),
+        record_count=0,
+        record_bytes=0,
+        exact=False,
+        out_of_range_count=0,
+        object_count=len(plan.objects),
+        object_bytes=plan.object_bytes,
+        sent_count=0,
+        gaps=(),
+        notes=tuple(dict.fromkeys(f.text for f in found if not f.refuses)),
+        refusals=tuple(f.text for f in found if f.refuses),
+        plan_key=request.plan_key,
+        plan_digest=plan.digest,
+        estimated_seconds=plan.estimated_seconds,
+        replay_seconds=0.0,
+        verify_seconds=0.0,
+        verified=False,
+        dry_run=request.dry_run,
+        asked=json.loads(json.dumps(plan.terms)),
+        skipped=plan.skipped,
+    )

@@ -1,0 +1,248 @@
+"""The plan of a restore from objects that others wrote: which objects go to which topics. Kept in the bucket."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.model.segment import TopicGeneration
+from kafka_s3_platform.restore.plan import BYTES_PER_SECOND, PlannedObject, RestorePlan, TargetStart, request_terms
+from kafka_s3_platform.restore.renaming import routed_topic, routes, target_topic
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.selection import FOREVER, MILLISECOND, Selection
+from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, groups, within
+from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.store.objects import ObjectStore
+
+KIND = "foreign"
+
+Rename = str | Mapping[str, str] | None
+"""As `renaming.target_topic` takes it; None: as the transforms route, else the source topic's own name."""
+
+_COUNTED = {
+    "outside": "objects outside of topics.dir were ignored",
+    "extension": "objects were ignored for the ends of their names",
+    "index": "indexes of the blocks of others were ignored",
+    "other_topic": "objects of other topics were ignored",
+}
+
+
+@dataclass(frozen=True)
+class ForeignPlan:
+    """What is restored: `targets` is source topic -> target, `starts` the targets before the first record.
+
+    `notes` and `skipped` are what the listing had to say. `times` are half-open windows (epoch ms).
+    """
+
+    restore_id: str
+    terms: Mapping[str, Any]
+    objects: tuple[ForeignObject, ...]
+    targets: Mapping[str, str]
+    times: tuple[tuple[int, int], ...]
+    notes: tuple[str, ...]
+    skipped: tuple[str, ...]
+    created_at: str
+    starts: Mapping[str, TargetStart] | None = None
+
+    @property
+    def groups(self) -> list[ObjectGroup]:
+        """One stream each."""
+        return groups(self.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
+    def estimated_seconds(self) -> float:
+        """Roughly, by the bytes of the objects."""
+        return self.object_bytes / BYTES_PER_SECOND
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan: the same plan, the same digest."""
+        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> bytes:
+        return json.dumps(self._document() | {"kind": KIND, "digest": self.digest}, indent=1).encode()
+
+    def _document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(content: bytes, key: str) -> "ForeignPlan":
+        """The plan that `to_json` wrote. IntegrityError if the object was changed since."""
+        document = json.loads(content)
+        if document.pop("kind", None) != KIND:
+            raise PreflightError(f"restore plan {key} is that of a connector's own archive. Take another restore id")
+        digest = document.pop("digest", None)
+        starts = document["starts"]
+        plan = ForeignPlan(
+            **document
+            | {
+                "objects": tuple(map(_object, document["objects"])),
+                "times": tuple((start, end) for start, end in document["times"]),
+                "notes": tuple(document["notes"]),
+                "skipped": tuple(document["skipped"]),
+                "starts": starts and {name: _start(start) for name, start in starts.items()},
+            }
+        )
+        if plan.digest != digest:
+            raise IntegrityError(
+                f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
+                f"under another restore id"
+            )
+        return plan
+
+
+def make_foreign_plan(
+    request: RestoreRequest, topics: Sequence[str], rename: Rename, store: ObjectStore
+) -> ForeignPlan:
+    """Choose objects of the bucket as it is now: of `topics`, else of those of the file, else of every topic found.
+
+    Raises:
+        IntegrityError: an object cannot be told by its key, and `behavior.on.error` is `fail`.
+        ConfigError: the rename rule makes no topic's name.
+    """
+    found = scan(request.config, topics, store)
+    times = _times(request)
+    chosen, notes = _chosen(list(found), times)
+    wanted = None if request.kafka_partitions is None else set(request.kafka_partitions)
+    objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
+    return ForeignPlan(
+        restore_id=request.restore_id,
+        terms=foreign_terms(request, topics, rename),
+        objects=objects,
+        targets={topic: _target(request, rename, topic) for topic in sorted({o.topic for o in objects})},
+        times=times,
+        notes=(*_listed(found.report), *notes),
+        skipped=tuple(found.report.bad),
+        created_at=datetime.now(timezone.utc).isoformat(),
+    )
+
+
+def foreign_terms(request: RestoreRequest, topics: Sequence[str], rename: Rename) -> dict[str, Any]:
+    """What makes two requests the same restore, as JSON."""
+    layout = request.config.layout
+    return request_terms(request) | {
+        "topic": ", ".join(topics or request.config.topics) or "every topic found",
+        "to_topic": dict(rename) if isinstance(rename, Mapping) else rename,
+        "topics_dir": layout.topics_dir,
+        "format": layout.format,
+        "behavior_on_error": request.behavior_on_error,
+    }
+
+
+def check_same_terms(request: RestoreRequest, asked: Mapping[str, Any], plan: ForeignPlan) -> None:
+    """PreflightError if the restore id was used for something else before, naming each difference."""
+    differences = [
+        f"{name} was {plan.terms.get(name)}, is now {value}"
+        for name, value in json.loads(json.dumps(asked)).items()
+        if plan.terms.get(name) != value
+    ]
+    if differences:
+        raise PreflightError(
+            f"restore id {request.restore_id} belongs to another restore ({request.plan_key} of {plan.created_at}): "
+            f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
+        )
+
+
+def tells_times(config: ConnectorConfig) -> bool:
+    """Whether objects tell the timestamps of their records."""
+    fields = (config.source or SourceSettings()).fields
+    return config.layout.is_envelope or (config.layout.format.startswith("aiven.") and "timestamp" in fields)
+
+
+def as_restore_plan(request: RestoreRequest, plan: ForeignPlan) -> RestorePlan:
+    """What goes to `request.to_topic`, as checks of a target look at it.
+
+    Where timestamps are not known before objects are read, they count as those of now.
+    """
+    objects = [o for o in plan.objects if plan.targets[o.topic] == request.to_topic]
+    now, told = round(datetime.now(timezone.utc).timestamp() * 1000), tells_times(request.config)
+    numbers = tuple(sorted({o.kafka_partition for o in objects}))
+    return RestorePlan(
+        restore_id=plan.restore_id,
+        terms={**plan.terms, "to_topic": request.to_topic},
+        source=TopicGeneration(request.topic, "", numbers, ()),
+        index_version=0,
+        selection=Selection(-FOREVER, FOREVER, ()),
+        objects=tuple(_planned(o, (o.window if told else None) or (now, now + 1)) for o in objects),
+        gaps=(),
+        allow_unsendable_timestamps=request.allow_unsendable_timestamps,
+        created_at=plan.created_at,
+    )
+
+
+def _planned(item: ForeignObject, window: tuple[int, int]) -> PlannedObject:
+    return PlannedObject(
+        key=item.key,
+        etag=item.etag,
+        size=item.size,
+        sha256="",
+        digest="",
+        kafka_partition=item.kafka_partition,
+        start_offset=item.first_offset or 0,
+        end_offset=FOREVER,
+        record_count=0,
+        record_bytes=item.size,
+        min_timestamp=window[0],
+        max_timestamp=window[1] - 1,
+        out_of_range=False,
+    )
+
+
+def _target(request: RestoreRequest, rename: Rename, topic: str) -> str:
+    transforms = request.outgoing.transforms
+    if rename is None:
+        rename = routed_topic(transforms, topic) if routes(transforms) else topic
+    return target_topic(rename, topic)
+
+
+def _times(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
+    """The windows of time that all must hold, as those of which one must; none where every time is wanted."""
+    first, last = _ms(request.from_time, -FOREVER), _ms(request.to_time, FOREVER)
+    if not request.windows:
+        return () if (first, last) == (-FOREVER, FOREVER) else ((first, last),)
+    windows = ((max(first, _ms(s, 0)), min(last, _ms(e, 0))) for s, e in sorted(request.windows))
+    return tuple((start, end) for start, end in windows if start < end) or ((0, 0),)
+
+
+def _ms(moment: datetime | None, default: int) -> int:
+    return default if moment is None else (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // MILLISECOND
+
+
+def _chosen(
+    objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
+) -> tuple[list[ForeignObject], tuple[str, ...]]:
+    """The objects that may hold records of any of the windows."""
+    if not times:
+        return list(objects), ()
+    selected = [within(objects, start, end) for start, end in times]
+    keys = {o.key for one in selected for o in one.objects}
+    notes = dict.fromkeys(note for one in selected for note in one.notes)
+    return [o for o in objects if o.key in keys], tuple(notes)
+
+
+def _listed(report: ScanReport) -> Iterable[str]:
+    bad = set(report.bad)
+    yield from (f"{report.counts[kind]:,} {what}" for kind, what in _COUNTED.items() if kind in report.counts)
+    yield from (line for line in report.lines if line not in bad)
+
+
+def _object(document: Mapping[str, Any]) -> ForeignObject:
+    window = document["window"]
+    return ForeignObject(**{**document, "window": window and (window[0], window[1])})
+
+
+def _start(document: Mapping[str, Any]) -> TargetStart:
+    return TargetStart(document["topic_id"], tuple((p, o) for p, o in document["offsets"]))
+
+
+def with_starts(plan: ForeignPlan, look: Callable[[str], TargetStart]) -> ForeignPlan:
+    """The plan with its targets as they are before the first record."""
+    return replace(plan, starts={name: look(name) for name in sorted(set(plan.targets.values()))})

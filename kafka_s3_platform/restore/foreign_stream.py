@@ -1,0 +1,161 @@
+"""What a restore reads of objects that others wrote, and what their records are before filters choose among them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, StoreSettings
+from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, codes_of_one
+from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.model.connect import ConnectBatch, Payload
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.restore.outgoing import OutgoingStream
+from kafka_s3_platform.sources.objects import ObjectGroup
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.store.objects import ObjectStore
+
+NOW = 0
+"""The timestamp (epoch ms) that the Kafka client replaces by the time of sending."""
+
+
+@dataclass(frozen=True)
+class ForeignStreamTask:
+    """The objects of one source kafka partition, and which of their records are wanted.
+
+    `times` are half-open windows (epoch ms) that a record with a timestamp is in, none where all are wanted. Offsets
+    are half-open, None: open.
+    """
+
+    config: ConnectorConfig = field(repr=False)
+    group: ObjectGroup
+    times: tuple[tuple[int, int], ...] = ()
+    from_offset: int | None = None
+    to_offset: int | None = None
+    allow_unsendable_timestamps: bool = False
+
+    @property
+    def store(self) -> StoreSettings:
+        return self.config.store
+
+    @property
+    def topic(self) -> str:
+        return self.group.topic
+
+    @property
+    def kafka_partition(self) -> int:
+        return self.group.kafka_partition
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether objects hold decoded keys and values, which are encoded for the target; else whole records."""
+        return not self.config.layout.is_envelope
+
+    @property
+    def record_count(self) -> int:
+        """Bytes, by which progress is told: nobody knows how many records there are before they are read."""
+        return self.group.size
+
+    @property
+    def record_bytes(self) -> int:
+        """Of the objects."""
+        return self.group.size
+
+
+class ForeignRecords:
+    """The records of a task from source offset `start_offset` on, in source order; `outgoing` encodes decoded ones.
+
+    Those that no object tells a timestamp of have NO_TIMESTAMP. `out_of_range_count` is 0: there are no such folders.
+
+    Raises (when iterated):
+        IntegrityError: an object is missing, replaced or damaged, and `behavior.on.error` is `fail`.
+        PreflightError: an object tells a timestamp that cannot be sent, which was not allowed.
+    """
+
+    out_of_range_count = 0
+
+    def __init__(
+        self, task: ForeignStreamTask, outgoing: OutgoingStream, store: ObjectStore, start_offset: int
+    ) -> None:
+        self._task, self._outgoing = task, outgoing
+        start = max(start_offset, task.from_offset or 0)
+        self._stream = ForeignStream(task.config, task.group, store, start)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._stream.batches():
+            wanted = batch.take(np.flatnonzero(self._is_wanted(batch)))
+            if wanted.num_rows:
+                self._check_times(wanted)
+                records = self._outgoing.encoded(self._typed(wanted)) if self._task.is_decoded else wanted.records
+                if records.num_rows:
+                    yield records
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Objects and records that were left out because they are bad, of what was read so far."""
+        return (*self._stream.report.skipped_objects, *self._stream.report.skipped_records)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of the records, of what was read so far."""
+        report = replace(self._stream.report, skipped_objects=[], skipped_records=[])
+        return tuple(report.notes(self._task.config))
+
+    def _is_wanted(self, batch: ConnectBatch) -> npt.NDArray[np.bool_]:
+        """Records without a timestamp are wanted whatever the windows: their folders were chosen."""
+        wanted = np.ones(batch.num_rows, bool)
+        if self._task.to_offset is not None:
+            wanted &= batch.offsets < self._task.to_offset
+        if self._task.times:
+            times = batch.timestamps
+            inside = [(times >= start) & (times < end) for start, end in self._task.times]
+            wanted &= (times == NO_TIMESTAMP) | np.any(inside, axis=0)
+        return wanted
+
+    def _check_times(self, batch: ConnectBatch) -> None:
+        unsendable = np.flatnonzero(batch.timestamps == NOW)
+        if len(unsendable) and not self._task.allow_unsendable_timestamps:
+            raise PreflightError(
+                f"{self._task.topic}-{self._task.kafka_partition}: {len(unsendable)} records from source offset "
+                f"{batch.offsets[unsendable[0]]} on have timestamp 0, which the Kafka client cannot send: allow that "
+                f"they get the time of the restore, --allow-unsendable-timestamps (allow_unsendable_timestamps)"
+            )
+
+    def _typed(self, batch: ConnectBatch) -> ConnectBatch:
+        records = self._task.config.records
+        return replace(batch, key=_typed(batch.key, records.key), value=_typed(batch.value, records.value))
+
+
+def _typed(payload: Payload, converter: ConverterSettings) -> Payload:
+    """Bytes that are text to their converter as text, so that transforms see it, and encoders let it be."""
+    if converter.format != "STRING" or payload.raw is None or payload.schemas or payload.raw_is_json:
+        return payload
+    return StringPayload(payload.raw, codes_of_one(payload.raw), (STRING_SCHEMA,))
+
+
+def sent_now(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Records without a timestamp with the one that the client replaces by the time of sending."""
+    times = batch.column("timestamp").cast(pa.int64())
+    unknown = pc.equal(times, NO_TIMESTAMP)
+    if not pc.any(unknown).as_py():
+        return batch
+    at = batch.schema.get_field_index("timestamp")
+    made = pc.if_else(unknown, NOW, times).cast(RECORD_SCHEMA.field("timestamp").type)
+    return batch.set_column(at, batch.schema.field(at), made)
+
+
+def whole(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Portions that never end between records of one source offset, which a transform made of one record."""
+    held: pa.RecordBatch | None = None
+    for portion in portions:
+        if held is not None and held.column("offset")[-1] == portion.column("offset")[0]:
+            held = pa.concat_batches([held, portion])
+            continue
+        if held is not None:
+            yield held
+        held = portion
+    if held is not None:
+        yield held

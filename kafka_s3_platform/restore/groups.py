@@ -1,0 +1,419 @@
+"""Consumer groups at a restored topic: their archived offsets translated, and committed there as a step of its own."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import (
+    IntegrityError,
+    PermanentError,
+    PreflightError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.groups import (
+    Committed,
+    committed_in,
+    committed_topics,
+    delete_group,
+    group_state,
+    publish_offsets,
+    refuse_active,
+)
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.model.segment import CommittedOffset, overlap_clusters
+from kafka_s3_platform.restore.mapping import Runs
+from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.restore.request import RestoreReport
+from kafka_s3_platform.store.errors import NotFoundError
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+
+NO_RUNS: Runs = np.empty((3, 0), np.int64)
+
+
+class Precision(str, Enum):
+    """How good a translated offset is.
+
+    `EXACT`: from there on the group reads exactly what it had not read. `APPROXIMATE`: some of what it had not read is
+    not in the target, or nobody can tell. `NONE`: there is no such place.
+    """
+
+    EXACT = "exact"
+    APPROXIMATE = "approximate"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedOffset:
+    """The next offset of a group in one kafka partition, at the source and at the target (None if `NONE`)."""
+
+    group_id: str
+    kafka_partition: int
+    source_offset: int
+    target_offset: int | None
+    precision: Precision
+    reason: str
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The archived offsets of groups, translated to the target topic of a finished restore."""
+
+    restore_id: str
+    topic: str
+    to_topic: str
+    to_topic_id: str
+    offsets: tuple[TranslatedOffset, ...]
+
+    @property
+    def groups(self) -> dict[str, tuple[TranslatedOffset, ...]]:
+        found = groupby(sorted(self.offsets, key=lambda o: (o.group_id, o.kafka_partition)), lambda o: o.group_id)
+        return {group: tuple(offsets) for group, offsets in found}
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What came of one kafka partition.
+
+    `runs` is its offset mapping. Of the offsets in `complete` every archived record is in the target; the archive ends
+    before `archived_end`.
+    """
+
+    runs: Runs
+    complete: RangeSet
+    archived_end: int
+
+
+def plan_and_report(config: ConnectorConfig, restore_id: str) -> tuple[RestorePlan, RestoreReport] | None:
+    """The documents of a finished restore, None where the connector's bucket has no restore of that id.
+
+    Raises:
+        PermanentError: the restore is not finished.
+    """
+    store, prefix = ObjectStore(config.store), f"{config.archive.restore_dir}/{restore_id}"
+    try:
+        plan = RestorePlan.from_json(store.get(f"{prefix}.json"), f"{prefix}.json")
+    except NotFoundError:
+        return None
+    if plan.terms["connector"] != config.name:
+        return None
+    try:
+        return plan, RestoreReport.from_json(store.get(f"{prefix}.report.json"))
+    except NotFoundError as err:
+        raise PermanentError(
+            f"restore {restore_id} is not finished, there is no {prefix}.report.json: offsets can be translated when "
+            f"it is verified. Run it again under the same id"
+        ) from err
+
+
+def translated(
+    config: ConnectorConfig, plan: RestorePlan, report: RestoreReport, admin: ClusterAdmin, groups: Collection[str] = ()
+) -> Translation:
+    """The offsets of the archived groups, or of those named, at the restore's target. `admin` is of its cluster.
+
+    Raises:
+        PermanentError: the archive holds no offsets of such a group.
+        TopicRecreatedError: the target is another topic than the one that was restored to.
+    """
+    snapshot = TopicIndex(config.store, config.archive.index_dir, config.name, report.topic).open()
+    rows = _rows(snapshot.state.groups, groups, report.topic)
+    target = admin.describe_topic(report.to_topic)
+    _check_target(report.to_topic, target.topic_id, plan.start.topic_id)
+    wanted = {r.kafka_partition for r in rows}
+    logs = admin.frontiers(report.to_topic, wanted & set(target.kafka_partitions))
+    store = ObjectStore(config.store)
+    keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
+    restored = {p: _restored(p, snapshot, load_runs(store, keys.get(p))) for p in wanted}
+    offsets = translate(rows, restored, logs, _moved(plan))
+    return Translation(plan.restore_id, report.topic, report.to_topic, target.topic_id, tuple(offsets))
+
+
+def _rows(rows: Sequence[CommittedOffset], groups: Collection[str], topic: str) -> list[CommittedOffset]:
+    known = {r.group_id for r in rows}
+    if not known or not known.issuperset(groups):
+        named = ", ".join(sorted(set(groups) - known)) or "any consumer group"
+        raise PermanentError(
+            f"the archive of topic {topic} holds no offsets of {named}; there are those of "
+            f"{', '.join(sorted(known)) or 'none'}. archive.consumer.groups names the groups whose offsets are archived"
+        )
+    return [r for r in rows if not groups or r.group_id in groups]
+
+
+def _check_target(topic: str, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise TopicRecreatedError(
+            f"topic {topic} has id {found}, the one that was restored to had {wanted}: it was deleted and created "
+            f"again, or this is another cluster. Offsets of the one mean nothing in the other"
+        )
+
+
+def _moved(plan: RestorePlan) -> str:
+    """Why no offset of the source says anything of the target, empty where it does."""
+    partitioning = (plan.terms.get("outgoing") or {}).get("partitioning", "source")
+    if partitioning == "source":
+        return ""
+    return (
+        f"records went to other kafka partitions, by {partitioning}: one offset of the source has no one place in the "
+        f"target"
+    )
+
+
+def load_runs(store: ObjectStore, key: str | None) -> Runs:
+    """An offset mapping that `MappingWriter` wrote; no key, no runs."""
+    if key is None:
+        return NO_RUNS
+    table = pq.read_table(pa.BufferReader(store.get(key)))
+    return np.stack([column.to_numpy() for column in table.columns])
+
+
+def _restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
+    """Whether all of some offsets was restored is told by counting, whatever windows and filters there were."""
+    state = snapshot.state
+    covered = state.coverage(kafka_partition)
+    gaps = (g for g in state.gaps if g.kafka_partition == kafka_partition)
+    left_out = [OffsetRange(g.start_offset, g.end_offset) for g in gaps]
+    mine = (s for s in snapshot.segments if s.kafka_partition == kafka_partition)
+    for cluster in overlap_clusters(mine):
+        start, end = cluster[0].start_offset, max(s.end_offset for s in cluster)
+        if restored_count(runs, start, end) != sum(s.record_count for s in cluster):
+            left_out.append(OffsetRange(start, end))
+    return Restored(runs, covered - RangeSet(left_out), covered.end_offset or 0)
+
+
+def restored_count(runs: Runs, start_offset: int, end_offset: int) -> int:
+    """How many records of `[start_offset, end_offset)` of the source are in the target."""
+    sources, _, counts = runs
+    if not sources.size:
+        return 0
+    before = np.cumsum(counts) - counts
+    bounds = np.array([start_offset, end_offset])
+    at = np.maximum(np.searchsorted(sources, bounds, side="right") - 1, 0)
+    below = before[at] + np.clip(bounds - sources[at], 0, counts[at])
+    return int(below[1] - below[0])
+
+
+def translate(
+    rows: Iterable[CommittedOffset], restored: Mapping[int, Restored], logs: Mapping[int, Frontier], moved: str = ""
+) -> Iterator[TranslatedOffset]:
+    """Each row's offset at the target, whose kafka partitions are `logs`. `moved` says why that cannot be."""
+    for row in rows:
+        log, here = logs.get(row.kafka_partition), restored.get(row.kafka_partition)
+        if moved or log is None or here is None:
+            place = _nowhere(moved or "the target has no kafka partition of this number")
+        else:
+            place = _there(_place(row.committed_offset, here, log), log)
+        offset, precision, reason = place
+        yield TranslatedOffset(
+            row.group_id, row.kafka_partition, row.committed_offset, offset, precision, reason, row.metadata
+        )
+
+
+Place = tuple[int | None, Precision, str]
+
+
+def _nowhere(reason: str) -> Place:
+    return None, Precision.NONE, reason
+
+
+def _place(committed: int, restored: Restored, log: Frontier) -> Place:
+    sources, targets, counts = restored.runs
+    if not sources.size:
+        return _idle(committed, restored, log)
+    at = int(np.searchsorted(sources + counts, committed, side="right"))
+    if at == sources.size:
+        return _behind(committed, restored)
+    source, target = int(sources[at]), int(targets[at])
+    if source <= committed:
+        return target + committed - source, Precision.EXACT, "the record was restored"
+    if restored.complete.covers(committed, source):
+        return target, Precision.EXACT, f"no record is in offsets [{committed}, {source})"
+    where = "before what was restored" if at == 0 else "where not all was restored"
+    reason = f"the committed offset is {where}: of offsets [{committed}, {source}) some records may be missing"
+    return target, Precision.APPROXIMATE, reason
+
+
+def _behind(committed: int, restored: Restored) -> Place:
+    """No restored record is at or after `committed`."""
+    end = int(restored.runs[0, -1] + restored.runs[2, -1])
+    place = int(restored.runs[1, -1] + restored.runs[2, -1])
+    archived = restored.archived_end
+    if committed > archived:
+        reason = f"the committed offset is after what is archived, which ends at offset {archived}"
+    elif restored.complete.covers(min(end, committed), archived):
+        return place, Precision.EXACT, "the group had read all that is archived, and all of it was restored"
+    else:
+        reason = f"the committed offset is after what was restored, which ends at offset {end}"
+    return place, Precision.APPROXIMATE, f"{reason}: the end of what was restored"
+
+
+def _idle(committed: int, restored: Restored, log: Frontier) -> Place:
+    """Nothing of the kafka partition was restored."""
+    archived = restored.archived_end
+    if committed > archived or not restored.complete.covers(committed, archived):
+        return _nowhere("nothing was restored of this kafka partition")
+    if log.log_start_offset < log.high_watermark:
+        return _nowhere("nothing is archived that the group had not read, and the target holds records of others")
+    reason = "nothing is archived that the group had not read, and the target is empty"
+    return log.high_watermark, Precision.EXACT, reason
+
+
+def _there(place: Place, log: Frontier) -> Place:
+    offset = place[0]
+    if offset is not None and not log.log_start_offset <= offset <= log.high_watermark:
+        held = f"[{log.log_start_offset}, {log.high_watermark})"
+        return _nowhere(f"it would be target offset {offset}, and the target holds {held} only")
+    return place
+
+
+@dataclass(frozen=True)
+class GroupBefore:
+    """What a group had committed of the target before offsets were set: by kafka partition, None for nothing."""
+
+    existed: bool
+    offsets: Mapping[int, Committed | None]
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """What undoes an `apply`."""
+
+    restore_id: str
+    topic: str
+    topic_id: str
+    written_at: str
+    groups: Mapping[str, GroupBefore]
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @staticmethod
+    def from_json(content: bytes) -> "Rollback":
+        """What `to_json` wrote. PermanentError if it is something else."""
+        try:
+            document: dict[str, Any] = json.loads(content)
+            groups = {g: _before(b) for g, b in document.pop("groups").items()}
+            return Rollback(**document, groups=groups)
+        except (ValueError, TypeError, KeyError, AttributeError) as err:
+            raise PermanentError(f"this is no rollback file of kafka-s3 groups: {err!r}") from err
+
+
+def _before(document: Mapping[str, Any]) -> GroupBefore:
+    offsets = {int(p): c and Committed(**c) for p, c in document["offsets"].items()}
+    return GroupBefore(document["existed"], offsets)
+
+
+def check_applicable(admin: ClusterAdmin, translation: Translation, *, allow_approximate: bool) -> None:
+    """Refuse what may not be committed.
+
+    Raises:
+        BusyError: a group has members.
+        PreflightError: an offset is approximate or has no place, and that was not allowed.
+    """
+    for group in translation.groups:
+        refuse_active(admin, group, f"setting offsets of topic {translation.to_topic}")
+    doubtful = [o for o in translation.offsets if o.precision is not Precision.EXACT]
+    if doubtful and not allow_approximate:
+        listed = "".join(f"\n{o.group_id}, kafka partition {o.kafka_partition}: {o.reason}" for o in doubtful)
+        raise PreflightError(
+            f"{len(doubtful)} of {len(translation.offsets)} offsets of restore {translation.restore_id} are not exact; "
+            f"nothing was committed. Leave their groups out with --group, or allow it: --allow-approximate commits "
+            f"approximate offsets, and leaves out those that have no place:{listed}"
+        )
+
+
+def apply(
+    admin: ClusterAdmin, translation: Translation, save: Callable[[bytes], object], *, allow_approximate: bool = False
+) -> Rollback:
+    """Commit the translated offsets at the target, after `save` has kept the rollback; read them back and compare.
+
+    Raises:
+        BusyError, PreflightError: as `check_applicable`, before anything is changed.
+        TopicRecreatedError: the target was deleted and created again.
+        IntegrityError: what was committed is not what is read back.
+    """
+    check_applicable(admin, translation, allow_approximate=allow_approximate)
+    topic = translation.to_topic
+    _check_target(topic, admin.describe_topic(topic).topic_id, translation.to_topic_id)
+    wanted = {
+        group: {
+            o.kafka_partition: Committed(o.target_offset, o.metadata) for o in offsets if o.target_offset is not None
+        }
+        for group, offsets in translation.groups.items()
+    }
+    rollback = Rollback(
+        restore_id=translation.restore_id,
+        topic=topic,
+        topic_id=translation.to_topic_id,
+        written_at=datetime.now(timezone.utc).isoformat(),
+        groups={g: _committed_before(admin, g, topic, offsets) for g, offsets in wanted.items() if offsets},
+    )
+    save(rollback.to_json())
+    for group, offsets in wanted.items():
+        _commit(admin, group, topic, offsets)
+    return rollback
+
+
+def roll_back(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
+    """Set back what `apply` changed; what was done, as sentences.
+
+    A group that did not exist is deleted if all that it has committed is of this topic. Where a group that existed had
+    nothing committed, its offset stays: Kafka's client cannot take one back. That is said.
+    """
+    topic = rollback.topic
+    _check_target(topic, admin.describe_topic(topic).topic_id, rollback.topic_id)
+    for group in rollback.groups:
+        refuse_active(admin, group, f"setting back offsets of topic {topic}")
+    return [line for group, before in rollback.groups.items() for line in _undone(admin, group, topic, before)]
+
+
+def _undone(admin: ClusterAdmin, group: str, topic: str, before: GroupBefore) -> Iterator[str]:
+    if not before.existed and committed_topics(admin, group) <= {topic}:
+        delete_group(admin, group)
+        yield f"{group}: deleted, as it did not exist before"
+        return
+    offsets = {p: c for p, c in before.offsets.items() if c is not None}
+    _commit(admin, group, topic, offsets)
+    yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))
+    yield from (
+        f"{group}, kafka partition {p}: had committed nothing before, its offset stays; remove it with "
+        f"kafka-consumer-groups.sh --delete-offsets --group {group} --topic {topic}:{p}"
+        for p in sorted(set(before.offsets) - set(offsets))
+    )
+
+
+def _committed_before(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> GroupBefore:
+    found = committed_in(admin, group, topic, kafka_partitions)
+    existed = group_state(admin, group).state != "DEAD" or bool(committed_topics(admin, group))
+    return GroupBefore(existed, {p: found.get(p) for p in sorted(kafka_partitions)})
+
+
+def _commit(admin: ClusterAdmin, group: str, topic: str, offsets: Mapping[int, Committed]) -> None:
+    if not offsets:
+        return
+    publish_offsets(
+        admin,
+        group,
+        topic,
+        {p: c.offset for p, c in offsets.items()},
+        {p: c.metadata for p, c in offsets.items()},
+    )
+    found = committed_in(admin, group, topic, offsets)
+    wrong = {p: c.offset for p, c in offsets.items() if p not in found or found[p].offset != c.offset}
+    if wrong:
+        named = ", ".join(f"{p}: {found[p].offset if p in found else 'none'} instead of {o}" for p, o in wrong.items())
+        raise IntegrityError(
+            f"offsets of consumer group {group} at topic {topic} were committed and read back otherwise ({named}): "
+            f"somebody else commits in its name. Stop that, and apply again; the rollback file has what was before"
+        )

@@ -1,0 +1,133 @@
+"""Exactly once: what is sent and the marker that says so become visible in one transaction, or neither does."""
+
+import json
+import time
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import Committed
+from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
+from kafka_s3_platform.restore.checkpoint import Checkpoint, Position
+
+TRANSACTION_RECORDS = 500_000
+TRANSACTION_BYTES = 256 * 1024 * 1024
+"""A transaction ends with the first of these, or when a third of its timeout is over."""
+
+CHECKPOINT_SECONDS = 5.0
+
+MARKED_KAFKA_PARTITION = 0
+"""The target's kafka partition under which every marker is committed, whatever the records' is."""
+
+
+def marker_name(restore_id: str, kafka_partition: int) -> str:
+    """The transactional id of one source kafka partition's stream, and the consumer group that holds its marker."""
+    return f"restore.{restore_id}.{kafka_partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """All records of a stream below `next_source_offset` are committed in the target: `record_count` of them."""
+
+    plan_digest: str
+    next_source_offset: int
+    record_count: int
+
+    @property
+    def committed(self) -> Committed:
+        """As the group holds it."""
+        said = json.dumps({"plan": self.plan_digest, "records": self.record_count})
+        return Committed(self.next_source_offset, said)
+
+    @staticmethod
+    def of(found: Committed, plan_digest: str, where: str) -> "Marker":
+        """The marker that a group holds; `where` names both.
+
+        Raises:
+            PreflightError: it is another plan's, or none of ours at all.
+        """
+        try:
+            said = json.loads(found.metadata)
+            marker = Marker(str(said["plan"]), found.offset, int(said["records"]))
+        except (ValueError, TypeError, KeyError) as err:
+            raise PreflightError(
+                f"{where}: offset {found.offset} with metadata {found.metadata!r} is no progress marker: something "
+                f"else has committed it. Take another restore id"
+            ) from err
+        if marker.plan_digest != plan_digest:
+            raise PreflightError(
+                f"{where}: the progress marker is that of another plan, {marker.plan_digest}; this restore's is "
+                f"{plan_digest}. Another restore was run to this topic under the same id: take another one"
+            )
+        return marker
+
+
+class Transactions:
+    """Sends a stream in transactions, each of which commits the marker.
+
+    `send` any number of times, then `passed` with the source offset below which everything is sent; `commit` at the
+    end, and whenever there may be nothing to send for longer than `seconds_left`. Between them the checkpoint in the
+    bucket is kept up, for those who watch.
+    """
+
+    def __init__(
+        self,
+        producer: TransactionalReplayProducer,
+        group: GroupOffset,
+        checkpoint: Checkpoint,
+        plan_digest: str,
+        start: Position,
+    ) -> None:
+        self._producer, self._group, self._checkpoint = producer, group, checkpoint
+        self._plan_digest = plan_digest
+        self.committed = self._position = self._saved = start
+        self._patience = producer.timeout_seconds / 3
+        self._records = self._bytes = 0
+        self._committed_at = self._saved_at = time.monotonic()
+
+    def begin(self) -> None:
+        """Commit the marker as it is: it must be there before the first record, and for the time to come."""
+        self._commit()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the next commit is due; None when there is nothing to commit."""
+        if self._position == self.committed:
+            return None
+        return max(0.0, self._committed_at + self._patience - time.monotonic())
+
+    def send(self, batch: pa.RecordBatch, target_kafka_partition: int, size: int) -> None:
+        """Queue records of `size` bytes."""
+        self._producer.send(batch, target_kafka_partition)
+        self._records += batch.num_rows
+        self._bytes += size
+
+    def passed(self, next_source_offset: int) -> None:
+        """What the stream holds below this offset is sent, or was left out; commit if it is time."""
+        count = self.committed.record_count + self._records
+        self._position = Position(next_source_offset, None, count)
+        full = self._records >= TRANSACTION_RECORDS or self._bytes >= TRANSACTION_BYTES
+        if full or self.seconds_left == 0:
+            self.commit()
+
+    def commit(self) -> None:
+        """End the transaction if anything came since the last."""
+        if self._position != self.committed:
+            self._commit()
+        if time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Bring the checkpoint up to what is committed."""
+        if self._saved != self.committed:
+            self._checkpoint.save(self.committed)
+        self._saved, self._saved_at = self.committed, time.monotonic()
+
+    def _commit(self) -> None:
+        position = self._position
+        marker = Marker(self._plan_digest, position.next_source_offset, position.record_count)
+        self._producer.commit(self._group, marker.committed)
+        self.committed, self._committed_at = position, time.monotonic()
+        self._records = self._bytes = 0

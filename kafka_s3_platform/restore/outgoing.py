@@ -1,0 +1,237 @@
+"""What becomes of the records of one source kafka partition on their way to the target."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.settings import TransformSettings
+from kafka_s3_platform.config.transform_catalogue import keeps_content
+from kafka_s3_platform.errors import ConfigError, RecordError
+from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform
+from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
+from kafka_s3_platform.restore.partitioning import SOURCE, new_partitioner
+from kafka_s3_platform.restore.renaming import routed_topic, routes, routes_by_record
+from kafka_s3_platform.restore.request import Outgoing
+from kafka_s3_platform.restore.values import Rewritten
+from kafka_s3_platform.transforms import new_chain
+
+logger = logging.getLogger(__name__)
+
+PROVENANCE = "kafka_s3.source."
+PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
+"""Behind the record's own headers, in this order: whole numbers as text, the timestamp in epoch milliseconds."""
+
+OnError = Literal["fail", "ignore", "log"]
+
+
+class Conversion(Protocol):
+    """Archived bytes to what transforms see, and that to the bytes that are sent: `restore.values.Values`."""
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the bytes stay as they are when no transform looks at them."""
+        ...
+
+    def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
+        """Keys and values decoded where they are written anew, or `everything`."""
+        ...
+
+    def encode(self, batch: ConnectBatch) -> Rewritten:
+        """The records with the keys and values that are sent."""
+        ...
+
+
+class OutgoingStream:
+    """Turns batches of one source kafka partition into what is sent, by kafka partition of the target.
+
+    The same batch always gives the same: a resumed restore and the verification run it again. `values` stands around
+    the transforms, as converters do in Connect; without it keys and values are bytes.
+
+    Of records that transforms route, those for `to_topic` are sent and the others left out: `elsewhere` counts them by
+    topic. What a transform drops counts as `filtered_count`; a record that fails in one is RecordError, or with
+    `behavior_on_error` ignore or log one of `failed_count`.
+
+    Raises:
+        ConfigError: the settings cannot be used, or the transforms send the whole topic to another than `to_topic`.
+    """
+
+    def __init__(
+        self,
+        settings: Outgoing,
+        topic: str,
+        kafka_partition: int,
+        target_kafka_partitions: int,
+        to_topic: str,
+        *,
+        behavior_on_error: OnError = "fail",
+        values: Conversion | None = None,
+    ) -> None:
+        self._settings, self._topic, self._kafka_partition, self._to_topic = settings, topic, kafka_partition, to_topic
+        self._on_error = behavior_on_error
+        self._values: Conversion = values or _Bytes()
+        self._chain = _chain(settings.transforms, topic, to_topic)
+        self._sees_values = any(map(_sees_values, settings.transforms))
+        self._partitioner = new_partitioner(settings.partitioning, target_kafka_partitions)
+        self.filtered_count = self.failed_count = 0
+        self.elsewhere: Counter[str] = Counter()
+
+    def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """(kafka partition of the target, its records in source order), ascending; none where nothing is left.
+
+        The batches have RECORD_SCHEMA: `partition` and `offset` are the source's.
+        """
+        if batch.num_rows and (self._chain is not None or not self._values.changes_nothing):
+            moved = self._values.decode(batch, self._sees_values)
+            self._note(moved.failures)
+            batch = self.encoded(moved.batch)
+        return self.dealt(batch)
+
+    def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
+        """Decoded records as they are sent: transformed, and their keys and values written."""
+        if self._chain is not None:
+            moved = self._routed(self._moved(self._chain, batch), batch.records.column("topic"))
+            self._note(moved.failures)
+            batch = moved.batch
+        done = self._values.encode(batch)
+        self._note(done.failures)
+        return done.batch
+
+    def dealt(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Records that are ready to be sent, by kafka partition of the target as `apply` gives them."""
+        if not batch.num_rows:
+            return []
+        if self._settings.provenance_headers:
+            batch = with_provenance(batch)
+        numbers = self._partitioner.kafka_partitions(batch)
+        if self._settings.partitioning == SOURCE:
+            return [(int(numbers[0].as_py()), batch)]
+        return _split(batch, numbers)
+
+    def _moved(self, chain: Transform, batch: ConnectBatch) -> Outcome:
+        moved = chain.apply(batch)
+        self.filtered_count += batch.num_rows - len(np.unique(moved.batch.offsets)) - len(moved.failures)
+        return moved
+
+    def _routed(self, moved: Outcome, before: pa.StringArray) -> Outcome:
+        """A record whose topic no transform has changed is for the target."""
+        topics = moved.batch.records.column("topic")
+        mine = pc.is_in(topics, pa.array([self._to_topic, *before.unique().to_pylist()], pa.string()))
+        if pc.all(mine).as_py():
+            return moved
+        self.elsewhere.update(topics.filter(pc.invert(mine)).to_pylist())
+        return Outcome(moved.batch.take(np.flatnonzero(mine.to_numpy(zero_copy_only=False))), moved.failures)
+
+    def _note(self, failures: Sequence[RecordFailure]) -> None:
+        if not failures:
+            return
+        if self._on_error == "fail":
+            raise RecordError(self._said(failures[0]))
+        self.failed_count += len(failures)
+        if self._on_error == "log":
+            for failure in failures:
+                logger.error("%s", self._said(failure))
+
+    def _said(self, failure: RecordFailure) -> str:
+        return (
+            f"restore of {self._topic}-{self._kafka_partition} to {self._to_topic}: the record of source offset "
+            f"{failure.offset} fails in {failure.executing_class} ({failure.stage}): {failure.exception}: "
+            f"{failure.message}. behavior.on.error ignore or log leaves such records out"
+        )
+
+
+class _Bytes:
+    """Keys and values as bytes, where no converter says how: bytes stay, text becomes UTF-8."""
+
+    changes_nothing = True
+
+    def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:  # noqa: ARG002
+        return Outcome(ConnectBatch.of(batch))
+
+    def encode(self, batch: ConnectBatch) -> Rewritten:
+        """ConfigError where a transform made something else of them."""
+        return Rewritten(
+            _with(_with(batch.records, "key", _raw(batch.key, "key")), "value", _raw(batch.value, "value"))
+        )
+
+
+def with_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records with PROVENANCE_HEADERS behind their own headers."""
+    column = batch.column("headers")
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    own_keys, own_values = column.flatten().flatten()
+    size, added = batch.num_rows, len(PROVENANCE_HEADERS)
+    offsets = np.concatenate([[0], np.cumsum(counts + added)])
+    rows = np.repeat(np.arange(size), counts)
+    # Where each header comes to stand: the own ones behind what was added to the records before theirs.
+    places = np.concatenate([np.arange(len(rows)) + added * rows, *(offsets[1:] - added + n for n in range(added))])
+    order = pa.array(np.argsort(places))
+    names = pa.concat_arrays([own_keys, *(pa.repeat(pa.scalar(name), size) for name in PROVENANCE_HEADERS)])
+    values = pa.concat_arrays([own_values, *_provenance(batch)])
+    elements = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADER))
+    made = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
+    return _with(batch, "headers", made)
+
+
+def drops_or_adds(outgoing: Outgoing) -> bool:
+    """Whether more or fewer records may be sent than pass the filter."""
+    return any(step.type == "Filter" or "." in step.type for step in outgoing.transforms) or routes_by_record(
+        outgoing.transforms
+    )
+
+
+def _chain(transforms: Sequence[TransformSettings], topic: str, to_topic: str) -> Transform | None:
+    if not transforms:
+        return None
+    try:
+        chain = new_chain(transforms, topic)
+    except ValueError as err:
+        raise ConfigError(f"the transforms of the restore of {topic}: {err}") from err
+    routed = routed_topic(transforms, topic) if routes(transforms) else to_topic
+    if routed not in {topic, to_topic} and not routes_by_record(transforms):
+        raise ConfigError(
+            f"the transforms route topic {topic} to {routed}, the restore's target is {to_topic}: name only one of "
+            f"them, --to-topic (to_topic) or a RegexRouter"
+        )
+    return chain
+
+
+def _sees_values(step: TransformSettings) -> bool:
+    """Whether a step looks at decoded keys or values."""
+    return not keeps_content(step) or step.type in {"ExtractTopic$Key", "ExtractTopic$Value"}
+
+
+def _raw(payload: Payload, side: str) -> pa.BinaryArray:
+    if payload.raw is not None:
+        return payload.raw
+    values = [each.encode() if isinstance(each, str) else each for each in payload.objects]
+    if kinds := {type(each).__name__ for each in values if not isinstance(each, bytes | None)}:
+        raise ConfigError(
+            f"a transform made {' and '.join(sorted(kinds))} of the {side}, and nothing says how to write that: set "
+            f"{side}.converter for the restore"
+        )
+    return pa.array(values, pa.binary())
+
+
+def _with(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(name)
+    return batch if batch.column(at) is column else batch.set_column(at, batch.schema.field(at), column)
+
+
+def _provenance(batch: pa.RecordBatch) -> list[pa.BinaryArray]:
+    columns = (batch.column("offset"), batch.column("partition"), batch.column("timestamp").cast(pa.int64()))
+    return [column.cast(pa.string()).cast(pa.binary()) for column in columns]
+
+
+def _split(batch: pa.RecordBatch, numbers: pa.Int32Array) -> list[tuple[int, pa.RecordBatch]]:
+    found = numbers.to_numpy()
+    order = np.argsort(found, kind="stable")
+    kafka_partitions, starts = np.unique(found[order], return_index=True)
+    ends = np.append(starts[1:], len(found))
+    together = batch if len(starts) == 1 else batch.take(pa.array(order))
+    bounds = zip(kafka_partitions.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    return [(number, together.slice(start, end - start)) for number, start, end in bounds]

@@ -1,0 +1,259 @@
+"""Archived schemas registered in the target's registry, and what their ids became there."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
+from kafka_s3_platform.converters.registry import (
+    IncompatibleSchemaError,
+    NewSchema,
+    Registration,
+    Registry,
+    registry_of,
+)
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+
+ANY_SCHEMA = "NONE"
+"""The compatibility mode that lets every schema pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedSchema:
+    """One version of a subject: what it was in the source's registry, and what it is in the target's."""
+
+    subject: str
+    version: int
+    schema_id: int
+    schema_type: str
+    target_subject: str
+    target_version: int
+    target_schema_id: int
+    was_there: bool
+
+
+@dataclass(frozen=True)
+class SchemaMapping:
+    """Old id -> new id, of keys and of values; None where a side has no registry, and so no ids.
+
+    `compatibility` tells for each subject of the target the mode that it has now. `notes` are sentences for people.
+    """
+
+    registry_url: str
+    key_ids: Mapping[int, int] | None
+    value_ids: Mapping[int, int] | None
+    schemas: tuple[MappedSchema, ...] = ()
+    compatibility: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_document(self) -> dict[str, Any]:
+        """For the restore's report."""
+        sides = {"key": self.key_ids, "value": self.value_ids}
+        return {
+            "registry_url": self.registry_url,
+            "schema_ids": {
+                side: {str(old): new for old, new in sorted(ids.items())}
+                for side, ids in sides.items()
+                if ids is not None
+            },
+            "schemas": [asdict(s) for s in self.schemas],
+            "compatibility": dict(self.compatibility),
+            "notes": list(self.notes),
+        }
+
+
+def map_schemas(
+    target: RegistrySettings,
+    archived: Sequence[ArchivedSchema],
+    source: RecordSettings,
+    topic: str,
+    to_topic: str,
+    ids: Iterable[int] | None = None,
+) -> SchemaMapping:
+    """Register archived schemas in the target's registry, as they were in the source's.
+
+    Subjects that are named after the topic are renamed with it, others keep their names. References and earlier
+    versions come first. What is there already stays as it is, so that this may be done again. A subject gets the mode
+    that it had, unless the target has versions of its own in it: then its mode stays, and a note says so.
+
+    Args:
+        target: the registry to register in.
+        archived: the index's schemas.
+        source: the converters that the records were archived with: whose registry the ids are of.
+        topic: the archived topic.
+        to_topic: the topic that its records go to.
+        ids: only these, and what they refer to; None for all.
+
+    Raises:
+        PreflightError: a subject of the target does not allow an archived schema.
+        IntegrityError: a schema refers to one that was not archived.
+        RegistryUnavailableError, AuthorizationError: the registry's answer.
+    """
+    registry = registry_of(target)
+    wanted = None if ids is None else set(ids)
+    sides: list[dict[int, int] | None] = []
+    registrars: dict[str, _Registrar] = {}
+    for settings in (source.key.registry, source.value.registry):
+        if settings is None:
+            sides.append(None)
+            continue
+        url = registry_of(settings).url
+        if url not in registrars:
+            registrars[url] = _Registrar(registry, _of_registry(archived, url), topic, to_topic)
+            registrars[url].register(wanted)
+        sides.append(registrars[url].ids)
+    done = list(registrars.values())
+    return SchemaMapping(
+        registry.url,
+        sides[0],
+        sides[1],
+        tuple(s for r in done for s in r.mapped),
+        tuple(sorted({pair for r in done for pair in r.modes.items()})),
+        (*(note for r in done for note in r.notes), *_missing(wanted or set(), done)),
+    )
+
+
+def _missing(wanted: set[int], registrars: Sequence["_Registrar"]) -> Iterator[str]:
+    missing = sorted(wanted.difference(*(r.schemas for r in registrars))) if registrars else []
+    if missing:
+        yield (
+            f"schemas {missing} were not archived (their registry did not answer, or does not know them): records that "
+            f"name them cannot be sent, and are treated as behavior.on.error says"
+        )
+
+
+def _of_registry(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
+    """Schemas by id: those of the registry at `url`; of another one where it has none, as after the registry moved."""
+    others = {s.schema_id: s for s in archived if s.registry_url != url}
+    return others | {s.schema_id: s for s in archived if s.registry_url == url}
+
+
+@dataclass
+class _Registrar:
+    """Registers the schemas of one source registry."""
+
+    registry: Registry
+    schemas: Mapping[int, ArchivedSchema]
+    topic: str
+    to_topic: str
+    ids: dict[int, int] = field(default_factory=dict)
+    modes: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._done: dict[tuple[str, int], MappedSchema] = {}
+        self._places: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
+
+    @property
+    def mapped(self) -> list[MappedSchema]:
+        """What was mapped, in the order of registration."""
+        return list(self._done.values())
+
+    def register(self, wanted: set[int] | None) -> None:
+        """Register the schemas with these ids, None for all, and what they refer to."""
+        roots = [s for s in self.schemas.values() if wanted is None or s.schema_id in wanted]
+        for schema in roots:
+            for place in self._own(schema):
+                self._places[place.subject][place.version] = schema
+        self._add_references(roots)
+        for subject in sorted(self._places):
+            for version in sorted(self._places[subject]):
+                self._ensure(subject, version)
+        for subject in sorted(self._places):
+            self._keep_mode(subject)
+
+    def _own(self, schema: ArchivedSchema) -> Sequence[SubjectVersion]:
+        """Its subjects that are of the topic, else all: one text may stand in many topics' subjects."""
+        subjects = schema.subjects or (SubjectVersion(f"{self.topic}-value", 1, None),)
+        return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
+
+    def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
+        for schema in schemas:
+            for reference in schema.schema_references:
+                other = self._referred(schema, reference)
+                if reference.version not in self._places[reference.subject]:
+                    self._places[reference.subject][reference.version] = other
+                    self._add_references([other])
+
+    def _referred(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
+        if reference.schema_id not in self.schemas:
+            raise IntegrityError(
+                f"schema {schema.schema_id} of {schema.registry_url} refers to {reference.name} (version "
+                f"{reference.version} of {reference.subject}), which is not in the index: archive once more while that "
+                f"registry answers, or restore without mapping schema ids"
+            )
+        return self.schemas[reference.schema_id]
+
+    def _ensure(self, subject: str, version: int) -> MappedSchema:
+        """One version of a subject, behind those before it and behind its references."""
+        if (subject, version) in self._done:
+            return self._done[subject, version]
+        for earlier in sorted(v for v in self._places[subject] if v < version):
+            self._ensure(subject, earlier)
+        schema = self._places[subject][version]
+        new = NewSchema(schema.schema_type, schema.schema_text, tuple(self._references(schema)))
+        target = self._target(subject)
+        known = self.registry.find(target, new)
+        found = known or self._registered(subject, target, new)
+        done = MappedSchema(
+            subject, version, schema.schema_id, schema.schema_type, target, found.version, found.schema_id, bool(known)
+        )
+        self._done[subject, version] = done
+        self.ids.setdefault(schema.schema_id, found.schema_id)
+        return done
+
+    def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
+        for reference in schema.schema_references:
+            done = self._ensure(reference.subject, reference.version)
+            yield SchemaReference(reference.name, done.target_subject, done.target_version, done.target_schema_id)
+
+    def _registered(self, subject: str, target: str, new: NewSchema) -> Registration:
+        """A schema that the subject's mode does not allow was allowed once: by another mode, or none."""
+        try:
+            return self.registry.register(target, new)
+        except IncompatibleSchemaError as err:
+            if not self._is_ours(subject):
+                raise PreflightError(
+                    f"subject {target} of the target's registry has schemas of its own, and does not allow an archived "
+                    f"one beside them: {err}. Restore to a topic of another name, or to a registry without that subject"
+                ) from err
+        self.registry.set_compatibility(target, ANY_SCHEMA)
+        return self.registry.register(target, new)
+
+    def _is_ours(self, subject: str) -> bool:
+        """Whether the target has nothing in the subject but archived schemas."""
+        target = self._target(subject)
+        mine = {s.target_version for s in self._done.values() if s.target_subject == target}
+        return set(self.registry.versions(target)) <= mine
+
+    def _keep_mode(self, subject: str) -> None:
+        """Give the subject the mode that it had when its latest archived version was archived."""
+        target = self._target(subject)
+        latest = self._places[subject][max(self._places[subject])]
+        was = next((s.compatibility for s in latest.subjects if s.subject == subject), None)
+        now = self.registry.compatibility(target)
+        is_itself = target == subject and latest.registry_url == self.registry.url
+        if was is not None and was != now and not is_itself:
+            if self._is_ours(subject):
+                self.registry.set_compatibility(target, was)
+                now = was
+            else:
+                self.notes.append(
+                    f"subject {target} keeps its compatibility mode {now}, since it has schemas of its own; {subject} "
+                    f"had {was} where it was archived"
+                )
+        self.modes[target] = now or ANY_SCHEMA
+
+    def _target(self, subject: str) -> str:
+        return self.to_topic + subject[len(self.topic) :] if _is_of_topic(subject, self.topic) else subject
+
+
+def _is_of_topic(subject: str, topic: str) -> bool:
+    """Whether TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic.
+
+    `a-b-value` is of the topic `a-b`, never of `a`; `a-Order` is of `a`, where `Order` is a record.
+    """
+    rest = subject.removeprefix(f"{topic}-")
+    return rest != subject and (rest in {"key", "value"} or not rest.endswith(("-key", "-value")))

@@ -1,0 +1,255 @@
+"""What keys tell of objects, in the layouts of the sinks that people come from, or why they tell nothing."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kafka_s3_platform.config.java_regex import compile_java_regex
+from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.read_template import ReadTemplate, compile_read_template
+from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.formats.compression import SUFFIXES
+from kafka_s3_platform.formats.parquet import EXTENSIONS
+from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.partitioners.folders import Window, new_folders, window_of
+from kafka_s3_platform.partitioners.keys import OFFSET, TOPIC
+from kafka_s3_platform.sources.objects import Problem
+
+_PART_NAMES: Mapping[str, ObjectPart] = {"keys": "key", "headers": "headers"}
+_INDEXES = re.compile(r"(last_chunk_index\..*|.*\.index\.json)")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a key tells."""
+
+    topic: str
+    kafka_partition: int
+    first_offset: int | None
+    encoded_partition: str
+    part: ObjectPart = "value"
+    window: Window | None = None
+    is_tombstone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an object is not read as its key stands. `told` is what its file name alone says, where it says something."""
+
+    problem: Problem
+    reason: str
+    told: Told | None = None
+
+
+class KeyReader(Protocol):
+    """Reads keys below `root`."""
+
+    root: str
+
+    def read(self, key: str) -> Told | Refusal:
+        """What the key tells; it begins with `root`."""
+        ...
+
+
+def new_key_reader(config: ConnectorConfig) -> KeyReader:
+    """The reader of the layout of a source's file.
+
+    Raises:
+        ConfigError: the layout needs a topic by name, or a class of the user's cannot be loaded.
+    """
+    if config.source is not None and config.source.template is not None:
+        return TemplateReader(config, config.source.template)
+    layouts: Mapping[str, Callable[[ConnectorConfig], KeyReader]] = {
+        "connect": ConnectReader,
+        "block_gzip": BlockGzipReader,
+        "zooz": ZoozReader,
+        "template": lambda c: TemplateReader(c, c.layout.file_name_template or ""),
+    }
+    return layouts[config.layout.key_layout](config)
+
+
+def wanted_topics(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether a topic is asked for: by the caller, else by the file; a file that names none asks for all."""
+    named = set(topics or config.topics)
+    if named:
+        return named.__contains__
+    if config.topics_regex is None:
+        return lambda _: True
+    pattern = compile_java_regex(config.topics_regex)
+    return lambda topic: pattern.fullmatch(topic) is not None
+
+
+def endings(layout: LayoutSettings, part: ObjectPart) -> tuple[str, ...]:
+    """How the names of objects may end, the longest first, whatever they are compressed with. Empty: anyhow."""
+    format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[part] or ""
+    if part == "value" and layout.extension is not None:
+        found = {f".{layout.extension.removeprefix('.')}"} if layout.extension else {""}
+    else:
+        found = {f".{name}" for name in _extensions(format_name, layout)}
+    prefix = next((f".{name}" for name, own in _PART_NAMES.items() if own == part), "")
+    return tuple(sorted((prefix + ending for ending in found), key=len, reverse=True))
+
+
+def _extensions(format_name: str, layout: LayoutSettings) -> set[str]:
+    match format_name.removeprefix("envelope."):
+        case "avro":
+            return {"avro"}
+        case "json":
+            return {f"json{suffix}" for suffix in SUFFIXES.values()}
+        case "bytes":
+            return {f"{layout.bytes_extension.removeprefix('.')}{suffix}" for suffix in SUFFIXES.values()}
+        case "parquet":
+            return set(EXTENSIONS.values())
+        case "block_gzip":
+            return {"gz"}
+    own: str = getattr(load_class(format_name), "extension", "")
+    return {own.removeprefix(".")}
+
+
+class ConnectReader:
+    """Confluent's: `<topics.dir>/<topic>/<encoded partition>/<topic>+<kafka partition>+<first offset>.<extension>`."""
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        layout = self._layout = config.layout
+        self.root = f"{layout.topics_dir}{layout.directory_delim}" if layout.topics_dir else ""
+        self._folders = new_folders(layout)
+        delim = re.escape(layout.file_delim)
+        self._name = re.compile(rf"(?P<topic>{TOPIC}){delim}(?P<partition>\d+){delim}{OFFSET}", re.ASCII)
+        self._endings = {ending: part for part in _parts(layout) for ending in endings(layout, part)}
+
+    def read(self, key: str) -> Told | Refusal:
+        delim = self._layout.directory_delim
+        topic, _, rest = key.removeprefix(self.root).partition(delim)
+        encoded, _, name = rest.rpartition(delim)
+        ending = next((e for e in sorted(self._endings, key=len, reverse=True) if name.endswith(e)), None)
+        if _INDEXES.fullmatch(name):
+            return Refusal("index", "it is an index of the blocks of others")
+        if ending is None or re.search(rf"\.({'|'.join(_PART_NAMES)})\Z", name.removesuffix(ending)):
+            return Refusal("extension", f"its name does not end in {' or '.join(self._endings)}")
+        match = self._name.fullmatch(name.removesuffix(ending))
+        if match is None:
+            return Refusal("unparsable", f"its name is not {self._form}{ending}")
+        told = Told(match["topic"], int(match["partition"]), int(match["offset"]), encoded, self._endings[ending])
+        return self._placed(told, topic)
+
+    @property
+    def _form(self) -> str:
+        return self._layout.file_delim.join(("<topic>", "<kafka partition>", "<first offset>"))
+
+    def _placed(self, told: Told, topic: str) -> Told | Refusal:
+        encoded = told.encoded_partition
+        if encoded == self._layout.tombstone_partition and encoded:
+            found = replace(told, is_tombstone=True)
+        else:
+            folder = self._folders.folder(encoded) if encoded else None
+            if folder is None:
+                return Refusal("misplaced", f"its folder {encoded!r} is none of {self._layout.partitioner}'s")
+            if folder.kafka_partition not in {None, told.kafka_partition}:
+                return Refusal(
+                    "misplaced", f"its name says kafka partition {told.kafka_partition}, its folder {encoded}"
+                )
+            found = replace(told, window=folder.window)
+        if topic != told.topic:
+            return Refusal("topic", f"its name says topic {told.topic}, its folder {topic}", found)
+        return found
+
+
+def _parts(layout: LayoutSettings) -> tuple[ObjectPart, ...]:
+    wanted: Mapping[ObjectPart, str | None] = {
+        "value": layout.format,
+        "key": layout.keys_format,
+        "headers": layout.headers_format,
+    }
+    return tuple(part for part, name in wanted.items() if name)
+
+
+class _TimeFolders:
+    """`<topics.dir>/<time folders>/<name>`."""
+
+    def __init__(self, config: ConnectorConfig, name: str) -> None:
+        layout = config.layout
+        self.root = f"{layout.topics_dir}/" if layout.topics_dir else ""
+        self._folders, self._endings = new_folders(layout), endings(layout, "value")
+        self._name = re.compile(name, re.ASCII)
+        self._topic = config.topics[0] if len(config.topics) == 1 else ""
+
+    def read(self, key: str) -> Told | Refusal:
+        encoded, _, name = key.removeprefix(self.root).rpartition("/")
+        if _INDEXES.fullmatch(name):
+            return Refusal("index", "it is an index of the blocks of others")
+        ending = next((e for e in self._endings if name.endswith(e)), None)
+        if ending is None:
+            return Refusal("extension", f"its name does not end in {' or '.join(self._endings)}")
+        match = self._name.fullmatch(name.removesuffix(ending))
+        if match is None:
+            return Refusal("unparsable", "its name tells no kafka partition and first offset")
+        folder = self._folders.folder(encoded)
+        if folder is None:
+            return Refusal("misplaced", f"its folder {encoded!r} is no time folder")
+        topic = match.groupdict().get("topic") or self._topic
+        return Told(topic, int(match["partition"]), int(match["offset"]), encoded, window=folder.window)
+
+
+class BlockGzipReader(_TimeFolders):
+    """DeviantArt's: `<s3.prefix>/<YYYY-MM-DD>/<topic>-<5 digits>-<12 digits>.gz`."""
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        super().__init__(config, rf"(?P<topic>{TOPIC})-(?P<partition>\d{{5,}})-(?=\d{{12}}){OFFSET}")
+
+
+class ZoozReader(_TimeFolders):
+    """Zooz's: `<root>/date=<date>/hour=<hour>/<kafka partition>_<first offset>.<extension>`, all of one topic."""
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        if len(config.topics) != 1:
+            raise ConfigError("keys of the layout zooz tell no topic: name the one that they are of in `topics`")
+        super().__init__(config, rf"(?P<partition>\d+)_{OFFSET}")
+
+
+class TemplateReader:
+    """Keys below `topics.dir` by a template; what it does not name is not known."""
+
+    def __init__(self, config: ConnectorConfig, template: str) -> None:
+        layout = config.layout
+        self.root = f"{layout.topics_dir}/" if layout.topics_dir else ""
+        extension = f".{layout.extension}" if layout.extension else ""
+        self._template, self._timezone = _compiled(template, extension), layout.timezone
+        self._ending = _ending(template + extension)
+        self._topic = config.topics[0] if len(config.topics) == 1 else ""
+        if "topic" not in self._template.names and not self._topic:
+            raise ConfigError(f"the template {template!r} names no topic: name the one that all objects are of")
+
+    def read(self, key: str) -> Told | Refusal:
+        name = key.removeprefix(self.root)
+        match = self._template.pattern.fullmatch(name)
+        if match is None and not name.endswith(self._ending):
+            return Refusal("extension", f"its name does not end in {self._ending}")
+        if match is None:
+            return Refusal("unparsable", "its name is not of the template")
+        found = match.groupdict()
+        window = window_of(
+            {n: int(found[n]) for n in ("yyyy", "MM", "dd", "HH") if found.get(n) is not None}, self._timezone
+        )
+        offset = found.get("start_offset")
+        return Told(
+            found.get("topic") or self._topic,
+            int(found.get("partition") or 0),
+            None if offset is None else int(offset),
+            name.rpartition("/")[0],
+            window=window,
+        )
+
+
+def _compiled(template: str, extension: str) -> ReadTemplate:
+    try:
+        return compile_read_template(template, extension=extension)
+    except ValueError as err:
+        raise ConfigError(f"the template of keys: {err}") from err
+
+
+def _ending(template: str) -> str:
+    """What every key of a template ends with: the extension that stands in it, or nothing."""
+    tail = re.split(r"\}\}", template)[-1]
+    return tail[tail.index(".") :] if "." in tail else ""

@@ -1,0 +1,439 @@
+"""The records of objects that hold values alone, or what other sinks keep around them, of one source kafka partition.
+
+Offsets are real where the object tells them (an envelope, a dense Block-GZIP block, our own objects without holes),
+else positions, counted from the first offset in the object's name, or on from the record before where there is none.
+Timestamps that are not told are NO_TIMESTAMP: nothing is made up from folders.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, LayoutSettings, SourceSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.aiven_reader import HEADERS, AivenReader
+from kafka_s3_platform.formats.avro_reader import AvroReader
+from kafka_s3_platform.formats.block_gzip import INDEX_SUFFIX, read_index
+from kafka_s3_platform.formats.block_gzip_reader import BlockGzipReader
+from kafka_s3_platform.formats.bytes_reader import BytesReader
+from kafka_s3_platform.formats.envelopes import envelope_reader, is_envelope
+from kafka_s3_platform.formats.json_reader import JsonLinePayload, JsonReader
+from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.formats.parquet_reader import ParquetReader
+from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload, is_text
+from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.sources.objects import COLD, ForeignObject, ObjectGroup, ObjectSet
+from kafka_s3_platform.store.objects import ObjectFile, ObjectStore
+
+logger = logging.getLogger(__name__)
+
+B = TypeVar("B", ReadBatch, pa.RecordBatch)
+Complaint = Callable[[int, dict[int, str]], str]
+"""Given how many records an object has and which are bad: what is wrong with it, or nothing."""
+
+HOLD_BYTES = 134_217_728
+"""An object that comes to more is read twice instead of held: once to be sure of it, once to send it."""
+
+_NO_TIMESTAMP_TYPE = -1
+_CREATE_TIME = 0
+
+
+@dataclass
+class ReadReport:
+    """What a stream gave, and what there is to say of it. `position_count` records have no proven offset."""
+
+    record_count: int = 0
+    position_count: int = 0
+    timeless_count: int = 0
+    tombstone_count: int = 0
+    skipped_objects: list[str] = field(default_factory=list)
+    skipped_records: list[str] = field(default_factory=list)
+
+    def notes(self, config: ConnectorConfig) -> list[str]:
+        """Sentences for the restore's report."""
+        return [*self._counts(), *_of_layout(config.layout, self.tombstone_count)]
+
+    def _counts(self) -> Iterator[str]:
+        if self.position_count:
+            yield (
+                f"{self.position_count} records: source offsets are positions, counted from the first offset in the"
+                " object's name: holes inside of an object are not known"
+            )
+        if self.timeless_count:
+            yield (
+                f"{self.timeless_count} records: no object tells their timestamp; the target's is the time of the"
+                " restore (CreateTime)"
+            )
+        if self.skipped_objects:
+            yield f"{len(self.skipped_objects)} objects were skipped: {'; '.join(self.skipped_objects[:10])}"
+        if self.skipped_records:
+            yield f"{len(self.skipped_records)} records were skipped: {'; '.join(self.skipped_records[:10])}"
+
+
+def _of_layout(layout: LayoutSettings, tombstones: int) -> Iterator[str]:
+    if layout.format == "bytes" and layout.bytes_separator != "length":
+        yield "records were told apart by their separator: that none held it itself cannot be proven"
+    if layout.partitioner == "Field":
+        yield "order is by file: FieldPartitioner's objects hold records that lay between those of others"
+    if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
+        yield "folders tell when records were archived, not their own timestamps"
+    if tombstones:
+        yield (
+            f"{tombstones} records without a value came from a folder of their own: where they lay between the values"
+            " of one object is not known, so a key that was deleted and written again may end otherwise"
+        )
+
+
+class ForeignStream:
+    """The records of one group of objects, ascending by offset, from source offset `start_offset` on.
+
+    An object goes out only when all of it was read: every record decoded, as many keys and headers as values, as many
+    records as its metadata say. Then `behavior.on.error` decides about one that is not so: it fails, or is skipped and
+    reported; single lines of JSON are skipped alone. Iterated, it gives batches of RECORD_SCHEMA; `batches` gives them
+    with decoded values and their schemas. Where values are Avro data of a schema, their column holds the bare data.
+
+    Raises (when iterated):
+        IntegrityError: an object is missing, replaced, damaged or not thawed, and `behavior.on.error` is `fail`.
+    """
+
+    def __init__(
+        self, config: ConnectorConfig, group: ObjectGroup, store: ObjectStore | None = None, start_offset: int = 0
+    ) -> None:
+        self._config, self._group, self._start = config, group, start_offset
+        self._store = store or ObjectStore(config.store)
+        self._behavior = (config.source or SourceSettings()).behavior_on_error
+        self._next = 0
+        self._is_proven = False
+        self.report = ReadReport()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return (batch.records for batch in self.batches())
+
+    def batches(self) -> Iterator[ConnectBatch]:
+        """The records with their keys and values as payloads."""
+        self.report, self._next = ReadReport(), 0
+        if is_envelope(self._config.layout.format):
+            yield from self._merged()
+            return
+        sets = self._group.sets
+        for at, objects in enumerate(sets):
+            if self._is_past(objects, sets[at + 1] if at + 1 < len(sets) else None):
+                continue
+            opened = partial(self._read, objects)
+            for found in self._sure(objects.name, opened, self._complaint(objects)):
+                yield from self._sent(objects, found)
+
+    def _merged(self) -> Iterator[ConnectBatch]:
+        """Whole records, by their own offsets: those of several folders lay between one another."""
+        sources = [self._merge_source(s.name) for s in self._group.sets]
+        for records in merge_by_offset([s for s in sources if s.end_offset > max(self._start, s.start_offset)]):
+            kept = records.filter(pc.greater_equal(records.column("offset"), self._start))
+            if kept.num_rows:
+                self.report.record_count += kept.num_rows
+                yield ConnectBatch.of(kept)
+
+    def _merge_source(self, item: ForeignObject) -> MergeSource:
+        count, last = self._told(item)
+
+        def records() -> Iterator[pa.RecordBatch]:
+            return self._sure(item, lambda: self._envelope(item), lambda found, _: _cut_off(item, found, count))
+
+        if item.first_offset is not None and last is not None:
+            return MergeSource(item.first_offset, last + 1, records)
+        ends = [batch.column("offset") for batch in records() if batch.num_rows]
+        first, last = (int(ends[0][0].as_py()), int(ends[-1][-1].as_py())) if ends else (0, -1)
+        return MergeSource(first, last + 1, records)
+
+    def _envelope(self, item: ForeignObject) -> Iterator[pa.RecordBatch]:
+        for batch in envelope_reader(self._config.layout.format, self._opened(item), item.key).batches():
+            for name, wanted in (("topic", item.topic), ("partition", item.kafka_partition)):
+                if batch.num_rows and batch.column(name).unique().to_pylist() != [wanted]:
+                    raise IntegrityError(f"object {item.key} holds records of another {name} than {wanted}")
+            yield batch
+
+    def _is_past(self, objects: ObjectSet, following: ObjectSet | None) -> bool:
+        """Whether all of an object lies before the start, which is told without reading it."""
+        first = objects.name.first_offset
+        end = None if following is None else following.name.first_offset
+        if first is None or end is None or end > self._start or not self._is_exclusive:
+            return False
+        count, last = self._told(objects.name)
+        if count is None or last is None:
+            return True
+        # Our own sink ends objects with their hour: they lie between one another, unless they have no holes.
+        if last - first + 1 != count or first < self._next or last >= self._start:
+            return False
+        self._next = last + 1
+        return True
+
+    def _sure(
+        self, item: ForeignObject, opened: Callable[[], Iterator[B]], complaint: Complaint = lambda *_: ""
+    ) -> Iterator[B]:
+        """The batches of an object, once all of them were read without fault; nothing of one that is skipped."""
+        try:
+            return _checked(opened, complaint)
+        except IntegrityError as err:
+            if self._behavior == "fail":
+                raise IntegrityError(f"{item.topic}-{item.kafka_partition}: {err}") from err
+            if str(err) not in self.report.skipped_objects:
+                self._skipped(self.report.skipped_objects, str(err))
+            return iter(())
+
+    def _complaint(self, objects: ObjectSet) -> Complaint:
+        """What is wrong with an object of so many records, of which some are bad; empty where nothing is."""
+        first = objects.name.first_offset
+        count, last = self._told(objects.name)
+        is_dense = count is not None and last is not None and first is not None and last - first + 1 == count
+        self._is_proven = is_dense and first is not None and first >= self._next
+
+        def complain(found: int, bad: dict[int, str]) -> str:
+            if bad and self._behavior == "fail":
+                return f"object {objects.name.key} holds what cannot be read: {'; '.join(list(bad.values())[:3])}"
+            if what := _cut_off(objects.name, found, count):
+                return what
+            if self._is_exclusive and last is None and first is not None and found and first < self._next:
+                return (
+                    f"object {objects.name.key} begins at offset {first}, but the objects before it hold records up to"
+                    f" {self._next - 1}: records would come twice"
+                )
+            return ""
+
+        return complain
+
+    @property
+    def _is_exclusive(self) -> bool:
+        """Whether each object that Connect wrote ends before the next one begins: all of them are in one folder."""
+        layout = self._config.layout
+        has_tombstones = any(s.name.is_tombstone for s in self._group.sets)
+        return layout.partitioner == "Default" and layout.key_layout == "connect" and not has_tombstones
+
+    def _told(self, item: ForeignObject) -> tuple[int | None, int | None]:
+        """How many records, and the last one's offset, by the index, or by the metadata that our own objects have."""
+        if item.record_count is not None:
+            return item.record_count, item.last_offset
+        info = self._store.head(item.key)
+        told = {} if info is None else info.metadata
+        count, last = (told.get(name, "") for name in ("record-count", "last-offset"))
+        return int(count) if count.isdecimal() else None, int(last) if last.isdecimal() else None
+
+    def _read(self, objects: ObjectSet) -> Iterator[ReadBatch]:
+        """The records of an object, its keys and headers beside them."""
+        parts = {o.part: self._reader(o).batches() for o in objects.objects}
+        return aligned(parts, objects.name.key)
+
+    def _reader(self, item: ForeignObject) -> BatchReader:
+        layout, source = self._config.layout, self._config.source or SourceSettings()
+        format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
+        if format_name is not None and format_name.startswith("aiven."):
+            kind = format_name.removeprefix("aiven.")
+            return AivenReader(
+                self._opened(item), item.key, kind, source.fields or ("value",), source.value_encoding, layout.codec
+            )
+        return self._plain_reader(item, format_name or "")
+
+    def _plain_reader(self, item: ForeignObject, format_name: str) -> BatchReader:
+        layout, key = self._config.layout, item.key
+        # Connect's own names tell how objects are compressed; of other names the file has to.
+        codec = "none" if layout.key_layout == "connect" and layout.extension is None else layout.codec
+        open_end = layout.key_layout in {"template", "zooz"}
+        match format_name:
+            case "avro":
+                return AvroReader(self._opened(item), key)
+            case "json":
+                return JsonReader(self._opened(item), key, codec, open_end=open_end)
+            case "bytes":
+                return BytesReader(self._opened(item), key, layout.bytes_separator, codec, open_end=open_end)
+            case "parquet":
+                wrapped = self._converter(item).format in {"STRING", "BYTES"}
+                return ParquetReader(self._opened(item), key, item.part, wrapped=wrapped)
+            case "block_gzip":
+                return self._block_gzip(item)
+        return _Plugin(load_class(format_name), layout, self._opened(item), key)
+
+    def _block_gzip(self, item: ForeignObject) -> BatchReader:
+        index_key = f"{item.key.removesuffix('.gz')}.{INDEX_SUFFIX}"
+        if self._store.head(index_key) is None:
+            return BytesReader(self._opened(item), item.key, "\n", "gzip")
+        opened = self._opened(item)
+
+        def read_range(start: int, length: int) -> bytes:
+            return self._store.read_range(item.key, start, start + length, opened.info.etag)
+
+        return BlockGzipReader(read_range, read_index(self._store.get(index_key), index_key), item.key)
+
+    def _opened(self, item: ForeignObject) -> Any:
+        opened = self._store.open(item.key, item.etag)
+        if opened.info.storage_class in COLD and self._store.thaw_state(item.key) != "thawed":
+            raise IntegrityError(f"object {item.key} lies in {opened.info.storage_class} and was not thawed")
+        if opened.info.size != item.size:
+            raise IntegrityError(f"object {item.key} has {opened.info.size} bytes, listed were {item.size}")
+        return opened
+
+    def _converter(self, item: ForeignObject) -> ConverterSettings:
+        return self._config.records.key if item.part == "key" else self._config.records.value
+
+    def _sent(self, objects: ObjectSet, found: ReadBatch) -> Iterator[ConnectBatch]:
+        offsets = self._offsets(objects.name, found)
+        self._next = int(offsets[-1]) + 1
+        kept = np.flatnonzero(offsets >= self._start)
+        for row, why in found.bad.items():
+            self._skipped(self.report.skipped_records, f"object {objects.name.key}: {why}")
+            kept = kept[kept != row]
+        if len(kept):
+            batch = self._batch(found, offsets).take(kept)
+            self._count(objects, batch, found, kept)
+            yield batch
+
+    def _offsets(self, item: ForeignObject, found: ReadBatch) -> Int64s:
+        """Real ones where they are told and ascend; the others go on from the one before."""
+        size = len(found)
+        told = np.full(size, -1, np.int64) if found.offsets is None else found.offsets
+        first = -1 if item.first_offset is None else item.first_offset
+        # Positions count from `base`: a record is at the greatest of what was told of it and what went before.
+        base = np.where(told >= 0, told - np.arange(size), -(2**62))
+        base[0] = max(base[0], self._next, first if told[0] < 0 else -1)
+        offsets: Int64s = np.maximum.accumulate(base) + np.arange(size)
+        return offsets
+
+    def _batch(self, found: ReadBatch, offsets: Int64s) -> ConnectBatch:
+        records, size = self._config.records, len(found)
+        value = as_kafka(found.value, records.value)
+        key = bytes_payload(pa.nulls(size, pa.binary())) if found.key is None else as_kafka(found.key, records.key)
+        times = np.full(size, NO_TIMESTAMP, np.int64) if found.timestamps is None else found.timestamps
+        kinds = np.where(times == NO_TIMESTAMP, _NO_TIMESTAMP_TYPE, _CREATE_TIME)
+        columns = [
+            key.raw,
+            value.raw,
+            pa.nulls(size, HEADERS) if found.headers is None else found.headers,
+            pa.array([self._group.topic] * size, pa.string()),
+            pa.array(np.full(size, self._group.kafka_partition), pa.int32()),
+            pa.array(offsets),
+            pa.array(times).cast(RECORD_SCHEMA.field("timestamp").type),
+            pa.array(kinds, pa.int32()),
+        ]
+        return ConnectBatch(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), key, value)
+
+    def _count(self, objects: ObjectSet, batch: ConnectBatch, found: ReadBatch, kept: Positions) -> None:
+        report = self.report
+        report.record_count += batch.num_rows
+        report.timeless_count += int((batch.timestamps == NO_TIMESTAMP).sum())
+        report.tombstone_count += batch.num_rows if objects.name.is_tombstone else 0
+        if found.offsets is not None:
+            report.position_count += int((found.offsets[kept] != batch.offsets).sum())
+        elif not self._is_proven:
+            report.position_count += batch.num_rows
+
+    def _skipped(self, lines: list[str], line: str) -> None:
+        lines.append(line)
+        if self._behavior == "log":
+            logger.warning("skipped: %s", line)
+
+
+def read(
+    config: ConnectorConfig, group: ObjectGroup, store: ObjectStore | None = None, start_offset: int = 0
+) -> ForeignStream:
+    """The records of a group of objects, as batches of RECORD_SCHEMA, ascending by offset."""
+    return ForeignStream(config, group, store, start_offset)
+
+
+def _cut_off(item: ForeignObject, found: int, count: int | None) -> str:
+    if count is None or found == count:
+        return ""
+    return f"object {item.key} holds {found} records, its metadata say {count}: it was cut off"
+
+
+def as_kafka(payload: Payload, converter: ConverterSettings) -> Payload:
+    """Of text and bytes, which their converter takes as they are, the bytes; all else as it was read."""
+    if converter.format not in {"STRING", "BYTES"}:
+        return payload
+    if isinstance(payload, DatumPayload) and all(map(is_text, payload.schemas)):
+        return bytes_payload(pa.array([o.encode() if isinstance(o, str) else o for o in payload.objects], pa.binary()))
+    if isinstance(payload, JsonLinePayload) and converter.format == "STRING":
+        texts = zip(payload.objects, pa.array(payload.raw).to_pylist(), strict=True)
+        return bytes_payload(pa.array([o.encode() if isinstance(o, str) else raw for o, raw in texts], pa.binary()))
+    return payload
+
+
+def aligned(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[ReadBatch]:
+    """Values, keys and headers of the same records joined by position.
+
+    Raises:
+        IntegrityError: there are not as many of one as of another.
+    """
+    held: dict[Any, ReadBatch] = {}
+    while True:
+        for part, batches in parts.items():
+            if part not in held and (found := next((b for b in batches if len(b)), None)) is not None:
+                held[part] = found
+        if not held:
+            return
+        if missing := [part for part in parts if part not in held]:
+            raise IntegrityError(f"object {key} has fewer records of {' and '.join(missing)} than of {', '.join(held)}")
+        size = min(map(len, held.values()))
+        yield _joined({part: batch.take(np.arange(size)) for part, batch in held.items()}, size)
+        rest = {part: batch.take(np.arange(size, len(batch))) for part, batch in held.items() if len(batch) > size}
+        held = rest
+
+
+def _joined(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
+    bad = {row: why for batch in parts.values() for row, why in batch.bad.items()}
+    value, key = parts.get("value"), parts.get("key")
+    headers = parts.get("headers")
+    if value is None:
+        value = ReadBatch(bytes_payload(pa.nulls(size, pa.binary())))
+    return ReadBatch(
+        value.value,
+        bad,
+        value.key if key is None else key.value,
+        value.headers if headers is None else _headers(headers.value),
+        value.offsets,
+        value.timestamps,
+    )
+
+
+def _headers(payload: Payload) -> pa.Array:
+    """Headers of each record, as the sink wrote them: text is its UTF-8; none are null."""
+    found = [o["headers"] if isinstance(o, dict) else o for o in payload.objects]
+    rows = [
+        [{"key": h["key"], "value": None if h["value"] is None else h["value"].encode()} for h in one] if one else None
+        for one in found
+    ]
+    return pa.array(rows, HEADERS)
+
+
+def _checked(opened: Callable[[], Iterator[B]], complaint: Complaint) -> Iterator[B]:
+    """All batches, after a look at every one of them: held where they are small, else read again."""
+    held: list[B] | None = []
+    bad: dict[int, str] = {}
+    size = count = 0
+    for batch in opened():
+        if isinstance(batch, ReadBatch):
+            bad |= {count + row: why for row, why in batch.bad.items()}
+        count += len(batch)
+        size += batch.nbytes
+        if held is not None and size > HOLD_BYTES:
+            held = None
+        if held is not None:
+            held.append(batch)
+    if what := complaint(count, bad):
+        raise IntegrityError(what)
+    return opened() if held is None else iter(held)
+
+
+class _Plugin:
+    """A user's own format: its class method `read(source, key, layout)` gives the bytes of each value."""
+
+    def __init__(self, kind: Any, layout: LayoutSettings, source: ObjectFile, key: str) -> None:
+        self._values: Sequence[bytes | None] = kind.read(source, key, layout)
+
+    def batches(self) -> Iterator[ReadBatch]:
+        for values in batched(self._values):
+            yield ReadBatch(bytes_payload(pa.array(values, pa.binary())))

@@ -1,0 +1,178 @@
+"""Which objects there are: the listing of a bucket, each key judged, in the order in which objects are read."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
+from kafka_s3_platform.errors import AuthorizationError, IntegrityError
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
+from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+
+logger = logging.getLogger(__name__)
+
+LISTED_OUTSIDE = 100_000
+"""Keys of the whole bucket that are looked at to count what lies outside of `topics.dir`."""
+
+_WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic", "duplicate")
+"""What `behavior.on.error` decides about."""
+
+_NAMED = 10
+
+
+class Scan:
+    """The objects of a source, by topic, kafka partition and first offset; `report` is whole once they were iterated.
+
+    Iterated again, it lists again: objects and folders that came later are found.
+
+    Raises (when iterated):
+        IntegrityError: a key does not parse or an object is misplaced, and `behavior.on.error` is `fail`.
+    """
+
+    def __init__(self, config: ConnectorConfig, topics: Sequence[str] = (), store: ObjectStore | None = None) -> None:
+        self._config, self._topics = config, tuple(topics)
+        self._store = store or ObjectStore(config.store)
+        self._behavior = (config.source or SourceSettings()).behavior_on_error
+        self._is_wanted = wanted_topics(config, self._topics)
+        self.report = ScanReport()
+
+    def __iter__(self) -> Iterator[ForeignObject]:
+        self.report = ScanReport()
+        reader = new_key_reader(self._config)
+        wrong: list[str] = []
+        found: dict[str, ForeignObject] = {}
+        for info in self._listed(reader):
+            item = self._judged(reader, info, wrong)
+            if item is not None:
+                found[item.key] = item
+        objects = self._distinct(sorted(found.values(), key=lambda o: o.order), wrong)
+        if wrong and self._behavior == "fail":
+            more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+            raise IntegrityError(
+                f"{self._store.uri(reader.root)}: {'; '.join(wrong[:_NAMED])}{more}. Move them away, correct the"
+                f" partitioner and the format of the source's file, or set behavior.on.error to ignore or log"
+            )
+        for topic in self._topics or self._config.topics:
+            if not any(o.topic == topic for o in objects):
+                self.report.lines.append(f"no object of topic {topic} was found below {self._store.uri(reader.root)}")
+        self._count_outside(reader.root)
+        yield from objects
+
+    def _listed(self, reader: KeyReader) -> Iterator[ObjectInfo]:
+        named, layout = self._topics or self._config.topics, self._config.layout
+        is_by_topic = layout.key_layout == "connect" and (self._config.source or SourceSettings()).template is None
+        # A file in the folder of another topic counts as what its name says: all folders are looked at then.
+        if not named or not is_by_topic or self._behavior != "fail":
+            yield from self._store.list(reader.root)
+            return
+        for topic in named:
+            yield from self._store.list(f"{reader.root}{topic}{layout.directory_delim}")
+
+    def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
+        if info.key.endswith("/") and not info.size:
+            return None  # a folder's own marker
+        read = reader.read(info.key)
+        told = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
+        if told is None:
+            return None
+        if not self._is_wanted(told.topic):
+            self.report.add("other_topic")
+            return None
+        item = _object(told, info)
+        if item.is_cold:
+            self.report.add("cold", f"{item.key} lies in {item.storage_class}: it has to be thawed first")
+        return item
+
+    def _refused(self, refusal: Refusal, key: str, wrong: list[str]) -> Told | None:
+        """What is read all the same: an object in the folder of another topic, as its name says."""
+        line = f"object {key}: {refusal.reason}"
+        self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
+        if refusal.problem in _WRONG:
+            wrong.append(line)
+            if self._behavior == "log":
+                logger.warning("%s", line)
+        return refusal.told
+
+    def _distinct(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
+        """The objects without those that begin at the offset of another one in the same folder."""
+        seen: dict[tuple[object, ...], str] = {}
+        kept = []
+        for item in objects:
+            name = (item.topic, item.kafka_partition, item.first_offset, item.encoded_partition, item.part)
+            if item.first_offset is not None and name in seen:
+                line = f"object {item.key}: it begins where {seen[name]} does, so records would come twice"
+                self.report.add("duplicate", line)
+                wrong.append(line)
+                continue
+            seen[name] = item.key
+            kept.append(item)
+        return kept
+
+    def _count_outside(self, root: str) -> None:
+        if not root:
+            return
+        try:
+            listed = islice(self._store.list(""), LISTED_OUTSIDE)
+            count = sum(not info.key.startswith(root) for info in listed)
+        except AuthorizationError:
+            self.report.lines.append(f"what lies outside of {root} was not counted: no right to list the bucket")
+            return
+        if count:
+            self.report.counts["outside"] = count
+
+
+def scan(config: ConnectorConfig, topics: Sequence[str] = (), store: ObjectStore | None = None) -> Scan:
+    """The objects of a source: of `topics`, else of those that its file names, else of every topic found."""
+    return Scan(config, topics, store)
+
+
+def of_segments(config: ConnectorConfig, topic: str, segments: Iterable[Segment]) -> list[ForeignObject]:
+    """The objects of our own segments of values alone, of which the index knows more than their keys tell.
+
+    Raises:
+        IntegrityError: a key is not of the layout that its segment names.
+    """
+    found = []
+    for segment in segments:
+        layout = LayoutSettings.model_validate_json(segment.settings)
+        reader = new_key_reader(config.model_copy(update={"layout": layout, "topics": (topic,), "source": None}))
+        for stored in segment.objects:
+            told = reader.read(stored.key)
+            if isinstance(told, Refusal):
+                if told.problem == "index":
+                    continue
+                raise IntegrityError(f"object {stored.key} of the index: {told.reason}")
+            item = ForeignObject(
+                topic=topic,
+                kafka_partition=segment.kafka_partition,
+                first_offset=segment.start_offset,
+                encoded_partition=segment.encoded_partition,
+                part=told.part,
+                key=stored.key,
+                size=stored.size,
+                etag=stored.etag,
+                window=(segment.min_timestamp, segment.max_timestamp + 1),
+                is_tombstone=told.is_tombstone,
+                last_offset=segment.end_offset - 1,
+                record_count=segment.record_count,
+            )
+            found.append(item)
+    return sorted(found, key=lambda o: o.order)
+
+
+def _object(told: Told, info: ObjectInfo) -> ForeignObject:
+    return ForeignObject(
+        topic=told.topic,
+        kafka_partition=told.kafka_partition,
+        first_offset=told.first_offset,
+        encoded_partition=told.encoded_partition,
+        part=told.part,
+        key=info.key,
+        size=info.size,
+        etag=info.etag,
+        storage_class=info.storage_class,
+        window=told.window,
+        is_tombstone=told.is_tombstone,
+    )

@@ -1,0 +1,100 @@
+"""`kafka-s3 groups` and `kafka-s3 verify --against`, as a script calls them."""
+
+import json
+
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.groups import committed_offsets, delete_group, publish_offsets
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import NOON, Sent, produce
+
+USAGE, FAILED = 2, 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["groups"], "RESTORE_ID"),
+        (["groups", "r1", "--rollback", "none.json"], "none.json"),
+        (["groups", "r1", "--rollback", "connectors/c.json", "--apply"], "no other option"),
+        (["verify", "c", "--against", "u"], "one --topic"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--deep"], "no --deep"),
+        (["verify", "c", "--from-offset", "3"], "without --against all is verified: no --from-offset"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--from", "soon"], "not an ISO 8601 time"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--target-worker", "none"], "none"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: list[str], reason: str) -> None:
+    write_connector(kafka_s3, "t")
+    found = kafka_s3(*arguments)
+    assert (found.returncode, found.stdout) == (USAGE, ""), found.stderr
+    assert reason in found.stderr
+
+
+def test_groups_of_a_restore_are_shown_set_and_set_back(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    group, target = f"{topic_name}-app", f"{topic_name}.restored"
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, [Sent(timestamp=NOON)] * 5)
+    own = {"archive.consumer.groups": group}
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **own)
+    with ClusterAdmin(kafka_settings) as admin:
+        publish_offsets(admin, group, topic_name, {0: 3, 1: 0})
+        parsed(kafka_s3("archive", "c", "--json"))
+        to_target = ["--topic", topic_name, "--to-topic", target, "--create-topic", "--restore-id", "r1"]
+        parsed(kafka_s3("restore", "c", *to_target, "--json"))
+        assert parsed(kafka_s3("verify", "c", "--topic", topic_name, "--against", target, "--json"))["ok"]
+        delete_group(admin, group)
+
+        shown = parsed(kafka_s3("groups", "r1", "--json"))
+        assert [(o["target_offset"], o["precision"]) for o in shown["offsets"]] == [(3, "exact"), (0, "exact")]
+        assert not shown["applied"]
+        checked = kafka_s3("groups", "r1", "--apply", "--dry-run")
+        assert checked.stdout.endswith("could be committed; nothing is changed\n"), checked.stderr
+        assert committed_offsets(admin, group, target) == {}
+
+        applied = parsed(kafka_s3("groups", "r1", "--apply", "--json"))
+        assert committed_offsets(admin, group, target) == {0: 3, 1: 0}
+        file = kafka_s3.folder / applied["rollback_file"]
+        assert json.loads(file.read_bytes())["groups"][group]["existed"] is False
+
+        undone = kafka_s3("groups", "r1", "--rollback", applied["rollback_file"])
+        assert undone.returncode == 0, undone.stderr
+        assert committed_offsets(admin, group, target) == {}
+
+    unknown = kafka_s3("groups", "r2")
+    assert (unknown.returncode, unknown.stdout) == (FAILED, "")
+    assert "no connector here has a restore r2" in unknown.stderr
+
+
+def test_a_topic_that_differs_from_the_archive_is_told_by_the_exit_status(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    other = create_topic(f"{topic_name}.other")
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"a"), Sent(b"b")])
+    produce(kafka_settings, other, [Sent(b"a")])
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name)
+    parsed(kafka_s3("archive", "c", "--json"))
+
+    found = kafka_s3("verify", "c", "--topic", topic_name, "--against", other)
+    assert found.returncode == FAILED, found.stderr
+    assert "NOT the same; 1 of 2 archived records found in order" in found.stdout
+    assert "the first that was not is source offset 1" in found.stdout
+
+    worker = kafka_s3.folder / "other.properties"
+    worker.write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
+    window = ["--to-offset", "1", "--target-worker", str(worker)]
+    assert parsed(kafka_s3("verify", "c", "--topic", topic_name, "--against", other, *window, "--json"))["ok"]

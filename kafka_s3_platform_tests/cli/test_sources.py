@@ -1,0 +1,67 @@
+"""Source connectors on the command line: their objects are restored, and nothing else can be done with them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
+from kafka_s3_platform_tests.kafka.topics import records_of
+
+SOURCE = {
+    "connector.class": "io.confluent.connect.s3.source.S3SourceConnector",
+    "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+    "transforms": "AddPrefix",
+    "transforms.AddPrefix.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    "transforms.AddPrefix.regex": ".*",
+    "transforms.AddPrefix.replacement": "copy_of_$0",
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["archive", "c"],
+        ["compact", "c", "--day", "2026-01-01"],
+        ["vacuum", "c"],
+        ["take-over", "c"],
+        ["verify", "c"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_source_connector_is_refused_by_name_for_all_but_a_restore(kafka_s3: KafkaS3, command: Sequence[str]) -> None:
+    write_connector(kafka_s3, "t", **SOURCE)
+    found = kafka_s3(*command)
+    assert found.returncode != 0
+    assert "connector c is a source" in found.stderr
+    assert "kafka-s3 restore c" in found.stderr
+
+
+@pytest.mark.integration
+def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
+    kafka_s3: KafkaS3, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    lines = b"".join(b'{"n":%d}\n' % n for n in range(5))
+    key = f"topics/{topic_name}/partition=0/{topic_name}+0+0000000000.json"
+    s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=lines)
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **SOURCE)
+    own = kafka_s3.folder / "connectors" / "c.json"
+    given = json.loads(own.read_text())
+    own.write_text(json.dumps({k: v for k, v in given.items() if k != "topics"}))
+
+    planned = kafka_s3("restore", "c", "--dry-run", "--json")
+    assert (planned.returncode, json.loads(planned.stdout)["records"]) == (1, 0), planned.stderr
+    assert "--create-topic" in json.loads(planned.stdout)["refusals"][0]
+
+    restored = parsed(kafka_s3("restore", "c", "--restore-id", "mine", "--create-topic", "--json"))
+    assert (restored["topic"], restored["to_topic"]) == (topic_name, f"copy_of_{topic_name}")
+    assert (restored["records"], restored["verified"], restored["restore_id"]) == (5, True, "mine")
+    found = records_of(kafka_settings, f"copy_of_{topic_name}").column("value").to_pylist()
+    assert found == [b'{"n":%d}' % n for n in range(5)]
+
+    again = parsed(kafka_s3("restore", "c", "--restore-id", "mine", "--create-topic", "--json"))
+    assert (again["already_finished"], again["sent_records"]) == (True, 5)

@@ -1,0 +1,200 @@
+"""Files of S3 source connectors, and those of sinks whose class was changed."""
+
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform.config.check import check_report
+from kafka_s3_platform.config.files import conflicts
+from kafka_s3_platform.config.read_template import compile_read_template
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform_tests.config.conftest import Check, Load, of_class
+from kafka_s3_platform_tests.config.test_dialects import AIVEN
+from kafka_s3_platform_tests.config.test_seeds import (
+    ASSUMED,
+    CLOUD_FILLED_IN,
+    PLATFORM,
+    QUICKSTART,
+    SOURCE,
+    keys,
+    loaded,
+    report,
+    write_worker,
+)
+
+FULL = "io.confluent.connect.s3.source.S3SourceConnector"
+SINK = "io.confluent.connect.s3.S3SinkConnector"
+CLASS = {"connector.class": FULL, "format.class": "JsonFormat"}
+AIVEN_SOURCE = "io.aiven.kafka.connect.s3.source.S3SourceConnector"
+
+
+def of_source(config: ConnectorConfig) -> SourceSettings:
+    assert config.source is not None
+    return config.source
+
+
+def test_the_quickstart_of_the_source_loads_and_reads_every_topic(folder: Path) -> None:
+    write_worker(folder)
+    config = loaded(folder, "quickstart-s3source.properties", SOURCE)
+    assert (config.topics, config.layout.format, config.layout.partitioner) == ((), "avro", "Default")
+    assert of_source(config).behavior_on_error == "fail"
+    assert [(t.type, t.options["replacement"]) for t in config.records.transforms] == [("RegexRouter", "copy_of_$0")]
+    found = report(folder, "quickstart-s3source.properties", SOURCE)
+    assert keys(found, KeyClass.WITHOUT_MEANING) == {
+        "confluent.license",
+        "confluent.topic.bootstrap.servers",
+        "confluent.topic.replication.factor",
+    }
+
+
+@pytest.mark.parametrize("name", [FULL, "S3SourceConnector", "S3Source", "S3_SOURCE"])
+def test_its_class_goes_by_full_and_short_names(load: Load, name: str) -> None:
+    assert load({**CLASS, "connector.class": name}).config.source is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "old", "new"),
+    [
+        ("s3-sink.json", PLATFORM, SINK, FULL),
+        ("quickstart-s3.properties", QUICKSTART, SINK, FULL),
+        ("cloud.json", CLOUD_FILLED_IN, "S3_SINK", "S3_SOURCE"),
+    ],
+)
+def test_a_sinks_file_with_only_its_class_changed_reads_what_that_sink_wrote(
+    folder: Path, name: str, text: str, old: str, new: str
+) -> None:
+    write_worker(folder)
+    sink, source = loaded(folder, name, text), loaded(folder, name, text.replace(old, new))
+    assert (sink.source, source.source) == (None, SourceSettings())
+    same = ("topics_dir", "format", "partitioner", "path_format", "key_layout", "bytes_separator", "timezone")
+    assert source.layout.model_dump(include=set(same)) == sink.layout.model_dump(include=set(same))
+    assert (source.topics, source.records.value) == (sink.topics, sink.records.value)
+
+
+def test_keys_of_writing_mean_nothing_to_a_source(check: Check) -> None:
+    found = check({**CLASS, "flush.size": 3, "schema.compatibility": "FULL", "s3.part.size": 5_242_880})
+    without = {f.key for f in of_class(found, KeyClass.WITHOUT_MEANING)}
+    assert without == {"flush.size", "schema.compatibility", "s3.part.size"}
+
+
+def test_its_own_keys_are_honoured(load: Load) -> None:
+    own = {
+        "topics": "",
+        "behavior.on.error": "LOG",
+        "s3.poll.interval.ms": 1000,
+        "format.bytearray.separator": "\\r\\n",
+        "partitioner.class": "FieldPartitioner",
+        "partition.field.name": "country",
+        "archive.source.thaw.days": 3,
+        "archive.source.thaw.tier": "bulk",
+        "store.url": "http://localhost:9000",
+        "record.batch.max.size": 200,
+        "task.batch.size": 10,
+        "mode": "RESTORE_BACKUP",
+        "file.discovery.starting.timestamp": 0,
+        **ASSUMED,
+    }
+    config = load({**CLASS, "format.class": "ByteArrayFormat", **own}).config
+    assert of_source(config) == SourceSettings(
+        behavior_on_error="log", poll_interval_ms=1000, thaw_days=3, thaw_tier="Bulk"
+    )
+    assert (config.layout.bytes_separator, config.layout.partition_fields) == ("\r\n", ("country",))
+    assert config.store.role is not None
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"behavior.on.error": "stop"}, r"behavior\.on\.error: 'stop' is none of fail, ignore, log"),
+        ({"mode": "GENERIC"}, r"mode: objects of any name need `archive\.source\.template`"),
+        ({"topic.regex.list": "t:.*"}, r"topic\.regex\.list: belongs to `mode=GENERIC`"),
+        ({"file.discovery.starting.timestamp": 5}, r"file\.discovery\.starting\.timestamp: known, not honoured"),
+        ({"partitioner.class": "FieldPartitioner"}, r"partition\.field\.name: required"),
+        ({"format.class": "AvroFormat", "value.converter": "ByteArrayConverter"}, r"value\.converter: avro objects"),
+        ({"archive.source.template": "{{any}}.gz"}, r"archive\.source\.template: .* names neither"),
+        ({"archive.source.template": "{{key}}/{{topic}}"}, r"archive\.source\.template: '\{\{key\}\}' is not known"),
+        ({"archive.source.template": "{{partition}}.gz", "topics": ""}, r"topics: no key tells its topic"),
+        ({"s3.poll.intervall.ms": 5}, r"unknown key; did you mean s3\.poll\.interval\.ms"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(load: Load, keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load({**CLASS, **keys})
+
+
+def test_keys_of_sources_mean_nothing_to_a_sink(check: Check) -> None:
+    found = check({"behavior.on.error": "log", "s3.poll.interval.ms": 1})
+    assert {f.key for f in of_class(found, KeyClass.WITHOUT_MEANING)} == {"behavior.on.error", "s3.poll.interval.ms"}
+    assert found.config is not None
+    assert found.config.source is None
+
+
+def test_aivens_sinks_file_is_read_back_with_its_envelope(load: Load) -> None:
+    own = {
+        "connector.class": AIVEN_SOURCE,
+        "format.output.envelope": True,
+        "format.output.fields": "key,value,offset,timestamp,headers",
+        "file.compression.type": "gzip",
+        "file.name.template": "{{topic}}/{{partition}}-{{start_offset}}.gz",
+    }
+    config = load({**AIVEN, **own}).config
+    assert (config.layout.format, config.layout.codec, config.layout.key_layout) == ("aiven.jsonl", "gzip", "template")
+    assert of_source(config).fields == ("key", "value", "offset", "timestamp", "headers")
+    assert of_source(config).template == own["file.name.template"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "format_name"),
+    [
+        ({"format.output.type": "csv"}, "aiven.csv"),
+        ({"format.output.type": "csv", "format.output.fields.value.encoding": "none"}, "bytes"),
+        ({"format.output.type": "jsonl", "format.output.envelope": False}, "json"),
+        ({"format.output.type": "jsonl", "format.output.envelope": True}, "aiven.jsonl"),
+        ({"format.output.type": "parquet", "format.output.fields": "value,offset"}, "aiven.parquet"),
+        ({"format.output.type": "", "input.format": "avro"}, "avro"),
+        ({"format.output.type": "", "input.format": "bytes"}, "bytes"),
+    ],
+)
+def test_aivens_words_name_what_objects_hold(load: Load, keys: dict[str, object], format_name: str) -> None:
+    own = {"format.output.envelope": "", "value.converter": "StringConverter", "value.converter.schemas.enable": ""}
+    assert load({**AIVEN, "connector.class": AIVEN_SOURCE, **own, **keys}).config.layout.format == format_name
+
+
+def test_aivens_topic_is_that_of_objects_whose_names_tell_none(load: Load) -> None:
+    own = {**AIVEN, "connector.class": AIVEN_SOURCE, "topics": "", "topic": "mine"}
+    config = load({**own, "file.name.template": "{{partition}}/{{any}}"}).config
+    assert config.topics == ("mine",)
+    with pytest.raises(ConfigError, match=r"topic: file\.name\.template tells the topic of each object"):
+        load({**own, "file.name.template": "{{topic}}-{{partition}}"})
+
+
+def test_a_source_may_share_the_folder_of_the_sink_that_wrote_it(folder: Path) -> None:
+    found = {}
+    for name, kind in (("sink", "S3SinkConnector"), ("source", "S3SourceConnector")):
+        path = folder / f"{name}.properties"
+        path.write_text(f"name={name}\nconnector.class={kind}\ntopics=t\ns3.bucket.name=archive\n")
+        config = check_report(path, folder / "worker.properties", {}).config
+        assert config is not None
+        found[path] = config
+    assert conflicts(found) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "key", "told"),
+    [
+        (
+            "{{topic}}-{{partition}}-{{start_offset}}",
+            "a-b-1-22",
+            {"topic": "a-b", "partition": "1", "start_offset": "22"},
+        ),
+        ("{{topic}}-{{start_offset}}", "a-22@3+7", {"topic": "a", "start_offset": "22", "ordinal": "3"}),
+        ("{{topic}}/{{any}}/{{topic}}-{{partition}}", "a/x/a-1", {"topic": "a", "partition": "1"}),
+        ("{{topic}}/{{any}}/{{topic}}-{{partition}}", "a/x/b-1", None),
+        ("{{topic}}/{{any}}/{{partition}}", "a/x/y/1", None),
+    ],
+)
+def test_a_template_reads_what_it_names(template: str, key: str, told: dict[str, str] | None) -> None:
+    match = compile_read_template(template).pattern.fullmatch(key)
+    assert (match and {k: v for k, v in match.groupdict().items() if v is not None}) == told

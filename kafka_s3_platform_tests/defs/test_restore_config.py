@@ -1,0 +1,134 @@
+"""What a run's config asks of a restore, without any server."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.restore_config import RestoreConfig, asked_window, new_request
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
+from kafka_s3_platform_tests.support import HOUR, NOON, connector
+
+UTC = ZoneInfo("UTC")
+ROUTER = {
+    "transforms": "AddPrefix",
+    "transforms.AddPrefix.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    "transforms.AddPrefix.regex": ".*",
+    "transforms.AddPrefix.replacement": "copy_of_$0",
+}
+
+
+def config(layout: dict[str, Any] | None = None) -> ConnectorConfig:
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    return connector(kafka, StoreSettings(bucket="bucket"), "orders", layout=layout)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of connector files of the test's own."""
+    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(tmp_path))
+    return tmp_path
+
+
+def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> RestoreRequest:
+    topic = ArchivedTopic(config(layout), "orders")
+    return new_request(topic, RestoreConfig(**given), "r1", "x", (None, None))
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ({"to_topic": "other"}, "other"),
+        ({"to_topic": "copy_of_{topic}"}, "copy_of_orders"),
+        ({"rename_regex": "o(.*)", "rename_replacement": "x$1"}, "xrders"),
+        ({"topic_map": {"orders": "a", "flights": "b"}}, "a"),
+        ({"outgoing": ROUTER}, "copy_of_orders"),
+    ],
+)
+def test_the_target_is_named_by_a_name_a_rule_a_map_or_a_router(given: dict[str, Any], target: str) -> None:
+    assert asked(given).to_topic == target
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing names the target"),
+        ({"to_topic": "a", "topic_map": {"orders": "b"}}, "each name the target: keep one"),
+        ({"rename_regex": ".*"}, "are a pair"),
+        ({"to_topic": "a", "outgoing": {"transform": "x"}}, "transform: no key .*did you mean transforms"),
+        ({"to_topic": "a", "outgoing": {"transforms": "a"}}, r"transforms\.a\.type is missing"),
+        ({"to_topic": "a", "outgoing": {"value.converter": "no.Such"}}, r"value\.converter: "),
+        ({"to_topic": "a", "record_keys": ["hex:zz"]}, "record_keys 'hex:zz'"),
+        ({"to_topic": "a", "delivery": "once"}, "delivery 'once' is none of exactly_once, at_least_once"),
+        ({"to_topic": "a", "behavior_on_error": "skip"}, "behavior_on_error 'skip' is none of fail, ignore, log"),
+        ({"to_topic": "a", "hours": ["2026-01-01T12:30"]}, "hours '2026-01-01T12:30' is no start"),
+        ({"to_topic": "a", "days": ["1999-01-01"]}, "days '1999-01-01' is no start"),
+        ({"to_topic": "a", "hours": ["noon"]}, "no ISO 8601 time"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_its_field(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        asked(given)
+
+
+def test_any_hours_and_days_are_windows() -> None:
+    found = asked({"to_topic": "a", "hours": ["2026-01-01-15:00", "2026-01-01T12:00:00Z"], "days": ["2026-01-03"]})
+    day = NOON.replace(hour=0) + timedelta(days=2)
+    assert found.windows == ((NOON + 3 * HOUR, NOON + 4 * HOUR), (NOON, NOON + HOUR), (day, day + 24 * HOUR))
+    assert asked_window(RestoreConfig(hours=["2026-01-01-15:00"]), UTC) == (None, None)
+    assert asked_window(RestoreConfig(), UTC) is None
+
+
+def test_a_day_is_one_of_the_connectors_timezone_whatever_the_clocks_do() -> None:
+    found = asked({"to_topic": "a", "days": ["2026-03-29"]}, layout={"timezone": "Europe/Berlin"})
+    [(start, end)] = found.windows
+    assert end - start == 23 * HOUR
+
+
+def test_filters_come_through_as_bytes() -> None:
+    found = asked({"to_topic": "a", "record_keys": ["é", "hex:ff00"], "key_prefixes": ["eu-"], "latest_per_key": True})
+    assert found.records == RecordFilter(keys=("é".encode(), b"\xff\x00"), key_prefixes=(b"eu-",), latest_per_key=True)
+
+
+def test_another_cluster_is_a_worker_file_and_secrets_come_from_a_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hidden")
+    worker, keys = folder / "target-worker", folder / "outgoing"
+    worker.write_text("bootstrap.servers=other:9092\nclient.id=me\n")
+    keys.write_text(
+        "value.converter=io.confluent.connect.avro.AvroConverter\n"
+        "schema.registry.url=http://registry:8081\n"
+        "schema.registry.basic.auth.credentials.source=USER_INFO\n"
+        "schema.registry.basic.auth.user.info=me:${env:REGISTRY_PASSWORD}\n"
+    )
+    found = asked({"to_topic": "a", "target_worker": str(worker), "outgoing_file": str(keys), "map_schema_ids": True})
+
+    assert found.target_kafka.properties("consumer") == {"bootstrap.servers": "other:9092", "client.id": "me"}
+    value, registry = found.outgoing.value, found.outgoing.target_registry
+    assert value is not None
+    assert registry is not None
+    assert (value.format, value.registry, found.outgoing.key) == ("AVRO", registry, None)
+    assert registry.properties["basic.auth.user.info"].get_secret_value() == "me:hidden"
+    assert "hidden" not in repr(found.outgoing)
+    worker.write_text("client.id=me\n")
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        asked({"to_topic": "a", "target_worker": str(worker)})
+
+
+def test_connectors_that_are_known_come_along_and_broken_files_do_not_stop_it(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "worker.properties").write_text("bootstrap.servers=127.0.0.1:1\n")
+    (folder / "good.properties").write_text(
+        "name=good\ntopics.regex=copy_of_.*\nconnector.class=kafka_s3_platform.S3Archive\ns3.bucket.name=bucket\n"
+    )
+    (folder / "bad.properties").write_text("name=bad\n")
+
+    assert [c.name for c in asked({"to_topic": "a"}).connectors] == ["good"]
+    assert "bad.properties" in caplog.text

@@ -1,0 +1,366 @@
+"""SIGKILL and SIGSTOP of a restore, SIGKILL of an executor and of the broker: every record once, in order."""
+
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, TransientError
+from kafka_s3_platform.kafka import producer
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.client import Reasons, producer_client
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.restore import marker
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.faults.broker import kill_broker
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.kafka.topics import records_of, until
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 20_000
+KILLS = 12
+TRANSACTION_RECORDS = 700
+"""Sent by the second at 500 records a stream, so a transaction is open every other second."""
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """An archive of 2 kafka partitions of 20,000 records, and an empty target."""
+    create_topic(topic_name, 2)
+    create_topic(f"{topic_name}-restored", 2)
+    return filled(connector(kafka_settings, store_settings, topic_name))
+
+
+def filled(config: ConnectorConfig) -> ConnectorConfig:
+    """Two objects a kafka partition; every record twice, so that only its place tells a repeated one."""
+    moments = [NOON if n < 17_000 else NOON + HOUR for n in range(RECORDS)]
+    records = [Sent(b"%d" % (n // 2), None, t, (), p) for p in range(2) for n, t in enumerate(moments)]
+    produce(config.kafka, config.topics[0], records)
+    archived(config)
+    return config
+
+
+def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
+    topic = config.topics[0]
+    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "run_id": "x"}
+    return RestoreRequest(config, topic, **given | changes)
+
+
+def slowly(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
+    """A thousand records a second, five hundred a stream."""
+    return request(config, records_per_second=1000.0, **changes)
+
+
+def restored(config: ConnectorConfig) -> RestoreReport:
+    return restore(request(config), InProcessRunner())
+
+
+def check_restored_once(config: ConnectorConfig, kafka: KafkaSettings | None = None) -> None:
+    topic, where = config.topics[0], kafka or config.kafka
+    for kafka_partition in range(2):
+        was, now = (records_of(where, t, kafka_partition)["value"].to_pylist() for t in (topic, f"{topic}-restored"))
+        assert now == was
+
+
+def uncommitted_count(kafka: KafkaSettings, topic: str) -> int:
+    """Records of the topic's two kafka partitions for a reader that sees aborted ones too."""
+    own = {"group.id": "uncommitted", "isolation.level": "read_uncommitted", "enable.partition.eof": True}
+    consumer = Consumer(kafka.properties("consumer") | own)
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(2)])
+    count = ended = 0
+    while ended < 2:
+        for message in consumer.consume(1000, 1.0):
+            ended += message.error() is not None
+            count += message.error() is None
+    consumer.close()
+    return count
+
+
+Start = Callable[[RestoreRequest], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a restore in a process of its own."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(given: RestoreRequest) -> "subprocess.Popen[str]":
+        pickled = tmp_path / f"request-{len(processes)}"
+        pickled.write_bytes(pickle.dumps(given))
+        module = "kafka_s3_platform_tests.restore.killed"
+        command = [sys.executable, "-m", module, str(pickled), "1000", str(TRANSACTION_RECORDS)]
+        processes.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+class Target:
+    """The log of the target, asked by one client."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str) -> None:
+        self.topic = topic
+        self._kafka = kafka
+        self._admin = ClusterAdmin(kafka)
+
+    @property
+    def end(self) -> int:
+        """Offsets of both kafka partitions, those of aborted records and of control records included."""
+        return sum(log.high_watermark for log in self._logs())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is."""
+        return any(log.last_stable_offset < log.high_watermark for log in self._logs())
+
+    def has(self, end: int) -> bool:
+        """Whether it has come so far. After a broker's restart the client holds on to an old leader epoch: ask anew."""
+        try:
+            return self.end > end
+        except TransientError:
+            self._admin = ClusterAdmin(self._kafka)
+            return False
+
+    def wait_for(self, more: int, process: "subprocess.Popen[str]") -> None:
+        """Until the process has sent more records."""
+        wanted = self.end + more
+        until(60, lambda: process.poll() is not None or self.end > wanted)
+        assert process.poll() is None, process.communicate()[1]
+
+    def _logs(self) -> Iterable[Frontier]:
+        return self._admin.frontiers(self.topic, range(2)).values()
+
+
+@pytest.fixture
+def target(config: ConnectorConfig) -> Target:
+    return Target(config.kafka, f"{config.topics[0]}-restored")
+
+
+def test_a_restore_killed_a_dozen_times_at_random_moments_sends_every_record_once(
+    config: ConnectorConfig, target: Target, start: Start
+) -> None:
+    seed = random.randrange(1000)
+    moments = random.Random(seed)
+    for kill in range(KILLS):
+        process = start(slowly(config))
+        if kill % 3:
+            target.wait_for(0, process)
+            time.sleep(moments.uniform(0, 1.0))
+        else:
+            time.sleep(moments.uniform(0.5, 4.0))
+        assert process.poll() is None, f"seed {seed}: it ended before it was killed: {process.communicate()[1]}"
+        process.kill()
+        process.wait()
+
+    report = restored(config)
+
+    check_restored_once(config)
+    assert report.record_count == 2 * RECORDS, f"seed {seed}"
+    assert 0 < report.sent_count < 2 * RECORDS, f"seed {seed}"
+    assert uncommitted_count(config.kafka, target.topic) > 2 * RECORDS, f"seed {seed}: no kill met an open transaction"
+    assert restored(config).already_finished
+
+
+def test_an_older_run_that_is_resumed_after_a_newer_one_took_over_is_fenced(
+    config: ConnectorConfig, target: Target, start: Start
+) -> None:
+    older = start(slowly(config, run_id="older"))
+    target.wait_for(500, older)
+    older.send_signal(signal.SIGSTOP)
+
+    report = restored(config)
+    older.send_signal(signal.SIGCONT)
+    _, said = older.communicate(timeout=60)
+
+    assert older.returncode != 0
+    assert "SupersededError" in said
+    assert "another run of this restore id has taken over" in said
+    assert report.verified
+    check_restored_once(config)
+
+
+def test_a_run_that_stood_still_beyond_its_transaction_says_so_and_is_made_good(
+    config: ConnectorConfig, target: Target, start: Start
+) -> None:
+    process = start(slowly(with_timeout(config, 6000)))
+    stop_in_transaction(target, process)
+    time.sleep(10)
+    process.send_signal(signal.SIGCONT)
+    _, said = process.communicate(timeout=60)
+
+    assert "TransientError" in said
+    assert "open for longer than its timeout of 6 s" in said
+    restored(config)
+    check_restored_once(config)
+
+
+def stop_in_transaction(target: Target, process: "subprocess.Popen[str]") -> None:
+    """Stop the process while a transaction of it is open."""
+
+    def is_stopped() -> bool:
+        assert process.poll() is None, process.communicate()[1]
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        stopped = target.is_open
+        if not stopped:
+            process.send_signal(signal.SIGCONT)
+        return stopped
+
+    until(60, is_stopped)
+
+
+def with_timeout(config: ConnectorConfig, milliseconds: int) -> ConnectorConfig:
+    producer = {"transaction.timeout.ms": SecretStr(str(milliseconds))}
+    return config.model_copy(update={"kafka": config.kafka.model_copy(update={"producer": producer})})
+
+
+def test_a_store_that_is_slower_than_a_transaction_lasts_is_waited_for(
+    config: ConnectorConfig,
+) -> None:
+    assert config.store.endpoint_url is not None
+    with faulty_proxy(config.store.endpoint_url) as proxy:
+        slow_store = config.store.model_copy(update={"endpoint_url": proxy.endpoint})
+        slow = with_timeout(config, 1500).model_copy(update={"store": slow_store})
+        held = proxy.hold_response("GET", r"/topics/.*hour=13.*\+0\+.*\.parquet")
+
+        def release() -> None:
+            held.hit.wait(60)
+            time.sleep(5)
+            held.release()
+
+        thread = threading.Thread(target=release)
+        thread.start()
+        report = restore(request(slow), InProcessRunner())
+        thread.join()
+    assert held.hit.is_set()
+    assert report.sent_count == 2 * RECORDS
+    check_restored_once(config)
+
+
+def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
+    config: ConnectorConfig, target: Target, spark: "SparkSession"
+) -> None:
+    killed: list[int] = []
+
+    def kill_one_worker() -> None:
+        for _ in range(600):
+            workers = [p for p in psutil.Process().children(recursive=True) if is_worker(p)]
+            if workers and target.end > 500:
+                killed.append(workers[0].pid)
+                workers[0].kill()
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill_one_worker)
+    thread.start()
+    report = restore(slowly(config), SparkRunner(lambda: spark))
+    thread.join(60)
+
+    assert killed
+    assert report.record_count == 2 * RECORDS
+    check_restored_once(config)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        lines = [" ".join(p.cmdline()) for p in (process, process.parent()) if p is not None]
+    except psutil.Error:
+        return False
+    return len(lines) == 2 and all("pyspark.daemon" in line for line in lines)
+
+
+def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(
+    own_stack: StackSettings, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", TRANSACTION_RECORDS)
+    config, target = own_topics(own_stack, store_settings)
+    thread, errors = in_background(config)
+    for end in (2000, 10_000):
+        restart_broker(own_stack, thread, partial(target.has, end))
+    thread.join(120)
+
+    assert not thread.is_alive()
+    assert [e for e in errors if not isinstance(e, TransientError)] == []
+    restored(config)
+    check_restored_once(config)
+
+
+def own_topics(own_stack: StackSettings, store: StoreSettings) -> tuple[ConnectorConfig, Target]:
+    """An archive and an empty target on a Kafka that may be killed."""
+    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+    with ClusterAdmin(kafka) as admin:
+        admin.create_topic("t", 2)
+        admin.create_topic("t-restored", 2)
+    return filled(connector(kafka, store, "t")), Target(kafka, "t-restored")
+
+
+def in_background(config: ConnectorConfig) -> tuple[threading.Thread, list[Exception]]:
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            restore(slowly(config), InProcessRunner())
+        except PlatformError as err:
+            errors.append(err)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+def restart_broker(own_stack: StackSettings, thread: threading.Thread, when: Callable[[], bool]) -> None:
+    until(60, lambda: not thread.is_alive() or when())
+    assert thread.is_alive()
+    kill_broker(own_stack)
+    embedded.up(own_stack)
+
+
+def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
+    own_stack: StackSettings, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka's issues 5456 and 5511: sending offsets never ends when the group's coordinator has gone."""
+
+    def forgetful(settings: KafkaSettings, reasons: Reasons, defaults: Any, fixed: Any) -> Any:
+        return producer_client(settings, reasons, defaults, {**fixed, "metadata.recovery.strategy": "rebootstrap"})
+
+    config, target = own_topics(own_stack, store_settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(marker, "TRANSACTION_RECORDS", TRANSACTION_RECORDS)
+        patch.setattr(producer, "producer_client", forgetful)
+        patch.setattr(producer, "STUCK_SECONDS", 5.0)
+        thread, errors = in_background(config)
+        restart_broker(own_stack, thread, partial(target.has, 2000))
+        thread.join(60)
+
+    assert [type(e) for e in errors] == [BrokerUnavailableError]
+    assert "the client does not come back from committing" in str(errors[0])
+    restored(config)
+    check_restored_once(config)

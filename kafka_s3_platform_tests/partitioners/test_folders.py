@@ -1,0 +1,72 @@
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.partitioners.folders import Folder, TimeFolders
+from kafka_s3_platform.partitioners.time_based import TimePaths
+
+HOUR = 3_600_000
+PATHS = {
+    "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH": HOUR,
+    "'dt'=YYYY-MM-dd": 24 * HOUR,
+    "YYYY/MMM/dd hh a": HOUR,
+    "YYYY-DDD/HH-mm": 900_000,
+    "xxxx'W'ww": 7 * 24 * HOUR,
+    "YYYY-MM": 24 * HOUR,
+    "YYYY/MM/dd": HOUR,
+    "YY/MM": HOUR,
+}
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(sorted(PATHS)),
+    st.sampled_from(["UTC", "Europe/Paris", "Asia/Kolkata", "America/St_Johns"]),
+    st.integers(0, 4_000_000_000_000),
+)
+def test_the_window_of_a_folder_holds_every_time_that_is_put_there(path: str, zone: str, time: int) -> None:
+    layout = LayoutSettings(path_format=path, partition_duration_ms=PATHS[path], timezone=zone)
+    (name,), _ = TimePaths(layout).encode(np.array([time], np.int64))
+    found = TimeFolders(layout).folder(name)
+    assert found is not None
+    if found.window is None:
+        assert path.startswith("YY/")
+    else:
+        assert found.window[0] <= time < found.window[1]
+
+
+def test_an_hours_window_is_that_hour() -> None:
+    layout = LayoutSettings(timezone="Europe/Paris")
+    noon = datetime(2026, 7, 1, 10, tzinfo=timezone.utc)
+    start = noon.timestamp() * 1000
+    assert TimeFolders(layout).folder("year=2026/month=07/day=01/hour=12") == Folder((int(start), int(start) + HOUR))
+
+
+def test_the_hour_that_occurs_twice_is_both() -> None:
+    found = TimeFolders(LayoutSettings(timezone="Europe/Paris")).folder("year=2026/month=10/day=25/hour=02")
+    assert found is not None
+    assert found.window is not None
+    assert found.window[1] - found.window[0] == timedelta(hours=2) // timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "year=2026/month=13/day=01/hour=12",
+        "year=2026/month=02/day=30/hour=12",
+        "year=2026/month=2/day=03/hour=12",
+        "year=2026/month=01/day=01",
+        "partition=0",
+        "year=2026/month=01/day=01/hour=25",
+    ],
+)
+def test_what_no_time_is_put_into_is_no_folder(folder: str) -> None:
+    assert TimeFolders(LayoutSettings()).folder(folder) is None
+
+
+def test_the_folder_of_times_out_of_range_tells_no_time() -> None:
+    assert TimeFolders(LayoutSettings()).folder("__out_of_range__") == Folder()

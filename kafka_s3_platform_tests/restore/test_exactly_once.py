@@ -1,0 +1,313 @@
+"""Progress markers: where a restore goes on, and what it refuses to guess."""
+
+from collections.abc import Callable, Iterable
+from threading import Timer
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError, PreflightError, SupersededError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import Committed, delete_group, publish_offsets
+from kafka_s3_platform.restore import marker
+from kafka_s3_platform.restore.marker import Marker
+from kafka_s3_platform.restore.replay import ReplayTask, replay
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
+
+RECORDS = 40_000
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """An archive in four objects, which is sent in three batches; every record twice, so that only its place tells."""
+    create_topic(topic_name)
+    create_topic(f"{topic_name}-restored")
+    config = connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 10_000})
+    produce(kafka_settings, topic_name, [Sent(b"%d" % (n // 2)) for n in range(RECORDS)])
+    archived(config)
+    return config
+
+
+@pytest.fixture(autouse=True)
+def short_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
+
+
+def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
+    topic = config.topics[0]
+    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "run_id": "x"}
+    return RestoreRequest(config, topic, **given | changes)
+
+
+def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
+    return restore(request(config, **changes), InProcessRunner())
+
+
+def values(kafka: KafkaSettings, topic: str) -> list[bytes | None]:
+    found: list[bytes | None] = records_of(kafka, topic).column("value").to_pylist()
+    return found
+
+
+def is_restored_once(config: ConnectorConfig) -> bool:
+    topic = config.topics[0]
+    found = [v for v in values(config.kafka, f"{topic}-restored") if v != b"foreign"]
+    return found == values(config.kafka, topic)
+
+
+def group_of(config: ConnectorConfig) -> str:
+    return f"restore.{config.topics[0]}.0"
+
+
+def marker_of(config: ConnectorConfig) -> Committed | None:
+    with GroupOffset(config.kafka, group_of(config), f"{config.topics[0]}-restored", 0) as group:
+        return group.read()
+
+
+class InterruptedRunner(InProcessRunner):
+    """Ends a restore in the middle: the archive's last object is not there when it is asked for."""
+
+    def __init__(self, config: ConnectorConfig, s3_client: Any) -> None:
+        self._bucket, self._s3 = config.store.bucket, s3_client
+        self._topic = config.topics[0]
+
+    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+        if function is not replay:
+            return super().run(function, tasks, max_concurrent)
+        return self._interrupted(function, tasks, max_concurrent)
+
+    def _interrupted(self, function: Any, tasks: Any, max_concurrent: int) -> Iterable[Any]:
+        key = max(o.key for t in tasks for o in t.stream.objects)
+        body = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        self._s3.delete_object(Bucket=self._bucket, Key=key)
+        try:
+            yield from super().run(function, tasks, max_concurrent)
+        finally:
+            self._s3.put_object(Bucket=self._bucket, Key=key, Body=body)
+
+
+@pytest.fixture
+def interrupted(config: ConnectorConfig, s3_client: Any) -> Callable[..., None]:
+    """Runs a restore that ends in the middle."""
+
+    def run(**changes: Any) -> None:
+        with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
+            restore(request(config, **changes), InterruptedRunner(config, s3_client))
+
+    return run
+
+
+def test_progress_is_committed_with_the_records_under_the_plan_s_digest(config: ConnectorConfig) -> None:
+    report = restored(config)
+
+    assert is_restored_once(config)
+    assert marker_of(config) == Marker(report.plan_digest, RECORDS, RECORDS).committed
+    (part,) = report.kafka_partitions
+    # three transactions, each with a control record at its end
+    assert (part.first_target_offset, part.last_target_offset) == (0, RECORDS - 1 + 2)
+    assert (report.sent_count, report.foreign_count, report.verified) == (RECORDS, 0, True)
+
+
+def test_an_interrupted_restore_goes_on_from_its_marker(
+    config: ConnectorConfig, interrupted: Callable[..., None]
+) -> None:
+    interrupted()
+    reached = marker_of(config)
+    assert reached is not None
+    assert reached.offset in range(1, RECORDS)
+
+    report = restored(config)
+
+    assert is_restored_once(config)
+    assert report.sent_count == RECORDS - reached.offset
+    assert report.record_count == RECORDS
+
+
+def test_records_of_an_aborted_transaction_are_no_part_of_what_is_verified(
+    config: ConnectorConfig, interrupted: Callable[..., None]
+) -> None:
+    target = f"{config.topics[0]}-restored"
+    others = open_transaction(config.kafka, target, [b"0", b"0", b"1"])
+    interrupted()
+    others.abort_transaction(10)
+
+    report = restored(config)
+
+    assert is_restored_once(config)
+    assert report.foreign_count == 0
+
+
+def test_a_marker_that_is_gone_over_records_of_the_restore_is_refused_and_not_guessed(
+    config: ConnectorConfig, interrupted: Callable[..., None]
+) -> None:
+    interrupted()
+    before = values(config.kafka, f"{config.topics[0]}-restored")
+    with ClusterAdmin(config.kafka) as admin:
+        delete_group(admin, group_of(config))
+
+    with pytest.raises(PreflightError, match=r"its progress marker is gone .* delivery=at_least_once"):
+        restored(config)
+    assert values(config.kafka, f"{config.topics[0]}-restored") == before
+    assert marker_of(config) is None
+
+    report = restored(config, delivery="at_least_once")
+    assert is_restored_once(config)
+    assert report.sent_count == RECORDS - len(before)
+
+
+def test_a_marker_that_is_gone_over_an_empty_target_is_begun_again(config: ConnectorConfig) -> None:
+    class DeletingRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            if function is replay:
+                list(super().run(begin_only, tasks, max_concurrent))
+                with ClusterAdmin(config.kafka) as admin:
+                    delete_group(admin, group_of(config))
+            return super().run(function, tasks, max_concurrent)
+
+    restore(request(config), DeletingRunner())
+
+    assert is_restored_once(config)
+
+
+def begin_only(task: ReplayTask, attempt: Attempt) -> None:
+    """A try that is ended before its first record."""
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marker.Transactions, "send", interrupt)
+        with pytest.raises(InterruptedError):
+            replay(task, attempt)
+
+
+def test_other_writers_do_not_hinder_a_stream_that_has_not_begun(config: ConnectorConfig) -> None:
+    target = f"{config.topics[0]}-restored"
+
+    class MeddlingRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            if function is replay:
+                produce(config.kafka, target, [Sent(b"foreign")] * 3)
+            return super().run(function, tasks, max_concurrent)
+
+    report = restore(request(config), MeddlingRunner())
+
+    assert is_restored_once(config)
+    assert report.foreign_count == 3
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [(Marker("feed", 7, 7).committed.metadata, "that of another plan, feed"), ("", "is no progress marker")],
+)
+def test_the_marker_of_another_plan_is_refused(config: ConnectorConfig, metadata: str, said: str) -> None:
+    target = f"{config.topics[0]}-restored"
+    with ClusterAdmin(config.kafka) as admin:
+        publish_offsets(admin, group_of(config), target, {0: 7}, {0: metadata})
+
+    with pytest.raises(PreflightError, match=said):
+        restored(config)
+    assert values(config.kafka, target) == []
+
+
+def test_a_finished_restore_sends_nothing_again(config: ConnectorConfig) -> None:
+    restored(config)
+    target = f"{config.topics[0]}-restored"
+    with ClusterAdmin(config.kafka) as admin:
+        end = admin.frontiers(target, [0])[0].high_watermark
+        again = restored(config)
+        assert admin.frontiers(target, [0])[0].high_watermark == end
+    assert again.already_finished
+
+
+def test_a_restore_that_was_sent_but_not_verified_sends_nothing_again(config: ConnectorConfig) -> None:
+    class UnverifiedRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            if function is verify:
+                raise SupersededError("stopped")
+            return super().run(function, tasks, max_concurrent)
+
+    with pytest.raises(SupersededError, match="stopped"):
+        restore(request(config), UnverifiedRunner())
+    report = restored(config)
+
+    assert (report.sent_count, report.record_count, report.verified) == (0, RECORDS, True)
+    assert is_restored_once(config)
+
+
+def test_an_older_try_that_wakes_up_is_told_and_leaves_nothing(config: ConnectorConfig) -> None:
+    class TwiceRunner(InProcessRunner):
+        """Runs another restore of the same id while this one has its first transaction open."""
+
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            if function is replay:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(marker.Transactions, "passed", taken_over(config, patch))
+                    yield from super().run(function, tasks, max_concurrent)
+            else:
+                yield from super().run(function, tasks, max_concurrent)
+
+    with pytest.raises(SupersededError, match=r"another run of this restore id has taken over(.|\n)*How far"):
+        restore(request(config), TwiceRunner())
+
+    assert is_restored_once(config)
+
+
+def taken_over(config: ConnectorConfig, patch: pytest.MonkeyPatch) -> Callable[..., None]:
+    original = marker.Transactions.passed
+
+    def passed(self: marker.Transactions, next_source_offset: int) -> None:
+        patch.undo()
+        assert restored(config, run_id="y").verified
+        original(self, next_source_offset)
+
+    return passed
+
+
+def test_at_least_once_is_seen_by_every_reader_at_once(config: ConnectorConfig) -> None:
+    report = restored(config, delivery="at_least_once")
+
+    (part,) = report.kafka_partitions
+    assert (part.first_target_offset, part.last_target_offset) == (0, RECORDS - 1)
+    assert marker_of(config) is None
+
+
+@pytest.mark.parametrize("before", ["exactly_once", "at_least_once"])
+def test_what_was_taken_on_at_least_once_is_not_taken_on_exactly_once(
+    config: ConnectorConfig, interrupted: Callable[..., None], before: str
+) -> None:
+    """The marker of the first run, if there is one, knows nothing of what the second has sent."""
+    interrupted(delivery=before)
+    interrupted(delivery="at_least_once")
+    with pytest.raises(PreflightError, match=r"Go on with delivery=at_least_once"):
+        restored(config)
+    restored(config, delivery="at_least_once")
+    assert is_restored_once(config)
+
+
+def test_verification_waits_for_a_transaction_of_others_that_ends_soon(config: ConnectorConfig) -> None:
+    target = f"{config.topics[0]}-restored"
+
+    class SlowRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            if function is verify:
+                commit_later(open_transaction(config.kafka, target, [b"foreign"]))
+            return super().run(function, tasks, max_concurrent)
+
+    report = restore(request(config), SlowRunner())
+
+    assert report.foreign_count == 1
+
+
+def commit_later(client: Producer) -> None:
+    Timer(1.0, client.commit_transaction, [10]).start()

@@ -1,0 +1,222 @@
+"""Which records pass: the same as in plain Python, and nothing starts with a filter that cannot be used."""
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.errors import ConfigError, PermanentError
+from kafka_s3_platform.restore.filters import FilteredStream, check_filter, filtered, is_filtered
+from kafka_s3_platform.restore.request import RecordFilter
+from kafka_s3_platform_tests.restore.records import KEYS, STREAMS, batch_of, offsets_of, rows_of, stream_of
+
+THIS = "kafka_s3_platform_tests.restore.test_filters"
+SOME_KEYS = st.lists(KEYS.filter(lambda key: key is not None), max_size=3).map(tuple)
+not_a_function = 7
+
+
+def even_offsets(batch: pa.RecordBatch) -> pa.BooleanArray:
+    return pc.equal(pc.bit_wise_and(batch.column("offset"), 1), 0)
+
+
+def as_a_list(batch: pa.RecordBatch) -> list[bool]:
+    return [True] * batch.num_rows
+
+
+def one_too_few(batch: pa.RecordBatch) -> pa.BooleanArray:
+    return pa.array([True] * max(batch.num_rows - 1, 0), pa.bool_())
+
+
+def fails_on_records(batch: pa.RecordBatch) -> pa.BooleanArray:
+    if batch.num_rows:
+        raise ValueError("no such field")
+    return pa.array([], pa.bool_())
+
+
+def fails_always(batch: pa.RecordBatch) -> pa.BooleanArray:
+    raise ValueError(f"{batch.num_rows} records")
+
+
+@given(STREAMS, SOME_KEYS, SOME_KEYS, st.none() | st.sampled_from(["eu-.*", "a", "é", "(?i)A"]))
+def test_keys_pass_that_are_named_begin_so_or_match_as_a_whole(
+    batches: Any, keys: tuple[bytes, ...], prefixes: tuple[bytes, ...], regex: str | None
+) -> None:
+    def passes(key: bytes | None) -> bool:
+        if not keys and not prefixes and regex is None:
+            return True
+        if key is None:
+            return False
+        text = key.decode(errors="ignore") if key != b"\xff" else None
+        matches = regex is not None and text is not None and re.fullmatch(regex, text) is not None
+        return key in keys or any(map(key.startswith, prefixes)) or matches
+
+    stream = stream_of(batches)
+    wanted = RecordFilter(keys=keys, key_prefixes=prefixes, key_regex=regex)
+
+    assert rows_of(filtered(stream, wanted)) == [row for row in rows_of(stream) if passes(row["key"])]
+
+
+@settings(deadline=None)
+@given(STREAMS)
+def test_everything_that_is_set_has_to_hold(batches: Any) -> None:
+    stream = stream_of(batches)
+    wanted = RecordFilter(key_prefixes=(b"e", b"a"), sql="value IS NOT NULL", predicate=f"{THIS}.even_offsets")
+
+    expected = [
+        row["offset"]
+        for row in rows_of(stream)
+        if (row["key"] or b"").startswith((b"e", b"a")) and row["value"] is not None and row["offset"] % 2 == 0
+    ]
+    assert offsets_of(filtered(stream, wanted)) == expected
+
+
+@settings(deadline=None)
+@given(STREAMS, st.sampled_from([RecordFilter(), RecordFilter(sql="value IS NOT NULL")]))
+def test_the_latest_record_of_each_key_is_kept_tombstones_included(batches: Any, wanted: RecordFilter) -> None:
+    stream = stream_of(batches)
+    passing = [row for row in rows_of(stream) if wanted.sql is None or row["value"] is not None]
+    last = {row["key"]: row["offset"] for row in passing if row["key"] is not None}
+
+    found = FilteredStream(stream, RecordFilter(sql=wanted.sql, latest_per_key=True))
+
+    assert offsets_of(found) == sorted(last.values())
+    assert found.without_key_count == sum(row["key"] is None for row in passing)
+    assert (found.read_count, found.passed_count) == (len(rows_of(stream)), len(last))
+
+
+@settings(deadline=None)
+@given(STREAMS, st.integers(0, 60))
+def test_the_latest_of_what_is_left_of_a_stream_is_what_is_left_of_the_latest(batches: Any, start: int) -> None:
+    stream = stream_of(batches)
+    rest = [batch.filter(pc.greater_equal(batch.column("offset"), start)) for batch in stream]
+    latest = RecordFilter(latest_per_key=True)
+
+    assert offsets_of(filtered(rest, latest)) == [o for o in offsets_of(filtered(stream, latest)) if o >= start]
+
+
+def test_more_keys_than_memory_holds_are_grouped_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.restore.latest.MEMORY_LIMIT", "64MB")
+    monkeypatch.setattr("kafka_s3_platform.restore.latest.ROWS_AT_ONCE", 1000)
+    size, count = 10_000, 60
+    keys = [pa.array([b"%0200d" % (n * 7919 % 400_000) for n in range(b * size, (b + 1) * size)]) for b in range(count)]
+    plain = batch_of([{}] * size)
+    at = [plain.schema.get_field_index(name) for name in ("key", "offset")]
+    stream = [
+        plain.set_column(at[0], plain.schema.field(at[0]), key).set_column(
+            at[1], plain.schema.field(at[1]), pa.array(range(b * size, (b + 1) * size), pa.int64())
+        )
+        for b, key in enumerate(keys)
+    ]
+
+    found = offsets_of(filtered(stream, RecordFilter(latest_per_key=True)))
+
+    assert found == list(range(200_000, 600_000))
+
+
+def test_a_stream_that_can_be_read_once_only_needs_another_for_the_first_pass() -> None:
+    stream = stream_of([[(b"a", b"1"), (b"a", b"2")]])
+    with pytest.raises(ValueError, match="reads the stream twice"):
+        filtered(iter(stream), RecordFilter(latest_per_key=True))
+
+    assert offsets_of(filtered(iter(stream), RecordFilter(latest_per_key=True), iter(stream))) == [7]
+
+
+@pytest.mark.parametrize(
+    ("condition", "passing"),
+    [
+        ("text(key) = 'é'", [1]),
+        ("key::VARCHAR = '\\xFF'", [2]),
+        ("key = '\\xFF'::BLOB", [2]),
+        ('"offset" % 2 = 0 AND partition = 3', [0, 2]),
+        ("timestamp >= TIMESTAMP '1970-01-01 00:00:01.001'", [1, 2, 3]),
+        ("json_extract_string(text(value), '$.site') = 'eu'", [0]),
+        ("text(value)->>'$.site' = 'eu'", [0]),
+        ("text(header(headers, 'trace')) = 'b'", [3]),
+        ("value IS NULL", [1]),
+        ("NULL::BOOLEAN", []),
+        ("true -- a note", [0, 1, 2, 3]),
+        ("len(list_filter(headers, lambda h: h.value IS NULL)) = 1", [3]),
+        ("topic IN ('t') AND timestampType = 0 AND hour(timestamp) = 0", [0, 1, 2, 3]),
+    ],
+)
+def test_a_condition_sees_the_columns_of_the_record(condition: str, passing: list[int]) -> None:
+    rows: list[dict[str, Any]] = [
+        {"key": b"a", "value": b'{"site": "eu"}'},
+        {"key": "é".encode(), "value": None},
+        {"key": b"\xff", "value": b"{}"},
+        {"key": None, "value": b'""', "headers": [("trace", b"a"), ("x", None), ("trace", b"b")]},
+    ]
+
+    assert offsets_of(filtered([batch_of(rows)], RecordFilter(sql=condition))) == passing
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("true; DROP TABLE x", "sql"),
+        ("true) FROM (SELECT 1", "more than one condition"),
+        ("true), (false", "more than one condition"),
+        ("true, false", "more than one condition"),
+        ("true ORDER BY 1", "syntax error"),
+        ("true FROM x WHERE true", "syntax error"),
+        ("key IN (SELECT key FROM x)", "a subquery"),
+        ("count(*) > 1", "not a function of one record alone"),
+        ("max(partition) > 1", "not a function of one record alone"),
+        ("row_number() OVER () = 1", "a window function"),
+        ("random() < 0.5", "random, which is not a function of one record alone"),
+        ("timestamp > now()::TIMESTAMP", "now, which"),
+        ("timestamp > current_timestamp", "current_timestamp, which"),
+        ("current_date > DATE '2020-01-01'", "current_date, which"),
+        ("COLUMNS(*) IS NULL", "a star"),
+        ("key = ?", "a parameter"),
+        ("sit = 'eu'", "sit"),
+        ("offset > 5", "in double quotes"),
+        ("partition", "not a boolean"),
+        ("headers", "not a boolean"),
+        ("", "no condition"),
+        ("getenv('HOME') = ''", "getenv"),
+    ],
+)
+def test_what_is_no_condition_over_one_record_is_refused_before_the_first_one(condition: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as raised:
+        check_filter(RecordFilter(sql=condition))
+    assert "--sql (sql)" in str(raised.value)
+
+
+def test_a_condition_that_fails_on_a_record_names_the_offsets() -> None:
+    with pytest.raises(PermanentError, match=r"--sql .* offsets 0 to 0: .*Malformed JSON"):
+        offsets_of(filtered([batch_of([{"value": b"no json"}])], RecordFilter(sql="text(value)->>'$.a' = '1'")))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (RecordFilter(key_regex="("), "--key-regex"),
+        (RecordFilter(predicate="no_such_module.f"), "--predicate .*cannot import"),
+        (RecordFilter(predicate=f"{THIS}.no_such"), "--predicate .*has no attribute no_such"),
+        (RecordFilter(predicate=f"{THIS}.not_a_function"), "has int, not a function"),
+        (RecordFilter(predicate=f"{THIS}.as_a_list"), "gave back list, not a boolean"),
+        (RecordFilter(predicate=f"{THIS}.fails_always"), "failed on an empty batch: ValueError: 0 records"),
+    ],
+)
+def test_a_filter_that_cannot_be_used_is_refused_by_its_option(wanted: RecordFilter, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_filter(wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("fails_on_records", "from offset 0 on failed: ValueError: no such field"), ("one_too_few", "1 values for 2")],
+)
+def test_a_predicate_that_fails_later_names_where(name: str, said: str) -> None:
+    with pytest.raises(PermanentError, match=said):
+        offsets_of(filtered([batch_of([{}, {}])], RecordFilter(predicate=f"{THIS}.{name}")))
+
+
+def test_a_filter_without_anything_set_is_none() -> None:
+    assert not is_filtered(RecordFilter())
+    assert is_filtered(RecordFilter(latest_per_key=True))

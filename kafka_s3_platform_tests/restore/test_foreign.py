@@ -1,0 +1,339 @@
+"""Restores from the files of S3 sources: the quickstart of Confluent's source, and what goes wrong on the way."""
+
+import io
+import json
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import fastavro
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from kafka_s3_platform.config.files import load_connector
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
+from kafka_s3_platform_tests.config.test_seeds import SOURCE
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.test_restore import delete_topic
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce
+
+pytestmark = pytest.mark.integration
+
+BUCKET = "confluent-kafka-connect-s3-testing"
+JSON = """\
+value.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter.schemas.enable=false
+"""
+LINES = """\
+name=lines
+connector.class=io.confluent.connect.s3.source.S3SourceConnector
+s3.bucket.name=confluent-kafka-connect-s3-testing
+format.class=io.confluent.connect.s3.format.json.JsonFormat
+"""
+
+Load = Callable[..., ConnectorConfig]
+Put = Callable[..., str]
+
+
+@pytest.fixture
+def load(kafka_settings: KafkaSettings, store_settings: StoreSettings, tmp_path: Path) -> Load:
+    """A connector file as it stands, with the bucket, the store and the cluster of the test."""
+
+    def loaded(text: str, more: str = "") -> ConnectorConfig:
+        worker, path = tmp_path / "worker.properties", tmp_path / "source.properties"
+        worker.write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
+        assert store_settings.access_key_id is not None
+        assert store_settings.secret_access_key is not None
+        own = (
+            f"store.url={store_settings.endpoint_url}\ns3.region={store_settings.region}\n"
+            f"aws.access.key.id={store_settings.access_key_id.get_secret_value()}\n"
+            f"aws.secret.access.key={store_settings.secret_access_key.get_secret_value()}\n"
+        )
+        path.write_text(text.replace(BUCKET, store_settings.bucket) + own + more)
+        return load_connector(path, worker, {}).config
+
+    return loaded
+
+
+@pytest.fixture
+def put(store_settings: StoreSettings, s3_client: Any) -> Put:
+    """Puts lines of JSON as Connect's sink names them, and tells the key."""
+
+    def stored(topic: str, first: int, values: Sequence[Any], kafka_partition: int = 0) -> str:
+        folder = f"topics/{topic}/partition={kafka_partition}"
+        key = f"{folder}/{topic}+{kafka_partition}+{first:010d}.json"
+        body = b"".join(json.dumps(v, separators=(",", ":")).encode() + b"\n" for v in values)
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        return key
+
+    return stored
+
+
+def asked(config: ConnectorConfig, topics: tuple[str, ...] = (), rename: Any = None, **terms: Any) -> ForeignRequest:
+    given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
+    return ForeignRequest(RestoreRequest(config=config, topic="", to_topic="", **given), topics, rename)
+
+
+def restored(config: ConnectorConfig, *given: Any, **terms: Any) -> RestoreReport:
+    return restore_foreign(asked(config, *given, **terms), InProcessRunner())
+
+
+def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes]:
+    found: list[bytes] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
+    return found
+
+
+def numbers(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[int]:
+    return [json.loads(v)["n"] for v in values(kafka, topic, kafka_partition)]
+
+
+def numbered(start: int, count: int) -> list[dict[str, int]]:
+    return [{"n": n} for n in range(start, start + count)]
+
+
+@pytest.fixture
+def s3_topic(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, registry: RegistrySettings, create_topic: CreateTopic
+) -> Iterator[str]:
+    """The topic of the quickstarts, archived by that of the sink: value1 to value9, twice."""
+    with ClusterAdmin(kafka_settings) as admin:
+        if "s3_topic" in admin.topics():
+            delete_topic(kafka_settings, "s3_topic")
+            time.sleep(1)
+    topic = create_topic("s3_topic")
+    nine = framed(registry, topic, F1, [{"f1": f"value{n}"} for n in range(1, 10)])
+    produce(kafka_settings, topic, [Sent(v) for v in nine * 2])
+    layout = {"format": "avro", "codec": "null", "partitioner": "Default", "flush_size": 3}
+    archived(connector(kafka_settings, store_settings, topic, layout=layout, records=avro(registry)))
+    yield topic
+    for name in ("s3_topic", "copy_of_s3_topic", "json_of_s3_topic"):
+        with ClusterAdmin(kafka_settings) as admin:
+            found = name in admin.topics()
+        if found:
+            delete_topic(kafka_settings, name)
+
+
+@pytest.mark.usefixtures("s3_topic")
+def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_object_for_object(
+    load: Load, kafka_settings: KafkaSettings, registry: RegistrySettings
+) -> None:
+    converter = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
+    config = load(SOURCE, f"{converter}{registry.url}\n")
+    report = restored(config, restore_id="quickstart")
+    assert (report.topic, report.to_topic, report.record_count) == ("s3_topic", "copy_of_s3_topic", 18)
+    assert (report.sent_count, report.object_count, report.verified) == (18, 6, True)
+    rows = values(kafka_settings, "copy_of_s3_topic")
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        there = client.get_latest_version("copy_of_s3_topic-value")
+    assert there.schema is not None
+    assert {row[:5] for row in rows} == {b"\0" + there.schema_id.to_bytes(4, "big")}
+    schema = fastavro.parse_schema(json.loads(there.schema.schema_str or ""))
+    found = [fastavro.schemaless_reader(io.BytesIO(row[5:]), schema, None) for row in rows]
+    assert found == [{"f1": f"value{n}"} for n in range(1, 10)] * 2
+    assert any("18 records: no object tells their timestamp" in note for note in report.notes)
+    assert sum(p.altered_timestamps for p in report.kafka_partitions) == 18
+
+    again = restored(config, restore_id="quickstart")
+    assert (again.already_finished, again.record_count) == (True, 18)
+    assert len(values(kafka_settings, "copy_of_s3_topic")) == 18
+
+
+@pytest.mark.usefixtures("s3_topic")
+def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(
+    load: Load, kafka_settings: KafkaSettings
+) -> None:
+    report = restored(load(SOURCE.replace("copy_of_$0", "json_of_$0"), JSON))
+    assert (report.record_count, report.to_topic) == (18, "json_of_s3_topic")
+    nine = [b'{"f1":"value%d"}' % n for n in range(1, 10)]
+    assert values(kafka_settings, "json_of_s3_topic") == nine * 2
+
+
+def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka_partitions(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    one, two = f"{topic_name}-1", f"{topic_name}-2"
+    put(one, 0, numbered(0, 3))
+    put(one, 0, numbered(10, 2), 1)
+    put(one, 7, numbered(3, 1))
+    put(two, 5, numbered(20, 4))
+    report = restored(load(LINES, JSON), (), "{topic}-copy")
+    assert (report.topic, report.record_count) == (f"{one}, {two}", 10)
+    assert [(p.topic, p.kafka_partition, p.record_count, p.first_source_offset) for p in report.kafka_partitions] == [
+        (one, 0, 4, 0),
+        (one, 1, 2, 0),
+        (two, 0, 4, 5),
+    ]
+    copies = [(f"{one}-copy", 0), (f"{one}-copy", 1), (f"{two}-copy", 0)]
+    assert [numbers(kafka_settings, *c) for c in copies] == [[0, 1, 2, 3], [10, 11], [20, 21, 22, 23]]
+
+    alone = restored(load(LINES, JSON), (two,), "{topic}-again")
+    assert (alone.topic, alone.to_topic, alone.record_count) == (two, f"{two}-again", 4)
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_sends_every_record_once(
+    load: Load,
+    put: Put,
+    kafka_settings: KafkaSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+    tmp_path: Path,
+    delivery: str,
+) -> None:
+    # Every value twice, so that only its place tells a repeated one.
+    for first in range(0, 3000, 100):
+        put(topic_name, first, [v for v in numbered(first // 2, 50) for _ in range(2)])
+    target = create_topic(f"{topic_name}-copy")
+    same = {"restore_id": topic_name, "delivery": delivery}
+    given = asked(load(LINES, JSON), (), "{topic}-copy", records_per_second=600, **same)
+    pickled = tmp_path / "request"
+    pickled.write_bytes(pickle.dumps(given))
+    module = "kafka_s3_platform_tests.restore.killed"
+    for goal in (400, 1200):
+        process = subprocess.Popen([sys.executable, "-m", module, str(pickled), "100", "100"])
+        with ClusterAdmin(kafka_settings) as admin:
+            while admin.frontiers(target, [0])[0].high_watermark < goal:
+                assert process.poll() is None, "it ended before it was killed"
+                time.sleep(0.05)
+        process.kill()
+        process.wait()
+    put(topic_name, 3000, numbered(9000, 5))
+
+    report = restored(load(LINES, JSON), (), "{topic}-copy", **same)
+
+    assert numbers(kafka_settings, target) == [n for n in range(1500) for _ in range(2)]
+    assert (report.record_count, report.object_count, report.verified) == (3000, 30, True)
+    assert 0 < report.sent_count < 3000
+
+
+def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    bad = put(topic_name, 3, numbered(3, 3))
+    put(topic_name, 6, numbered(6, 3))
+    body = s3_client.get_object(Bucket=store_settings.bucket, Key=bad)["Body"].read()
+    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=body[:-4])
+    with pytest.raises(IntegrityError, match=r"partition=0/.*\+0\+0000000003.json .*\nHow far restore .*: 0 records"):
+        restored(load(LINES, JSON), (), "{topic}-failed")
+    assert numbers(kafka_settings, f"{topic_name}-failed") == []
+
+    report = restored(load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")
+    assert numbers(kafka_settings, f"{topic_name}-ignored") == [0, 1, 2, 6, 7, 8]
+    assert (report.record_count, report.verified, len(report.skipped)) == (6, True, 1)
+    assert bad in report.skipped[0]
+
+
+def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(
+    load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    for name in ("nonsense.json", "readme.txt"):
+        key = f"topics/{topic_name}/partition=0/{name}"
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=b"x")
+    with pytest.raises(IntegrityError, match=r"nonsense\.json"):
+        restored(load(LINES, JSON), (), "{topic}-copy")
+    report = restored(load(LINES, JSON), (), "{topic}-copy", behavior_on_error="log")
+    assert (report.record_count, len(report.skipped)) == (3, 1)
+    assert "nonsense.json" in report.skipped[0]
+    assert any("readme.txt" in note for note in report.notes)
+
+
+def test_two_topics_may_go_to_one_target(load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str) -> None:
+    one, two = f"{topic_name}-1", f"{topic_name}-2"
+    put(one, 0, numbered(0, 3))
+    put(two, 0, numbered(10, 3))
+    report = restored(load(LINES, JSON), (), {"regex": "(.*)-[12]", "replacement": "$1-copy"})
+    assert sorted(numbers(kafka_settings, f"{topic_name}-copy")) == [0, 1, 2, 10, 11, 12]
+    assert (report.to_topic, report.record_count, report.verified) == (f"{topic_name}-copy", 6, True)
+
+
+def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_where_they_go(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 30))
+    chosen = RecordFilter(sql="CAST(text(value)->>'$.n' AS INT) % 2 = 0")
+    outgoing = Outgoing(partitioning="murmur2", provenance_headers=True)
+    terms = {"records": chosen, "outgoing": outgoing, "target_kafka_partitions": 3, "from_offset": 4, "to_offset": 20}
+    report = restored(load(LINES, JSON), (), "{topic}-copy", **terms)
+    copies = [numbers(kafka_settings, f"{topic_name}-copy", p) for p in range(3)]
+    assert sorted(n for found in copies for n in found) == list(range(4, 20, 2))
+    assert (report.record_count, report.verified) == (8, True)
+    headers = records_of(kafka_settings, f"{topic_name}-copy", 0).column("headers").to_pylist()
+    assert all(h["value"] == b"-1" for row in headers for h in row if h["key"] == "kafka_s3.source.timestamp")
+
+
+def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 30))
+    config = load(LINES, JSON)
+    before = s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"]
+    planned = restored(config, (), "{topic}-copy", dry_run=True)
+    assert (planned.object_count, planned.exact, planned.refusals) == (1, False, ())
+    assert restored(config, (), "{topic}-copy", dry_run=True, exact=True).record_count == 30
+    refused = restored(config, (), "{topic}-copy", dry_run=True, create_topic=False)
+    assert "does not exist" in refused.refusals[0]
+    with ClusterAdmin(kafka_settings) as admin:
+        assert f"{topic_name}-copy" not in admin.topics()
+    assert s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"] == before
+
+
+def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
+    load: Load, put: Put, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name)
+    put(topic_name, 0, numbered(0, 3))
+    with pytest.raises(PreflightError, match="is the source topic itself"):
+        restored(load(LINES, JSON))
+    report = restored(load(LINES, JSON), allow_source_topic=True)
+    assert (report.to_topic, numbers(kafka_settings, topic_name)) == (topic_name, [0, 1, 2])
+
+
+def test_the_same_restore_id_for_something_else_is_refused_by_name(load: Load, put: Put, topic_name: str) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    restored(load(LINES, JSON), (), "{topic}-copy", restore_id=topic_name)
+    with pytest.raises(PreflightError, match=r"to_topic was .*-copy, is now .*-other"):
+        restored(load(LINES, JSON), (), "{topic}-other", restore_id=topic_name)
+
+
+def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_they_were(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, load: Load, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name, 2)
+    sent = [Sent(b"v%d" % n, b"k", NOON + timedelta(minutes=n), (("h", None),), n % 2) for n in range(90)]
+    produce(kafka_settings, topic_name, sent)
+    archived(connector(kafka_settings, store_settings, topic_name))
+    config = load(LINES.replace("io.confluent.connect.s3.format.json.JsonFormat", "EnvelopeParquetFormat"))
+    window = {"from_time": NOON + timedelta(minutes=30), "to_time": NOON + timedelta(minutes=70)}
+    report = restored(
+        config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})}),
+        (),
+        "{topic}-copy",
+        **window,
+    )
+    for p in (0, 1):
+        found = records_of(kafka_settings, f"{topic_name}-copy", p)
+        there = [s for n, s in enumerate(sent) if n % 2 == p and 30 <= n < 70]
+        assert found.column("value").to_pylist() == [s.value for s in there]
+        assert [t.as_py() for t in found.column("timestamp")] == [s.timestamp for s in there]
+    assert (report.record_count, sum(p.altered_timestamps for p in report.kafka_partitions)) == (40, 0)
+
+
+def test_what_no_object_tells_cannot_be_asked_for(load: Load) -> None:
+    with pytest.raises(ConfigError, match="tell no ACLs"):
+        restored(load(LINES, JSON), restore_acls=True)
+    with pytest.raises(ConfigError, match="tell no schema ids"):
+        restored(load(LINES, JSON), outgoing=Outgoing(map_schema_ids=True))

@@ -1,0 +1,201 @@
+"""Groups go on at a restored topic: translated, committed when asked, read back, and set back."""
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import BusyError, PermanentError, PreflightError, TopicRecreatedError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.groups import committed_offsets, group_state, publish_offsets
+from kafka_s3_platform.restore.groups import (
+    Precision,
+    Rollback,
+    Translation,
+    apply,
+    plan_and_report,
+    roll_back,
+    translated,
+)
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, restored
+from kafka_s3_platform_tests.support import archived, connector, produce
+
+
+@pytest.fixture
+def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
+    return connector(kafka_settings, store_settings, topic_name, consumer_groups=(f"{topic_name}-app",))
+
+
+@pytest.fixture
+def group(topic_name: str) -> str:
+    return f"{topic_name}-app"
+
+
+@pytest.fixture
+def source(config: ConnectorConfig, group: str, create_topic: CreateTopic) -> Callable[[dict[int, int]], None]:
+    """Ten records in kafka partition 0, five in 1, none in 2, archived with what the group has committed."""
+
+    def prepare(offsets: dict[int, int]) -> None:
+        topic = create_topic(config.topics[0], 3)
+        produce(config.kafka, topic, [*numbered(10), *numbered(5, kafka_partition=1)])
+        with ClusterAdmin(config.kafka) as admin:
+            publish_offsets(admin, group, topic, offsets, dict.fromkeys(offsets, "note"))
+        archived(config)
+
+    return prepare
+
+
+def translation(config: ConnectorConfig, groups: tuple[str, ...] = ()) -> Translation:
+    documents = plan_and_report(config, "r1")
+    assert documents is not None
+    with ClusterAdmin(config.kafka) as admin:
+        return translated(config, *documents, admin, groups)
+
+
+def places(found: Translation) -> dict[int, tuple[int | None, str]]:
+    return {o.kafka_partition: (o.target_offset, o.precision.value) for o in found.offsets}
+
+
+def test_a_whole_restore_translates_exactly(config: ConnectorConfig, source: Callable[..., None]) -> None:
+    source({0: 4, 1: 5, 2: 0})
+    restored(config)
+
+    assert places(translation(config)) == {0: (4, "exact"), 1: (5, "exact"), 2: (0, "exact")}
+
+
+def test_a_window_gives_approximate_places_outside_of_it(config: ConnectorConfig, source: Callable[..., None]) -> None:
+    source({0: 4, 1: 5})
+    restored(config, from_offset={0: 6}, to_offset={1: 3})
+
+    found = translation(config)
+
+    assert places(found) == {0: (0, "approximate"), 1: (3, "approximate")}
+    assert "before what was restored" in found.offsets[0].reason
+    assert "after what was restored" in found.offsets[1].reason
+
+
+def test_records_of_others_in_the_target_shift_the_place(config: ConnectorConfig, source: Callable[..., None]) -> None:
+    source({0: 4, 2: 0})
+    report = restored(config, restore_id="first")
+    produce(config.kafka, report.to_topic, numbered(1, kafka_partition=2))
+    before = restored(config, restore_id="r1").kafka_partitions[0].first_target_offset
+    assert before is not None
+
+    assert places(translation(config)) == {0: (before + 4, "exact"), 2: (None, "none")}
+
+
+def test_offsets_are_committed_read_back_and_set_back(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    source({0: 4, 1: 5})
+    target = restored(config).to_topic
+    saved: list[bytes] = []
+    with ClusterAdmin(config.kafka) as admin:
+        publish_offsets(admin, group, target, {0: 1})
+
+        rollback = apply(admin, translation(config), saved.append)
+
+        assert committed_offsets(admin, group, target) == {0: 4, 1: 5}
+        assert Rollback.from_json(saved[0]) == rollback
+        lines = roll_back(admin, rollback)
+        assert committed_offsets(admin, group, target) == {0: 1, 1: 5}
+    assert lines[0] == f"{group}, kafka partition 0: back at offset 1"
+    assert "had committed nothing before, its offset stays" in lines[1]
+
+
+def test_a_group_that_did_not_exist_is_gone_after_the_rollback(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    source({0: 4})
+    restored(config)
+    found = translation(config)
+    with ClusterAdmin(config.kafka) as admin:
+        admin.ask(
+            lambda client, timeout: client.delete_consumer_groups([group], request_timeout=timeout)[group], "test"
+        )
+
+        rollback = apply(admin, found, lambda _: None)
+        assert committed_offsets(admin, group, found.to_topic) == {0: 4}
+
+        assert roll_back(admin, rollback) == [f"{group}: deleted, as it did not exist before"]
+        assert group_state(admin, group).state == "DEAD"
+
+
+def test_an_active_group_is_refused_and_nothing_is_written(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    source({0: 4})
+    target = restored(config).to_topic
+    found = translation(config)
+    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group, "enable.auto.commit": False})
+    consumer.subscribe([target])
+    saved: list[bytes] = []
+    try:
+        until(30, lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()))
+        with ClusterAdmin(config.kafka) as admin, pytest.raises(BusyError, match="stop its consumers first"):
+            apply(admin, found, saved.append)
+    finally:
+        consumer.close()
+    assert saved == []
+
+
+def test_an_approximate_place_is_committed_only_when_that_is_allowed(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    source({0: 4, 1: 2})
+    target = restored(config, from_offset={0: 6}, kafka_partitions=(0,)).to_topic
+    found = translation(config)
+    assert [o.precision for o in found.offsets] == [Precision.APPROXIMATE, Precision.NONE]
+    with ClusterAdmin(config.kafka) as admin:
+        with pytest.raises(PreflightError, match="2 of 2 offsets of restore r1 are not exact"):
+            apply(admin, found, lambda _: None)
+        assert committed_offsets(admin, group, target) == {}
+
+        apply(admin, found, lambda _: None, allow_approximate=True)
+
+        assert committed_offsets(admin, group, target) == {0: 0}
+
+
+def test_nothing_is_committed_when_the_rollback_cannot_be_written(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    source({0: 4})
+    target = restored(config).to_topic
+
+    def full(_: bytes) -> None:
+        raise OSError("no space left")
+
+    with ClusterAdmin(config.kafka) as admin:
+        with pytest.raises(OSError, match="no space left"):
+            apply(admin, translation(config), full)
+        assert committed_offsets(admin, group, target) == {}
+
+
+def test_a_target_that_was_created_again_is_refused(
+    config: ConnectorConfig, source: Callable[..., None], create_topic: CreateTopic
+) -> None:
+    source({0: 4})
+    target = restored(config).to_topic
+    found = translation(config)
+    delete_topic(config.kafka, target)
+    create_topic(target, 3)
+
+    with pytest.raises(TopicRecreatedError, match="deleted and created again"):
+        translation(config)
+    with ClusterAdmin(config.kafka) as admin, pytest.raises(TopicRecreatedError):
+        apply(admin, found, lambda _: None)
+
+
+def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_told(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    source({0: 4})
+    assert plan_and_report(config, "r1") is None
+    restored(config)
+
+    with pytest.raises(PermanentError, match=f"holds no offsets of billing; there are those of {group}"):
+        translation(config, ("billing",))
+    assert plan_and_report(config.model_copy(update={"name": "other"}), "r1") is None

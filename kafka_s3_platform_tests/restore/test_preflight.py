@@ -1,0 +1,110 @@
+"""What is said of the cluster around the target, without one."""
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, ErrorSettings, KafkaSettings, RecordSettings
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.kafka.admin import ClusterDescription, TopicDescription
+from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.restore.preflight import LOOK_SECONDS, Target, preflight
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
+from kafka_s3_platform.restore.target import TargetConfigs
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.restore.test_selection import CONFIG, request
+from kafka_s3_platform_tests.restore.test_target import plan
+from kafka_s3_platform_tests.support import InProcessRunner
+
+NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
+CLUSTER = ClusterDescription("cluster-1", 2, None)
+FREE_SPACE = "free space of the target's brokers is not known"
+
+
+def target(**changes: Any) -> Target:
+    description = TopicDescription("u", "id-of-u", (0,), {}, **changes)
+    return Target(description, TargetConfigs("u", {}, NOW), {}, CLUSTER)
+
+
+def without_objects(**changes: Any) -> RestorePlan:
+    return replace(plan(), objects=(), **changes)
+
+
+def told(asked: RestoreRequest, given: RestorePlan, of: Target | None = None) -> list[tuple[bool, str]]:
+    found = preflight(asked, given, of or target(), ObjectStore(CONFIG.store), InProcessRunner())
+    return [(f.refuses, f.text) for f in found if "holds no record in the window" not in f.text]
+
+
+def named(name: str, servers: str = "127.0.0.1:1", **changes: Any) -> ConnectorConfig:
+    kafka = KafkaSettings(bootstrap_servers=servers)
+    return CONFIG.model_copy(update={"name": name, "kafka": kafka, "topics": ("x",)} | changes)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (named("by-name", topics=("u",)), "u is archived by connector by-name too"),
+        (named("by-regex", topics=(), topics_regex="[tu]"), "u is archived by connector by-regex too"),
+        (named("by-list", "other:9,127.0.0.1:1", topics=("u",)), "u is archived by connector by-list too"),
+        (named("of-another-topic"), None),
+        (named("of-another-regex", topics_regex="u.+"), None),
+        (
+            named(
+                "of-its-dead-letters",
+                topics_regex=".*",
+                records=RecordSettings(errors=ErrorSettings(dead_letter_topic="u")),
+            ),
+            None,
+        ),
+    ],
+)
+def test_a_connector_that_archives_the_target_is_named(other: ConnectorConfig, said: str | None) -> None:
+    found = told(request(connectors=(other,)), without_objects())
+    assert [text.split(":")[0] for _, text in found] == ([said] if said else [])
+
+
+def test_a_connector_of_a_cluster_that_does_not_answer_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.restore.preflight.LOOK_SECONDS", min(LOOK_SECONDS, 0.5))
+    other = named("far", "127.0.0.1:2", topics=("u",))
+    [(refuses, text)] = told(request(connectors=(other,)), without_objects())
+    assert (refuses, "connector far archives a topic named u of a cluster that does not answer" in text) == (
+        False,
+        True,
+    )
+
+
+def test_the_source_topic_is_refused_unless_it_is_meant() -> None:
+    same = target()
+    source = replace(plan().source, topic_id="id-of-u")
+    assert [r for r, _ in told(request(), without_objects(source=source), same)] == [True]
+    assert [r for r, _ in told(request(allow_source_topic=True), without_objects(source=source), same)] == [False]
+
+
+def test_missing_rights_on_the_target_are_a_refusal() -> None:
+    found = told(request(), without_objects(), target(operations=frozenset({"READ", "DESCRIBE"})))
+    assert [r for r, _ in found] == [True]
+    assert "lack WRITE on u" in found[0][1]
+
+
+def test_an_absent_target_is_refused_unless_creation_is_asked_and_then_checked_against_the_brokers() -> None:
+    absent = replace(target(), description=None)
+    [(refuses, text)] = told(request(), without_objects(), absent)
+    assert (refuses, "Create it with 1 kafka partitions" in text) == (True, True)
+    assert told(request(create_topic=True), without_objects(), absent) == []
+    [(refuses, text)] = told(request(create_topic=True, replication_factor=3), without_objects(), absent)
+    assert (refuses, "its cluster has 2 brokers" in text) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"records": RecordFilter(sql="no such thing")}, "--sql"),
+        ({"records": RecordFilter(key_regex="(")}, "--key-regex"),
+        ({"outgoing": Outgoing(partitioning="nearby")}, "--partitioning"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_is_looked_at(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        told(request(**changes), without_objects())

@@ -1,0 +1,192 @@
+"""The page that people read after a restore."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.restore.report_page import page, save_page
+from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport
+from kafka_s3_platform.store.objects import ObjectStore
+
+VOID = {"meta", "rect", "br", "col"}
+
+
+def part(kafka_partition: int, count: int, first: int = 0, **changes: Any) -> KafkaPartitionReport:
+    whole = KafkaPartitionReport(
+        kafka_partition=kafka_partition,
+        record_count=count,
+        record_bytes=count * 228,
+        out_of_range_count=0,
+        first_source_offset=first,
+        last_source_offset=first + count - 1,
+        first_target_offset=0,
+        last_target_offset=count - 1,
+        foreign_count=0,
+        altered_timestamps=0,
+        digest="0123456789abcdef0123456789abcdef",
+        mapping_key=f"_restore/r1/{kafka_partition}.mapping.parquet",
+    )
+    return replace(whole, **changes)
+
+
+def report(**changes: Any) -> RestoreReport:
+    parts = (part(0, 120_000, 1000), part(1, 80_500), part(2, 3, 119_000))
+    whole = RestoreReport(
+        restore_id="incident-7",
+        topic="flights",
+        to_topic="flights-again",
+        kafka_partitions=parts,
+        record_count=sum(p.record_count for p in parts),
+        record_bytes=sum(p.record_bytes for p in parts),
+        exact=True,
+        out_of_range_count=0,
+        object_count=31,
+        object_bytes=12_345_678,
+        sent_count=200_503,
+        gaps=(),
+        notes=(),
+        refusals=(),
+        plan_key="_restore/incident-7.json",
+        plan_digest="ab" * 32,
+        estimated_seconds=12.0,
+        replay_seconds=8.5,
+        verify_seconds=61.0,
+        verified=True,
+        dry_run=False,
+        asked={
+            "from_time": "2013-01-31T15:00:00+00:00",
+            "to_time": None,
+            "from_offset": {"0": 1000},
+            "to_offset": None,
+        },
+        finished_at="2026-11-21T18:00:00+00:00",
+    )
+    return replace(whole, **changes)
+
+
+class _Checked(HTMLParser):
+    """Every tag is closed in order, and nothing is fetched or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in {"script", "link", "img", "iframe"}
+        assert not {name for name, _ in attrs} & {"src", "href", "onload", "onclick"}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def text(of: RestoreReport) -> str:
+    checked = _Checked()
+    checked.feed(page(of))
+    checked.close()
+    assert checked.open == []
+    return checked.text
+
+
+def test_the_page_tells_what_was_restored_and_how_it_was_proven() -> None:
+    found = text(report())
+
+    for words in (
+        "Restore incident-7",
+        "verified: every record read back",
+        "200,503",
+        "1 min 10 s",
+        "23,589",
+        "0123456789abcdef0123456789abcdef",
+        "_restore/incident-7.json",
+        "_restore/r1/1.mapping.parquet",
+        "2013-01-31T15:00:00+00:00",
+        "1,000 to 120,999",
+    ):
+        assert words in found
+
+
+def test_nothing_on_it_comes_from_elsewhere() -> None:
+    assert not re.search(r"https?:|url\(|@import", page(report()))
+
+
+def test_gaps_are_drawn_and_told_and_the_verdict_says_so() -> None:
+    gap = "flights-1: offsets [80500, 90000) were lost to retention before they were archived"
+
+    found = page(report(gaps=(gap,)))
+
+    assert gap in found
+    assert "[80,500, 90,000) is not in the archive" in found
+    assert "verified; not all was there to restore" in found
+    assert "every record read back" not in found
+
+
+def test_windows_are_drawn_on_one_line() -> None:
+    hours = [["2013-01-31T15:00:00+00:00", "2013-01-31T16:00:00+00:00"]]
+    apart = [*hours, ["2013-02-02T00:00:00+00:00", "2013-02-02T06:00:00+00:00"]]
+
+    assert "2 windows of time, from 2013-01-31T15:00:00+00:00 to 2013-02-02T06" in text(
+        report(asked={"windows": apart})
+    )
+    assert "windows of time" not in text(report(asked={"windows": hours}))
+    assert "windows of time" not in text(report(asked={"windows": None}))
+
+
+def test_a_dry_run_says_that_nothing_was_sent() -> None:
+    found = text(report(dry_run=True, verified=False, kafka_partitions=(), exact=False, finished_at=""))
+
+    assert "dry run, nothing was sent" in found
+    assert "records at most" in found
+    assert "records/s" not in found
+
+
+def test_refusals_stand_before_all_else() -> None:
+    found = text(report(dry_run=True, verified=False, refusals=("the target is compacted",)))
+
+    assert "would be refused" in found
+    assert found.index("the target is compacted") < found.index("Kafka partitions")
+
+
+def test_skipped_objects_and_schema_ids_have_their_places() -> None:
+    found = text(report(skipped=("object a/b is damaged",), schema_ids=((4, 17),)))
+
+    assert "object a/b is damaged" in found
+    assert "Id in the target registry417" in found
+
+
+@pytest.mark.parametrize("name", ["<b>", "a&b", '"><script>alert(1)</script>'])
+def test_what_others_named_is_text_only(name: str) -> None:
+    found = text(report(to_topic=name, notes=(name,), asked={"key_regex": name}))
+
+    assert found.count(name) == 3
+
+
+def test_a_restore_of_nothing_has_a_page() -> None:
+    nothing = part(0, 0, first_source_offset=None, last_source_offset=None, first_target_offset=None, mapping_key=None)
+
+    assert "none" in text(report(kafka_partitions=(nothing,), record_count=0, record_bytes=0, sent_count=0))
+
+
+def test_the_page_of_a_report_that_was_stored_is_the_same() -> None:
+    given = report(schema_ids=((4, 17),), skipped=("x",))
+
+    assert page(RestoreReport.from_json(given.to_json())) == page(given)
+
+
+def test_the_page_is_stored_in_place_of_an_earlier_one(store_settings: StoreSettings) -> None:
+    store = ObjectStore(store_settings)
+
+    save_page(store, "_restore/incident-7.report.html", report(dry_run=True))
+    save_page(store, "_restore/incident-7.report.html", report())
+
+    assert store.get("_restore/incident-7.report.html").decode() == page(report())

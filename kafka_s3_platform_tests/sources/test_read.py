@@ -1,0 +1,580 @@
+"""What comes back of objects of values alone: exactly what they hold, or a fault by name."""
+
+import base64
+import gzip
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
+from kafka_s3_platform.formats.writers import extension
+from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.sources.objects import ObjectGroup, groups
+from kafka_s3_platform.sources.read import ForeignStream, ReadReport
+from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform_tests.formats.connect import came, decoded, written, written_with_sidecars
+from kafka_s3_platform_tests.formats.records import rows_of
+from kafka_s3_platform_tests.sources.memory import MemoryStore, source
+
+FOLDER = "topics/t/partition=0/t+0+"
+TEXT = Schema('"string"')
+F1 = Schema('{"type":"record","name":"myrecord","fields":[{"name":"f1","type":"string"}]}')
+RICH = Schema(
+    json.dumps(
+        {
+            "type": "record",
+            "name": "Rich",
+            "fields": [
+                {"name": "n", "type": "long"},
+                {"name": "maybe", "type": ["null", "string"], "default": None},
+                {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+                {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+                {"name": "money", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+                {"name": "list", "type": {"type": "array", "items": "int"}},
+                {"name": "map", "type": {"type": "map", "values": "double"}},
+                {
+                    "name": "inner",
+                    "type": {"type": "record", "name": "Inner", "fields": [{"name": "b", "type": "bytes"}]},
+                },
+                {"name": "either", "type": ["null", "string", "long"]},
+            ],
+        }
+    )
+)
+riches = st.fixed_dictionaries(
+    {
+        "n": st.integers(-(2**63), 2**63 - 1),
+        "maybe": st.none() | st.text(max_size=3),
+        "at": st.integers(0, 2**41),
+        "day": st.integers(0, 20_000),
+        "money": st.integers(-(10**9) + 1, 10**9 - 1).map(
+            lambda n: n.to_bytes((8 + (n + (n < 0)).bit_length()) // 8, "big", signed=True)
+        ),
+        "list": st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
+        "map": st.dictionaries(st.text(max_size=2), st.floats(allow_nan=False), max_size=2),
+        "inner": st.fixed_dictionaries({"b": st.binary(max_size=3)}),
+        "either": st.none() | st.text(max_size=2) | st.integers(-(2**40), 2**40),
+    }
+)
+
+
+def opened(config: ConnectorConfig, store: MemoryStore) -> ObjectGroup:
+    (group,) = groups(scan(config, store=store))
+    return group
+
+
+def stream(config: ConnectorConfig, store: MemoryStore, start_offset: int = 0) -> ForeignStream:
+    return ForeignStream(config, opened(config, store), store, start_offset)
+
+
+def restored(
+    config: ConnectorConfig, objects: Mapping[str, bytes], **store: Any
+) -> tuple[list[dict[str, Any]], ReadReport]:
+    found = stream(config, MemoryStore(objects, **store))
+    return [row for batch in found for row in rows_of(batch)], found.report
+
+
+def values(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any]]:
+    return [(row["offset"], row["value"]) for row in rows]
+
+
+def decoded_values(config: ConnectorConfig, objects: Mapping[str, bytes]) -> list[Any]:
+    return [o for batch in stream(config, MemoryStore(objects)).batches() for o in batch.value.objects]
+
+
+def object_of(
+    layout: dict[str, Any], batch: ConnectBatch, offset: int = 0, schema: Schema | None = None
+) -> dict[str, bytes]:
+    settings_ = LayoutSettings(**{"codec": "none", "partitioner": "Default", **layout})
+    name = f"{FOLDER}{offset:010d}"
+    return {f"{name}.{extension(settings_, 'value')}": written(settings_, batch, schema=schema)}
+
+
+@settings(deadline=None)
+@given(st.lists(riches, max_size=20), st.sampled_from(["null", "deflate", "snappy", "bzip2", "zstd"]))
+def test_avro_objects_come_back_as_their_values_with_their_schema(records: list[Any], codec: str) -> None:
+    layout = {"format": "avro", "codec": codec}
+    objects = object_of(layout, decoded(records, RICH), schema=RICH)
+    config = source({"format": "avro"}, records={"value": {"format": "AVRO"}})
+    assert decoded_values(config, objects) == records
+    for batch in stream(config, MemoryStore(objects)).batches():
+        assert batch.value.schemas[0].avro == RICH.avro
+        assert batch.value.avro_start == 0
+        assert batch.records.column("value").equals(batch.value.raw)
+
+
+@settings(deadline=None)
+@given(st.lists(riches, max_size=20), st.sampled_from(["none", "snappy", "gzip", "zstd", "lz4"]))
+def test_parquet_objects_come_back_as_their_values(records: list[Any], codec: str) -> None:
+    layout = {"format": "parquet", "codec": codec}
+    objects = object_of(layout, decoded(records, RICH), schema=RICH)
+    config = source({"format": "parquet"}, records={"value": {"format": "AVRO"}})
+    assert decoded_values(config, objects) == records
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+).map(lambda value: json.dumps(value).encode())
+
+
+@settings(deadline=None)
+@given(st.lists(json_values, max_size=20), st.sampled_from(["none", "gzip", "bzip2", "zstd"]))
+def test_json_lines_come_back_byte_for_byte(lines: list[bytes], codec: str) -> None:
+    objects = object_of({"format": "json", "codec": codec}, came(lines, is_json=True))
+    rows, report = restored(source({"format": "json"}), objects)
+    assert values(rows) == list(enumerate(lines))
+    assert report.position_count == report.timeless_count == len(lines)
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=9), max_size=20), st.sampled_from(["none", "gzip", "bzip2", "zstd"]))
+def test_bytes_behind_their_lengths_come_back_whatever_they_hold(records: list[bytes], codec: str) -> None:
+    layout = {"format": "bytes", "codec": codec, "bytes_separator": "length"}
+    rows, _ = restored(source({**layout, "codec": "none"}), object_of(layout, came(records)))
+    assert values(rows) == list(enumerate(records))
+
+
+def test_bytes_between_separators_come_back_and_the_report_says_what_that_proves() -> None:
+    layout = {"format": "bytes", "bytes_separator": "--"}
+    config = source(layout)
+    rows, report = restored(config, object_of(layout, came([b"a\nb", b"", b"-c"])))
+    assert values(rows) == [(0, b"a\nb"), (1, b""), (2, b"-c")]
+    assert any("that none held it itself cannot be proven" in note for note in report.notes(config))
+
+
+def test_block_gzip_tells_offsets_by_its_blocks() -> None:
+    layout: dict[str, Any] = {"format": "block_gzip", "codec": "gzip", "block_size": 5}
+    settings_ = LayoutSettings(**layout)
+    found = written_with_sidecars(settings_, came([b"aa", b"bb", b"cc", b"dd"]))
+    objects = {f"{FOLDER}0000000000.gz": found[""], f"{FOLDER}0000000000.index.json": found["index.json"]}
+    rows, report = restored(source(layout), objects)
+    assert values(rows) == [(0, b"aa"), (2, b"bb"), (4, b"cc"), (6, b"dd")]
+    assert report.position_count == 0
+
+
+def test_objects_of_text_give_the_bytes_that_were_in_kafka() -> None:
+    for layout, schema in (({"format": "avro", "codec": "null"}, TEXT), ({"format": "json"}, TEXT)):
+        objects = object_of(layout, decoded(["é", ""], schema), schema=schema)
+        rows, _ = restored(source(layout, records={"value": {"format": "STRING"}}), objects)
+        assert values(rows) == [(0, "é".encode()), (1, b"")]
+
+
+def siblings(
+    keys: Sequence[bytes], headers: Sequence[Any], lines: Sequence[bytes]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    layout: dict[str, Any] = {
+        "format": "json",
+        "keys_format": "bytes",
+        "headers_format": "avro",
+        "headers_codec": "null",
+    }
+    settings_ = LayoutSettings(**{"codec": "none", **layout})
+    batch = came(list(lines), list(keys), list(headers), is_json=True)
+    name = f"{FOLDER}0000000005"
+    return layout, {
+        f"{name}.json": written(settings_, batch),
+        f"{name}.keys.bin": written(settings_, batch, part="key"),
+        f"{name}.headers.avro": written(settings_, batch, part="headers", schema=HEADERS_SCHEMA),
+    }
+
+
+def test_keys_and_headers_are_joined_with_their_values() -> None:
+    headers = [[{"key": "h", "value": b"x"}, {"key": "h", "value": None}], None]
+    layout, objects = siblings([b"k1", b"k2"], headers, [b"1", b"2"])
+    rows, _ = restored(source(layout), objects)
+    assert [(r["offset"], r["key"], r["value"], r["headers"]) for r in rows] == [
+        (5, b"k1", b"1", headers[0]),
+        (6, b"k2", b"2", None),
+    ]
+
+
+def test_keys_and_values_of_different_number_are_a_fault_of_the_object() -> None:
+    layout, objects = siblings([b"k1", b"k2"], [None, None], [b"1", b"2"])
+    objects[f"{FOLDER}0000000005.keys.bin"] += b"k3\n"
+    with pytest.raises(IntegrityError, match=r"t-0: object .*t\+0\+0000000005.json has fewer records of value"):
+        restored(source(layout), objects)
+    rows, report = restored(source(layout, behavior_on_error="ignore"), objects)
+    assert (rows, len(report.skipped_objects)) == ([], 1)
+
+
+def test_tombstones_come_back_as_keys_without_values() -> None:
+    layout = {"format": "json", "keys_format": "bytes"}
+    objects = {
+        f"{FOLDER}0000000000.json": b"1\n2\n",
+        f"{FOLDER}0000000000.keys.bin": b"a\nc\n",
+        "topics/t/tombstone/t+0+0000000001.keys.bin": b"b\n",
+    }
+    config = source(layout)
+    rows, report = restored(config, objects)
+    assert [(r["offset"], r["key"], r["value"]) for r in rows] == [(0, b"a", b"1"), (1, b"c", b"2"), (2, b"b", None)]
+    assert any("1 records without a value" in note for note in report.notes(config))
+
+
+def lines_at(*offsets: int, count: int = 2) -> dict[str, bytes]:
+    return {f"{FOLDER}{o:010d}.json": b"".join(b"%d\n" % (o + i) for i in range(count)) for o in offsets}
+
+
+def test_offsets_are_counted_from_the_first_of_each_object() -> None:
+    rows, report = restored(source({"format": "json"}), lines_at(30, 0, 10))
+    assert [r["offset"] for r in rows] == [0, 1, 10, 11, 30, 31]
+    assert [int(r["value"]) for r in rows] == [0, 1, 10, 11, 30, 31]
+    assert report.position_count == 6
+
+
+def test_objects_of_ours_without_holes_prove_their_offsets() -> None:
+    metadata = {f"{FOLDER}0000000010.json": {"first-offset": "10", "last-offset": "11", "record-count": "2"}}
+    _, report = restored(source({"format": "json"}), lines_at(0, 10), metadata=metadata)
+    assert report.position_count == 2
+
+
+def test_objects_that_reach_into_the_next_one_would_give_records_twice() -> None:
+    with pytest.raises(IntegrityError, match="records would come twice"):
+        restored(source({"format": "json"}), lines_at(0, 1))
+
+
+def test_field_layouts_go_by_file_and_say_so() -> None:
+    layout = {"format": "json", "partitioner": "Field", "partition_fields": ("f",)}
+    objects = {f"topics/t/f={f}/t+0+{o}.json": b"%d\n%d\n" % (o, o) for f, o in (("b", 0), ("a", 1), ("a", 9))}
+    config = source(layout)
+    rows, report = restored(config, objects)
+    assert [(r["offset"], int(r["value"])) for r in rows] == [(0, 0), (1, 0), (2, 1), (3, 1), (9, 9), (10, 9)]
+    assert any(note.startswith("order is by file") for note in report.notes(config))
+
+
+def test_no_timestamp_is_made_up() -> None:
+    config = source({"format": "json", "partitioner": "Hourly"})
+    rows, report = restored(config, {"topics/t/year=2026/month=01/day=01/hour=12/t+0+0.json": b"1\n"})
+    assert [(r["timestamp"], r["timestampType"]) for r in rows] == [(-1, -1)]
+    assert any("1 records: no object tells their timestamp" in note for note in report.notes(config))
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 10, 11, 12, 30])
+def test_a_stream_goes_on_from_any_offset(start: int) -> None:
+    objects = lines_at(0, 10, 30)
+    for layout in ({"format": "json"}, {"format": "json", "partitioner": f"{__name__}.AnyFolders"}):
+        store = MemoryStore(objects)
+        whole = [r for b in stream(source(layout), store) for r in rows_of(b)]
+        rest = [r for b in stream(source(layout), store, start) for r in rows_of(b)]
+        assert rest == [r for r in whole if r["offset"] >= start]
+
+
+class AnyFolders:
+    """A partitioner of a user's that does not read its folders back."""
+
+    def __init__(self, layout: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 5, 6, 7, 8])
+def test_our_own_objects_may_lie_between_one_another_also_in_one_folder(start: int) -> None:
+    """They end with their hour: records of two hours that took turns are in two objects."""
+    objects = {f"{FOLDER}{o:010d}.json": b"".join(b"%d\n" % n for n in held) for o, held in HELD.items()}
+    metadata = {
+        f"{FOLDER}{o:010d}.json": {"last-offset": str(held[-1]), "record-count": str(len(held))}
+        for o, held in HELD.items()
+    }
+    store, config = MemoryStore(objects, metadata), source({"format": "json"})
+    whole = [r for b in stream(config, store) for r in rows_of(b)]
+    assert [int(r["value"]) for r in whole] == [0, 2, 4, 1, 3, 5, 6, 7, 8]
+    assert [r["offset"] for r in whole] == list(range(9))
+    assert [r for b in stream(config, store, start) for r in rows_of(b)] == whole[start:]
+
+
+HELD = {0: (0, 2, 4), 1: (1, 3, 5), 6: (6, 7), 8: (8,)}
+
+
+def test_objects_before_the_start_are_not_even_opened() -> None:
+    store = MemoryStore(lines_at(0, 10, 30))
+    found = list(stream(source({"format": "json"}), store, 30))
+    assert sum(b.num_rows for b in found) == 2
+    assert set(store.reads) == {f"{FOLDER}0000000030.json"}
+
+
+AVRO = {"format": "avro", "codec": "null"}
+GOOD = [{"f1": f"value{n}"} for n in range(1, 10)]
+
+
+def test_nothing_of_an_avro_object_goes_out_when_one_of_its_records_is_corrupt() -> None:
+    config = source(AVRO, records={"value": {"format": "AVRO"}})
+    objects = object_of(AVRO, decoded(GOOD, F1), schema=F1) | object_of(AVRO, decoded(GOOD, F1), 9, F1)
+    first, last = sorted(objects)
+    body = bytearray(objects[last])
+    body[-40] ^= 0xFF
+    objects[last] = bytes(body).replace(b"value1", b"value\xff")
+    found = stream(config, MemoryStore(objects))
+    sent: list[Any] = []
+    with pytest.raises(IntegrityError, match=last.replace("+", r"\+")):
+        sent.extend(found)
+    assert sum(b.num_rows for b in sent) == 9
+    for behavior in ("ignore", "log"):
+        rows, report = restored(
+            source(AVRO, records={"value": {"format": "AVRO"}}, behavior_on_error=behavior), objects
+        )
+        assert ([r["offset"] for r in rows], len(report.skipped_objects)) == (list(range(9)), 1)
+        assert last in report.skipped_objects[0]
+    assert first != last
+
+
+CUT = {
+    "avro": object_of(AVRO, decoded(GOOD, F1), schema=F1),
+    "json": object_of({"format": "json"}, came([b'{"a":1}'] * 9, is_json=True)),
+    "bytes": object_of({"format": "bytes"}, came([b"value"] * 9)),
+    "parquet": object_of({"format": "parquet", "codec": "snappy"}, decoded(GOOD, F1), schema=F1),
+    "json.gz": object_of({"format": "json", "codec": "gzip"}, came([b'{"a":1}'] * 9, is_json=True)),
+    "json.zst": object_of({"format": "json", "codec": "zstd"}, came([b'{"a":1}'] * 9, is_json=True)),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("left", [1, 5, -3])
+def test_an_object_that_was_cut_off_is_named_and_nothing_of_it_goes_out(name: str, left: int) -> None:
+    ((key, body),) = CUT[name].items()
+    config = source({"format": name.partition(".")[0]}, records={"value": {"format": "AVRO"}})
+    with pytest.raises(IntegrityError, match=key.replace("+", r"\+")):
+        restored(config, {key: body[:left]})
+
+
+SUMMED = {
+    "avro": object_of({"format": "avro", "codec": "snappy"}, decoded(GOOD, F1), schema=F1),
+    "parquet": CUT["parquet"],
+    "json.gz": CUT["json.gz"],
+    "json.zst": CUT["json.zst"],
+    "json.bz2": object_of({"format": "json", "codec": "bzip2"}, came([b'{"a":1}'] * 9, is_json=True)),
+}
+
+
+def read_or_fault(name: str, key: str, body: bytes) -> list[Any] | str:
+    """The decoded values of an object of a format, or what its fault is."""
+    config = source({"format": name.partition(".")[0]}, records={"value": {"format": "AVRO"}})
+    try:
+        return decoded_values(config, {key: body})
+    except IntegrityError as err:
+        return str(err)
+
+
+def contents(value: Any) -> list[Any]:
+    """The fields of a value, whatever they are called, text as the bytes that it is."""
+    return [v.encode() if isinstance(v, str) else v for v in value.values()]
+
+
+def flipped(body: bytes, at: int, flip: int) -> bytes:
+    damaged = bytearray(body)
+    damaged[at % len(body)] ^= flip
+    return bytes(damaged)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(sorted(SUMMED)), st.integers(0, 10_000), st.integers(1, 255))
+def test_no_bit_of_an_object_with_checksums_turns_into_other_data(name: str, at: int, flip: int) -> None:
+    ((key, body),) = SUMMED[name].items()
+    whole, found = read_or_fault(name, key, body), read_or_fault(name, key, flipped(body, at, flip))
+    if isinstance(found, str):
+        assert key in found
+    else:
+        # The schema has no checksum, in the header of an Avro object or in the footer of a Parquet one.
+        assert list(map(contents, found)) == list(map(contents, whole))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(sorted(CUT)), st.integers(0, 10_000), st.integers(1, 255), st.integers(0, 400))
+def test_whatever_happened_to_an_object_its_fault_is_told_with_its_key(
+    name: str, at: int, flip: int, left: int
+) -> None:
+    ((key, body),) = CUT[name].items()
+    found = read_or_fault(name, key, flipped(body, at, flip)[: max(1, len(body) - left)])
+    assert isinstance(found, list) or key in found
+
+
+def test_lines_that_end_where_an_object_was_cut_are_told_by_its_metadata() -> None:
+    key = f"{FOLDER}0000000000.json"
+    metadata = {key: {"record-count": "3"}}
+    with pytest.raises(IntegrityError, match="holds 2 records, its metadata say 3: it was cut off"):
+        restored(source({"format": "json"}), {key: b"1\n2\n"}, metadata=metadata)
+
+
+def test_a_line_that_is_no_json_fails_its_object_or_is_skipped_alone() -> None:
+    objects = {f"{FOLDER}0000000000.json": b'{"a":1}\n{"a":\n{"a":3}\n'}
+    with pytest.raises(IntegrityError, match="line 2: is no JSON"):
+        restored(source({"format": "json"}), objects)
+    rows, report = restored(source({"format": "json"}, behavior_on_error="ignore"), objects)
+    assert values(rows) == [(0, b'{"a":1}'), (2, b'{"a":3}')]
+    assert len(report.skipped_records) == 1
+
+
+def test_a_compressed_object_that_does_not_begin_as_one_is_never_taken_for_lines() -> None:
+    with pytest.raises(IntegrityError, match=r"does not begin as what ends in \.gz does"):
+        restored(source({"format": "bytes"}), {f"{FOLDER}0.bin.gz": b"plain\nlines\n"})
+
+
+def test_bytes_that_look_compressed_and_are_not_are_left_alone() -> None:
+    value = gzip.compress(b"x", mtime=0).replace(b"\n", b"")
+    rows, _ = restored(source({"format": "bytes"}), {f"{FOLDER}0.bin": value + b"\n"})
+    assert values(rows) == [(0, value)]
+
+
+def test_an_object_too_large_to_be_held_is_read_twice_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, objects = siblings([b"k"] * 20_000, [None] * 20_000, [b"%d" % n for n in range(20_000)])
+    held = restored(source(layout), objects)
+    monkeypatch.setattr("kafka_s3_platform.sources.read.HOLD_BYTES", 1000)
+    assert restored(source(layout), objects) == held
+    assert [int(r["value"]) for r in held[0]] == list(range(20_000))
+    objects[f"{FOLDER}0000000005.json"] += b"cut"
+    store = MemoryStore(objects)
+    sent: list[Any] = []
+    with pytest.raises(IntegrityError, match="ends with 3 bytes"):
+        sent.extend(stream(source(layout), store))
+    assert sent == []
+
+
+def test_missing_and_replaced_objects_are_named() -> None:
+    config = source({"format": "json"})
+    store = MemoryStore(lines_at(0, 10))
+    group = opened(config, store)
+    key = f"{FOLDER}0000000010.json"
+    store.objects[key] = b"7\n8\n"
+    with pytest.raises(IntegrityError, match="was replaced or damaged"):
+        list(ForeignStream(config, group, store))
+    del store.objects[key]
+    with pytest.raises(IntegrityError, match=r"t\+0\+0000000010.json does not exist"):
+        list(ForeignStream(config, group, store))
+
+
+def test_envelopes_keep_their_offsets_and_timestamps() -> None:
+    layout = {"format": "envelope.json", "codec": "gzip"}
+    batch = came([b"v", None], [None, b"k"])
+    objects = {k.replace("partition=0/t+0", "partition=3/t+3"): b for k, b in object_of(layout, batch).items()}
+    rows, report = restored(source(layout), objects)
+    assert rows == rows_of(batch.records)
+    assert (report.position_count, report.timeless_count) == (0, 0)
+
+
+def test_envelopes_of_several_folders_are_merged_by_offset_and_read_from_any() -> None:
+    layout = {"format": "envelope.json", "partitioner": "Hourly"}
+    folder = "topics/t/year=2026/month=01/day=01/hour"
+    both = came([b"%d" % n for n in range(10)])
+    objects = {
+        f"{folder}=12/t+3+0000000000.json": written(LayoutSettings(**NONE), both.take(np.array([0, 3, 4, 9]))),
+        f"{folder}=13/t+3+0000000002.json": written(LayoutSettings(**NONE), both.take(np.array([1, 2, 5, 6, 7, 8]))),
+    }
+    rows, report = restored(source(layout), objects)
+    assert rows == rows_of(both.records)
+    assert (report.record_count, report.position_count) == (10, 0)
+    assert rows_of(pa.Table.from_batches(stream(source(layout), MemoryStore(objects), 7)))[0]["offset"] == 8
+    misplaced = {key.replace("+3+", "+4+"): body for key, body in objects.items()}
+    with pytest.raises(IntegrityError, match="holds records of another partition than 4"):
+        restored(source(layout), misplaced)
+
+
+NONE: dict[str, Any] = {"codec": "none", "format": "envelope.json"}
+
+
+def test_a_stream_is_made_anew_on_another_machine_from_what_it_was_made_of() -> None:
+    config, store = source({"format": "json"}), MemoryStore(lines_at(0, 10))
+    config, group = pickle.loads(pickle.dumps((config, opened(config, store))))  # noqa: S301 - our own
+    assert sum(batch.num_rows for batch in ForeignStream(config, group, store)) == 4
+
+
+def test_numbers_of_any_size_are_decoded() -> None:
+    config = source({"format": "json"})
+    big = 10**40
+    (batch,) = stream(config, MemoryStore({f"{FOLDER}0.json": b'{"n":%d}\n' % big})).batches()
+    assert batch.value.field(["n"]) == [big]
+
+
+def b64(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+AIVEN_FIELDS = ("key", "value", "offset", "timestamp", "headers")
+AIVEN: dict[str, Any] = {"key_layout": "template", "topics_dir": "", "extension": "", "partitioner": "Default"}
+NAME = "{{topic}}-{{partition}}-{{start_offset}}.gz"
+AIVEN_CSV = f"{b64(b'k')},{b64(b'v')},17,2020-01-01T00:00:01.250Z,{b64(b'h')}:{b64(b'x')};{b64(b'h')}:{b64(b'y')}"
+AIVEN_JSON = (
+    '{"key":"k","value":{"a":1},"offset":17,"timestamp":"2020-01-01T00:00:01.250Z","headers":[{"key":"h","value":"x"}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value", "headers"),
+    [
+        ("csv", AIVEN_CSV + "\n" + f",{b64(b'w')},19,2020-01-01T00:00:02Z,", b"v", [b"x", b"y"]),
+        ("jsonl", AIVEN_JSON + "\n" + AIVEN_JSON.replace("17", "19"), b'{"a":1}', [b"x"]),
+        ("json", f"[\n{AIVEN_JSON},\n{AIVEN_JSON.replace('17', '19')}\n]", b'{"a":1}', [b"x"]),
+    ],
+)
+def test_aivens_envelopes_come_back_with_offsets_timestamps_and_headers(
+    kind: str, text: str, value: bytes, headers: list[bytes]
+) -> None:
+    layout = {**AIVEN, "format": f"aiven.{kind}", "codec": "gzip", "file_name_template": NAME}
+    config = source(layout, records={"key": {"format": "STRING"}}, fields=AIVEN_FIELDS)
+    rows, report = restored(config, {"t-0-17.gz": gzip.compress(text.encode())})
+    assert [r["offset"] for r in rows] == [17, 19]
+    assert (rows[0]["key"], rows[0]["value"], rows[0]["timestamp"]) == (b"k", value, 1_577_836_801_250)
+    assert [h["value"] for h in rows[0]["headers"]] == headers
+    assert (report.position_count, report.timeless_count) == (0, 0)
+
+
+def test_aivens_avro_comes_back_with_the_values_own_schema() -> None:
+    envelope = {
+        "type": "record",
+        "name": "connector_records",
+        "fields": [
+            {"name": "key", "type": "string"},
+            {"name": "offset", "type": "long"},
+            {"name": "timestamp", "type": "long"},
+            {"name": "headers", "type": {"type": "map", "values": "bytes"}},
+            {"name": "value", "type": F1.avro},
+        ],
+    }
+    rows = [{"key": "k", "offset": 3, "timestamp": 5, "headers": {"h": b"x"}, "value": {"f1": "a"}}]
+    schema = Schema(json.dumps(envelope))
+    body = written(LayoutSettings(format="avro", codec="null"), decoded(rows, schema), schema=schema)
+    layout = {**AIVEN, "format": "aiven.avro", "file_name_template": "{{topic}}-{{partition}}-{{start_offset}}"}
+    config = source(layout, records={"value": {"format": "AVRO"}}, fields=AIVEN_FIELDS)
+    (batch,) = stream(config, MemoryStore({"t-0-3": body})).batches()
+    assert (list(batch.value.objects), batch.value.schemas[0].avro) == ([{"f1": "a"}], F1.avro)
+    assert rows_of(batch.records)[0] | {"value": b""} == {
+        "key": b"k",
+        "value": b"",
+        "headers": [{"key": "h", "value": b"x"}],
+        "topic": "t",
+        "partition": 0,
+        "offset": 3,
+        "timestamp": 5,
+        "timestampType": 0,
+    }
+
+
+def test_a_csv_value_that_is_not_encoded_may_hold_commas() -> None:
+    layout = {**AIVEN, "format": "aiven.csv", "file_name_template": NAME}
+    config = source(layout, fields=("key", "value", "offset"), value_encoding="none")
+    rows, _ = restored(config, {"t-0-7.gz": gzip.compress(f"{b64(b'k')},a,b,c,7\n".encode())})
+    assert [(r["key"], r["value"], r["offset"]) for r in rows] == [(b"k", b"a,b,c", 7)]
+
+
+class CsvFormat:
+    """A format of a user's that reads its objects back."""
+
+    extension = "csv"
+
+    @staticmethod
+    def read(source: Any, key: str, layout: LayoutSettings) -> list[bytes]:
+        assert key.endswith(layout.format.rpartition(".")[2][:3].lower())
+        return [line.partition(b",")[2] for line in source.read().splitlines()]
+
+
+def test_a_format_of_the_users_is_read_back() -> None:
+    config = source({"format": f"{__name__}.CsvFormat"})
+    rows, _ = restored(config, {f"{FOLDER}0.csv": b"0,a\n1,b,c\n"})
+    assert values(rows) == [(0, b"a"), (1, b"b,c")]

@@ -1,0 +1,275 @@
+"""What our own sink wrote, on a real Kafka and a real S3, read back by its keys alone: no index is looked at.
+
+What each format of values alone cannot keep: timestamps (all but the envelopes); offsets behind a hole; of `block_gzip`
+a line break at a value's end; of `json` text the quotes around it, unless the converter says STRING; of headers beside
+values the bytes that are no UTF-8 (they come back as base64); where tombstones lay between the values of one object.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    KafkaSettings,
+    RegistrySettings,
+    SourceSettings,
+    StoreSettings,
+)
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.sources.objects import groups, within
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.scan import of_segments, scan
+from kafka_s3_platform_tests.archive.test_sink import avro, framed
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.formats.records import rows_of
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+
+pytestmark = pytest.mark.integration
+
+F1: dict[str, Any] = {
+    "type": "record",
+    "name": "myrecord",
+    "fields": [{"name": "f1", "type": "string"}, {"name": "n", "type": ["null", "long"], "default": None}],
+}
+TEXT = {"key": {"format": "STRING"}, "value": {"format": "STRING"}}
+JSON = {"key": {"format": "STRING"}, "value": {"format": "JSON"}}
+BESIDE = {"keys_format": "bytes", "headers_format": "json", "keys_codec": "none", "headers_codec": "none"}
+
+Values = Callable[[random.Random, int], bytes]
+
+
+def a_line(rng: random.Random, n: int) -> bytes:
+    return f"{n}-{'x' * rng.randrange(30)}é".encode()
+
+
+def some_json(rng: random.Random, n: int) -> bytes:
+    return b'{"n":%d,"country":"%s"}' % (n, rng.choice([b"DE", b"FR"]))
+
+
+def any_bytes(rng: random.Random, n: int) -> bytes:
+    return n.to_bytes(4, "big") + rng.randbytes(rng.randrange(40))
+
+
+def sent(seed: int, values: Values, kafka_partitions: int = 2, count: int = 120) -> list[Sent]:
+    rng = random.Random(seed)
+    return [
+        Sent(
+            values(rng, n),
+            b"k%d" % rng.randrange(20),
+            NOON + rng.randrange(3 * 3600) * timedelta(seconds=1),
+            tuple((f"h{i}", b"v%d" % n) for i in range(rng.randrange(3))),
+            rng.randrange(kafka_partitions),
+        )
+        for n in range(count)
+    ]
+
+
+def source_of(config: ConnectorConfig, **own: Any) -> ConnectorConfig:
+    """The sink's file with only its class changed, and without topics."""
+    return config.model_copy(update={"topics": (), "source": SourceSettings(**own)})
+
+
+def restored(config: ConnectorConfig, **own: Any) -> list[dict[str, Any]]:
+    source = source_of(config, **own)
+    return [row for g in groups(scan(source)) for batch in ForeignStream(source, g) for row in rows_of(batch)]
+
+
+def written_as(layout: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """What of a record comes back."""
+    has_siblings = "keys_format" in layout
+
+    def kept(row: dict[str, Any]) -> Any:
+        return (row["partition"], row["value"], *((row["key"], str(row["headers"])) if has_siblings else ()))
+
+    return kept
+
+
+def row_of(record: Sent) -> dict[str, Any]:
+    headers = [{"key": key, "value": value} for key, value in record.headers] or None
+    return {"partition": record.kafka_partition, "value": record.value, "key": record.key, "headers": headers}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("layout", "records", "values"),
+    [
+        ({"format": "json", "codec": "gzip", "partitioner": "Default", "flush_size": 7, **BESIDE}, JSON, some_json),
+        ({"format": "json", "codec": "zstd", **BESIDE}, JSON, some_json),
+        (
+            {"format": "json", "codec": "none", "partitioner": "Field", "partition_fields": ("country",)},
+            JSON,
+            some_json,
+        ),
+        ({"format": "json", "codec": "bzip2", "directory_delim": "|", "file_delim": "~"}, TEXT, a_line),
+        ({"format": "bytes", "codec": "gzip", "flush_size": 11}, TEXT, a_line),
+        ({"format": "bytes", "codec": "none", "bytes_separator": "length", **BESIDE}, {}, any_bytes),
+        ({"format": "bytes", "codec": "zstd", "key_layout": "zooz", "extension": "log.zst"}, TEXT, a_line),
+        (
+            {
+                "format": "bytes",
+                "codec": "none",
+                "key_layout": "template",
+                "file_name_template": "{{topic}}/{{timestamp:unit=HH}}/{{partition}}-{{start_offset:padding=true}}",
+                "extension": "txt",
+            },
+            TEXT,
+            a_line,
+        ),
+        ({"format": "block_gzip", "codec": "gzip", "block_size": 100, "key_layout": "block_gzip"}, TEXT, a_line),
+    ],
+)
+def test_values_keys_and_headers_come_back_whatever_the_format_and_the_layout(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    layout: dict[str, Any],
+    records: dict[str, Any],
+    values: Values,
+    seed: int,
+) -> None:
+    create_topic(topic_name, 2)
+    produced, ordered = sent(seed, values), layout.get("partitioner") != "Field" and seed == 1
+    if ordered:
+        produced.sort(key=lambda r: r.timestamp)
+    produce(kafka_settings, topic_name, produced)
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    archived(config)
+    keep = written_as(layout)
+    if layout.get("key_layout") == "zooz":
+        source = source_of(config).model_copy(update={"topics": (topic_name,)})
+        found = [r for g in groups(scan(source)) for b in ForeignStream(source, g) for r in rows_of(b)]
+    else:
+        found = restored(config)
+    wanted = list(map(row_of, produced))
+    assert Counter(map(keep, found)) == Counter(map(keep, wanted))
+    assert {row["topic"] for row in found} == {topic_name}
+    for p in (0, 1):
+        offsets = [row["offset"] for row in found if row["partition"] == p]
+        assert offsets == sorted(set(offsets))
+        if ordered:
+            assert [keep(r) for r in found if r["partition"] == p] == [keep(r) for r in wanted if r["partition"] == p]
+
+
+@pytest.mark.parametrize("layout", [{"format": "avro", "codec": "snappy"}, {"format": "parquet", "codec": "snappy"}])
+@pytest.mark.parametrize("partitioner", ["Default", "Hourly"])
+def test_values_with_a_schema_come_back_as_the_data_that_they_were(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    layout: dict[str, Any],
+    partitioner: str,
+) -> None:
+    create_topic(topic_name)
+    objects = [{"f1": f"value{n}", "n": n if n % 3 else None} for n in range(50)]
+    produced = framed(registry, topic_name, F1, objects)
+    produce(kafka_settings, topic_name, [Sent(v, None, NOON + n * HOUR / 20) for n, v in enumerate(produced)])
+    settings = {**layout, "partitioner": partitioner, "flush_size": 9}
+    config = connector(kafka_settings, store_settings, topic_name, layout=settings, records=avro(registry))
+    archived(config)
+    source = source_of(config)
+    (group,) = groups(scan(source))
+    stream = ForeignStream(source, group)
+    batches = list(stream.batches())
+    assert [o for b in batches for o in b.value.objects] == objects
+    assert [v for b in batches for v in b.records.column("value").to_pylist()] == [v[5:] for v in produced]
+    assert [o for b in batches for o in b.offsets.tolist()] == list(range(50))
+    assert stream.report.position_count == 0
+    assert stream.report.timeless_count == 50
+
+
+@pytest.mark.parametrize("format_name", ["envelope.parquet", "envelope.avro", "envelope.json"])
+def test_envelopes_come_back_as_the_records_that_they_were(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    format_name: str,
+) -> None:
+    create_topic(topic_name, 2)
+    produced = sent(3, any_bytes)
+    produced[7] = Sent(None, b"tombstone", produced[7].timestamp, (), 0)
+    produce(kafka_settings, topic_name, produced)
+    codec = "gzip" if format_name == "envelope.json" else "zstd"
+    config = connector(kafka_settings, store_settings, topic_name, layout={"format": format_name, "codec": codec})
+    archived(config)
+    found = restored(config)
+    for p in (0, 1):
+        wanted = [r for r in produced if r.kafka_partition == p]
+        rows = [row for row in found if row["partition"] == p]
+        assert [row["offset"] for row in rows] == list(range(len(wanted)))
+        assert [{k: row[k] for k in row_of(r)} for row, r in zip(rows, wanted, strict=True)] == list(
+            map(row_of, wanted)
+        )
+        assert [row["timestamp"] for row in rows] == [round(r.timestamp.timestamp() * 1000) for r in wanted]
+
+
+def test_the_index_tells_more_of_our_own_objects_than_their_keys(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produced = [Sent(b'{"n":%d}' % n, b"k%d" % n, NOON + n * HOUR / 10) for n in range(30)]
+    produce(kafka_settings, topic_name, produced)
+    layout = {"format": "json", "codec": "none", "keys_format": "json"}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON)
+    archived(config)
+    objects = of_segments(config, topic_name, snapshot(config).segments)
+    assert {(o.first_offset, o.last_offset, o.part) for o in objects} == {
+        (first, first + 9, part) for first in (0, 10, 20) for part in ("value", "key")
+    }
+    start = round(NOON.timestamp() * 1000)
+    chosen = within(objects, start + 3_600_000, start + 2 * 3_600_000)
+    (group,) = groups(chosen.objects)
+    stream = ForeignStream(config, group)
+    rows = [row for batch in stream for row in rows_of(batch)]
+    assert [(r["offset"], r["key"], r["value"]) for r in rows] == [
+        (n, b"k%d" % n, b'{"n":%d}' % n) for n in range(10, 20)
+    ]
+    assert stream.report.position_count == 0
+
+
+@pytest.mark.parametrize("fault", ["corrupted", "truncated", "replaced", "missing"])
+@pytest.mark.parametrize("behavior", ["fail", "ignore"])
+def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    s3_client: Any,
+    topic_name: str,
+    create_topic: CreateTopic,
+    fault: str,
+    behavior: str,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % n) for n in range(9)])
+    layout = {"format": "json", "codec": "gzip", "partitioner": "Default", "flush_size": 3}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON)
+    archived(config)
+    source = source_of(config, behavior_on_error=behavior)
+    if fault in {"replaced", "missing"}:
+        (group,) = groups(scan(source))
+    key = f"topics/{topic_name}/partition=0/{topic_name}+0+0000000003.json.gz"
+    body = s3_client.get_object(Bucket=store_settings.bucket, Key=key)["Body"].read()
+    damaged = {"corrupted": body[:-12] + b"\0" * 12, "truncated": body[:-3], "replaced": body + body}
+    if fault == "missing":
+        s3_client.delete_object(Bucket=store_settings.bucket, Key=key)
+    else:
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=damaged[fault])
+    if fault in {"corrupted", "truncated"}:
+        (group,) = groups(scan(source))
+    stream, found = ForeignStream(source, group), list[int]()
+    if behavior == "fail":
+        with pytest.raises(IntegrityError, match=key.replace("+", r"\+")):
+            found.extend(o for batch in stream for o in batch.column("offset").to_pylist())
+        assert found == [0, 1, 2]
+    else:
+        found.extend(o for batch in stream for o in batch.column("offset").to_pylist())
+        assert found == [0, 1, 2, 6, 7, 8]
+        assert len(stream.report.skipped_objects) == 1
+        assert key in stream.report.skipped_objects[0]

@@ -1,0 +1,261 @@
+"""What a listing comes to: the rules of Confluent's S3 source, and the layouts of other sinks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.sources.objects import ForeignObject, groups, new_objects, within
+from kafka_s3_platform.sources.scan import Scan, scan
+from kafka_s3_platform_tests.sources.memory import MemoryStore, source
+
+AVRO = {"format": "avro"}
+HOURLY = {"format": "json", "partitioner": "Hourly"}
+FIRST = "topics/s3_topic/partition=0/s3_topic+0+0000000000.avro"
+NOON = 1_767_268_800_000
+HOUR = 3_600_000
+
+
+def found(
+    keys: list[str], layout: Mapping[str, Any] = AVRO, topics: tuple[str, ...] = (), **own: Any
+) -> tuple[list[ForeignObject], Scan]:
+    scanned = scan(source(layout, topics, **own), store=MemoryStore(dict.fromkeys(keys, b"x")))
+    return list(scanned), scanned
+
+
+def told(objects: list[ForeignObject]) -> list[tuple[str, int, int | None, str]]:
+    return [(o.topic, o.kafka_partition, o.first_offset, o.encoded_partition) for o in objects]
+
+
+def test_without_topics_every_topic_below_topics_dir_is_found() -> None:
+    objects, _ = found([FIRST, "topics/other/partition=2/other+2+0000000009.avro"])
+    assert told(objects) == [("other", 2, 9, "partition=2"), ("s3_topic", 0, 0, "partition=0")]
+
+
+def test_the_topics_of_the_file_are_the_ones_that_are_read() -> None:
+    objects, _ = found([FIRST, "topics/other/partition=2/other+2+9.avro"], topics=("other",))
+    assert [o.topic for o in objects] == ["other"]
+    assert [o.topic for o in scan(source(AVRO), ["s3_topic"], MemoryStore({FIRST: b""}))] == ["s3_topic"]
+
+
+def test_a_topic_that_has_no_object_is_told() -> None:
+    _, scanned = found([FIRST], topics=("s3_topic", "gone"), behavior_on_error="log")
+    assert scanned.report.lines == ["no object of topic gone was found below s3://bucket/topics/"]
+
+
+def test_what_is_outside_of_topics_dir_is_ignored_and_counted() -> None:
+    objects, scanned = found([FIRST, "elsewhere/s3_topic+0+1.avro", "topics2/a/partition=0/a+0+0.avro"])
+    assert (len(objects), scanned.report.counts, scanned.report.lines) == (1, {"outside": 2}, [])
+
+
+def test_a_wrong_extension_is_skipped_and_counted_whatever_behavior_on_error_says() -> None:
+    objects, scanned = found([FIRST, FIRST.replace("avro", "json")])
+    assert (len(objects), scanned.report.counts) == (1, {"extension": 1})
+    assert "does not end in .avro" in scanned.report.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("topics/t/partition=0/nonsense.avro", "unparsable"),
+        ("topics/t/partition=0/t+zero+1.avro", "unparsable"),
+        ("topics/t/t+0+1.avro", "misplaced"),
+        ("topics/t/partition=1/t+0+1.avro", "misplaced"),
+        ("topics/t/year=2026/t+0+1.avro", "misplaced"),
+    ],
+)
+def test_a_name_that_does_not_parse_or_a_wrong_folder_fails_or_is_skipped(key: str, problem: str) -> None:
+    with pytest.raises(IntegrityError, match=f"object {key.replace('+', '.')}"):
+        found([FIRST, key])
+    for behavior in ("ignore", "log"):
+        objects, scanned = found([FIRST, key], behavior_on_error=behavior)
+        assert (len(objects), scanned.report.counts) == (1, {problem: 1})
+        assert key in scanned.report.lines[0]
+
+
+def test_a_file_in_the_folder_of_another_topic_fails_or_is_read_as_its_name_says() -> None:
+    key = "topics/a/partition=0/b+0+7.avro"
+    with pytest.raises(IntegrityError, match="its name says topic b, its folder a"):
+        found([key])
+    objects, scanned = found([key], topics=("b",), behavior_on_error="log")
+    assert told(objects) == [("b", 0, 7, "partition=0")]
+    assert scanned.report.counts == {"topic": 1}
+
+
+def test_objects_that_are_listed_out_of_order_are_read_by_kafka_partition_and_offset() -> None:
+    keys = [f"topics/t/partition={p}/t+{p}+{o}.avro" for p, o in ((1, 5), (0, 30), (0, 4), (1, 0), (0, 0))]
+    objects, _ = found(keys)
+    assert [(g.kafka_partition, [s.name.first_offset for s in g.sets]) for g in groups(objects)] == [
+        (0, [0, 4, 30]),
+        (1, [0, 5]),
+    ]
+
+
+def test_two_objects_that_begin_at_one_offset_are_told() -> None:
+    keys = ["topics/t/partition=0/t+0+0000000004.avro", "topics/t/partition=0/t+0+4.avro"]
+    with pytest.raises(IntegrityError, match="records would come twice"):
+        found(keys)
+    objects, scanned = found(keys, behavior_on_error="ignore")
+    assert (len(objects), scanned.report.counts) == (1, {"duplicate": 1})
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".zst"])
+def test_compressed_lines_are_found_whatever_the_file_says(suffix: str) -> None:
+    objects, _ = found([f"topics/t/partition=0/t+0+0.json{suffix}"], {"format": "json"})
+    assert len(objects) == 1
+
+
+def test_keys_headers_and_tombstones_go_with_their_values() -> None:
+    layout = {"format": "json", "keys_format": "avro", "headers_format": "json", "partitioner": "Hourly"}
+    hour = "topics/t/year=2026/month=01/day=01/hour=12"
+    keys = [f"{hour}/t+0+0.{e}" for e in ("headers.json", "json", "keys.avro")]
+    objects, _ = found([*keys, "topics/t/tombstone/t+0+3.keys.avro"], layout)
+    (group,) = groups(objects)
+    assert [[o.part for o in s.objects] for s in group.sets] == [["value", "key", "headers"], ["key"]]
+    assert [s.name.is_tombstone for s in group.sets] == [False, True]
+
+
+def test_keys_that_nobody_asked_for_are_counted_as_a_wrong_extension() -> None:
+    objects, scanned = found([FIRST, FIRST.replace(".avro", ".keys.avro")])
+    assert (len(objects), scanned.report.counts) == (1, {"extension": 1})
+
+
+def test_delimiters_are_those_of_the_file() -> None:
+    layout = {"format": "bytes", "directory_delim": "|", "file_delim": "~"}
+    objects, _ = found(["topics|t|partition=3|t~3~0012.bin"], layout)
+    assert told(objects) == [("t", 3, 12, "partition=3")]
+
+
+def test_field_folders_are_those_of_the_fields_in_their_order() -> None:
+    layout = {"format": "json", "partitioner": "Field", "partition_fields": ("country", "n")}
+    objects, scanned = found(
+        ["topics/t/country=DE/n=1/t+0+0.json", "topics/t/n=1/country=DE/t+0+1.json"], layout, behavior_on_error="log"
+    )
+    assert told(objects) == [("t", 0, 0, "country=DE/n=1")]
+    assert scanned.report.counts == {"misplaced": 1}
+
+
+def hour(number: int, offset: int) -> str:
+    return f"topics/t/year=2026/month=01/day=01/hour={number:02d}/t+0+{offset}.json"
+
+
+def test_a_window_takes_the_folders_that_may_hold_it() -> None:
+    objects, _ = found([hour(h, h) for h in range(24)], HOURLY)
+    one = within(objects, NOON, NOON + HOUR)
+    assert ([o.first_offset for o in one.objects], one.notes) == ([12], ())
+    cut = within(objects, NOON + 1, NOON + HOUR + 1)
+    assert [o.first_offset for o in cut.objects] == [12, 13]
+    assert [n.split(" is only")[0].rpartition("=")[2] for n in cut.notes] == ["12", "13"]
+    assert len(within(objects, None, None).objects) == 24
+
+
+def test_a_window_takes_folders_without_a_time_whole_and_says_so() -> None:
+    objects, _ = found([FIRST])
+    chosen = within(objects, NOON, None)
+    assert (len(chosen.objects), chosen.notes) == (
+        1,
+        ("folder partition=0 tells no time: its objects are taken, whatever the window",),
+    )
+
+
+def test_a_later_scan_finds_new_folders_and_replaced_objects() -> None:
+    store = MemoryStore({hour(1, 0): b"a", hour(2, 9): b"b"})
+    scanned = scan(source(HOURLY), store=store)
+    known = {o.key: o.etag for o in scanned}
+    assert new_objects(known, scanned) == ()
+    store.objects |= {hour(2, 9): b"other", hour(3, 12): b"c"}
+    assert [o.key for o in new_objects(known, scanned)] == [hour(2, 9), hour(3, 12)]
+
+
+def test_objects_in_cold_storage_are_told() -> None:
+    store = MemoryStore({FIRST: b"x"})
+    store.storage_classes[FIRST] = "DEEP_ARCHIVE"
+    scanned = scan(source(AVRO), store=store)
+    assert [o.is_cold for o in scanned] == [True]
+    assert scanned.report.counts == {"cold": 1}
+    assert "DEEP_ARCHIVE" in scanned.report.lines[0]
+
+
+def test_block_gzips_objects_are_found_without_their_indexes() -> None:
+    layout = {
+        "format": "block_gzip",
+        "key_layout": "block_gzip",
+        "topics_dir": "systest",
+        "partitioner": "Daily",
+        "path_format": "YYYY-MM-dd",
+        "partition_duration_ms": 24 * HOUR,
+    }
+    day = "systest/2016-02-24"
+    keys = [f"{day}/system-test-00000-000000000000.{e}" for e in ("gz", "index.json")]
+    objects, scanned = found([*keys, f"{day}/last_chunk_index.00000-system-test.txt"], layout)
+    assert told(objects) == [("system-test", 0, 0, "2016-02-24")]
+    assert scanned.report.counts == {"index": 2}
+    assert objects[0].window == (1_456_272_000_000, 1_456_272_000_000 + 24 * HOUR)
+
+
+def test_zoozs_objects_are_of_the_one_topic_that_is_named() -> None:
+    layout = {
+        "format": "bytes",
+        "key_layout": "zooz",
+        "topics_dir": "",
+        "partitioner": "Hourly",
+        "path_format": "'date'=YYYY-MM-dd/'hour'=HH",
+        "extension": "json",
+    }
+    objects, _ = found(["date=2019-03-12/hour=12/3_45.json"], layout, ("my-topic",))
+    assert told(objects) == [("my-topic", 3, 45, "date=2019-03-12/hour=12")]
+    with pytest.raises(ConfigError, match="tell no topic"):
+        found([], layout)
+
+
+def test_aivens_names_are_read_by_their_template() -> None:
+    layout = {"format": "bytes", "key_layout": "template", "topics_dir": "a", "extension": "gz"}
+    name = "{{topic}}-{{partition:padding=true}}-{{start_offset:padding=true}}"
+    template = "{{topic}}/{{timestamp:unit=yyyy}}/{{timestamp:unit=MM}}/" + name
+    key = "a/my-topic/2026/01/my-topic-0000000002-00000000000000000017.gz"
+    objects, scanned = found([key, "a/readme.txt"], {**layout, "file_name_template": template})
+    assert told(objects) == [("my-topic", 2, 17, "my-topic/2026/01")]
+    assert scanned.report.counts == {"extension": 1}
+    assert objects[0].window == (NOON - 12 * HOUR, NOON - 12 * HOUR + 31 * 24 * HOUR)
+
+
+def test_secors_files_are_read_by_a_template_of_ours() -> None:
+    day = "-".join(f"{{{{timestamp:unit={unit}}}}}" for unit in ("yyyy", "MM", "dd"))
+    template = f"{{{{topic}}}}/dt={day}/{{{{any}}}}_{{{{partition}}}}_{{{{start_offset}}}}.gz"
+    key = "backup/my_topic/dt=2026-01-01/1_0_00000000000000000352.gz"
+    objects, _ = found([key], {"format": "bytes", "topics_dir": "backup"}, template=template)
+    assert told(objects) == [("my_topic", 0, 352, "my_topic/dt=2026-01-01")]
+    assert objects[0].window == (NOON - 12 * HOUR, NOON + 12 * HOUR)
+
+
+def test_dumps_without_offsets_are_read_by_key() -> None:
+    layout = {"format": "json", "topics_dir": "dumps"}
+    keys = ["dumps/p1/b.json", "dumps/p1/a.json", "dumps/p0/c.json"]
+    objects, _ = found(keys, layout, ("t",), template="p{{partition}}/{{any}}.json")
+    assert [[s.name.key for s in g.sets] for g in groups(objects)] == [
+        ["dumps/p0/c.json"],
+        ["dumps/p1/a.json", "dumps/p1/b.json"],
+    ]
+
+
+class RegionFolders:
+    """Extends the time's folders by one of its own, as a partitioner of a user's would."""
+
+    def __init__(self, layout: Any) -> None:
+        self.layout = layout
+
+    def folder(self, encoded_partition: str) -> Any:
+        from kafka_s3_platform.partitioners.folders import TimeFolders
+
+        region, _, rest = encoded_partition.partition("/")
+        return TimeFolders(self.layout).folder(rest) if region.startswith("region=") else None
+
+
+def test_a_partitioner_of_the_users_that_extends_the_times_is_read_back() -> None:
+    layout = {**HOURLY, "partitioner": f"{__name__}.RegionFolders"}
+    objects, scanned = found(
+        [hour(12, 0).replace("topics/t/", "topics/t/region=eu/"), hour(13, 1)], layout, behavior_on_error="log"
+    )
+    assert [o.window for o in objects] == [(NOON, NOON + HOUR)]
+    assert scanned.report.counts == {"misplaced": 1}
