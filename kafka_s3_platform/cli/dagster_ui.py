@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from kafka_s3_platform.errors import PermanentError, TransientError
 
 LAUNCH = """
@@ -104,7 +106,19 @@ def dagster_dev(log: Path) -> Iterator[DagsterUI]:
             yield ui
         finally:
             process.terminate()
-            process.wait(60)
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Its children are told by SIGINT, which a shell's background jobs ignore: they are killed then."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        for child in children:
+            child.kill()
+        process.kill()
+        process.wait(10)
 
 
 def _path() -> str:

@@ -53,7 +53,8 @@ def record_settings(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_
 
 def _names_a_registry(sheet: Sheet, side: Side) -> bool:
     """Whether the file says whose schemas the bytes name: they are archived then, whatever the objects hold."""
-    return f"{side}.converter.schema.registry.url" in sheet
+    named = f"{side}.converter" in sheet or _CLOUD[side] in sheet
+    return named and f"{side}.converter.schema.registry.url" in sheet
 
 
 def _looks_at_values(layout: LayoutSettings) -> bool:

@@ -76,7 +76,8 @@ def test_progress_is_committed_without_records_too(
         producer.commit(group, AFTER_TEN)
     assert group.read() == AFTER_TEN
     with ClusterAdmin(kafka_settings) as admin:
-        assert admin.frontiers(topic, [0])[0].high_watermark == 11
+        # the marker of the transaction's end is written after the commit has returned
+        until(20, lambda: admin.frontiers(topic, [0])[0].high_watermark == 11)
 
 
 @pytest.mark.parametrize("delivered", [False, True])
