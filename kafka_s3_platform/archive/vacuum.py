@@ -24,7 +24,7 @@ from kafka_s3_platform.errors import BusyError, TransientError
 from kafka_s3_platform.formats.writers import extension
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Compaction, Maintenance, Reservation
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.partitioners.key_layouts import new_key_layout
+from kafka_s3_platform.partitioners.key_layouts import KeyLayout, new_key_layout
 from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore, UnfinishedUpload
@@ -117,8 +117,10 @@ class _Vacuum:
         self._before = datetime.now(timezone.utc) - older_than
 
     def run(self) -> VacuumReport:
-        self._layouts = _layouts(self._index.open(), self._config)
-        folders = _folders(self._index.open(), self._layouts, self._topic)
+        before = self._index.open()
+        layouts = _layouts(before, self._config)
+        self._layouts = [(layout, new_key_layout(layout)) for layout in layouts]
+        folders = _folders(before, layouts, self._topic)
         objects = {o.key: o for folder in folders for o in self._store.list(folder)}
         uploads = [u for folder in folders for u in self._store.list_uploads(folder)]
         # read after the listing: what was committed up to now is known
@@ -172,7 +174,7 @@ class _Vacuum:
             (provenance.connector, provenance.topic) == (self._config.name, self._topic)
             and provenance.topic_id in ids
             and provenance.index_id == snapshot.index_id
-            and any(new_key_layout(layout).parse(info.key) is not None for layout in self._layouts)
+            and any(keys.parse(info.key) is not None for _, keys in self._layouts)
             and info.last_modified >= _second(snapshot.created_at)
         )
 
@@ -183,10 +185,10 @@ class _Vacuum:
 
     def _is_abandoned(self, upload: UnfinishedUpload, snapshot: IndexSnapshot) -> bool:
         in_time = _second(snapshot.created_at) <= upload.initiated < self._before
-        return in_time and any(self._is_segment_key(layout, upload.key, snapshot) for layout in self._layouts)
+        return in_time and any(self._is_segment_key(*layout, upload.key, snapshot) for layout in self._layouts)
 
-    def _is_segment_key(self, layout: LayoutSettings, key: str, snapshot: IndexSnapshot) -> bool:
-        found = new_key_layout(layout).parse(key)
+    def _is_segment_key(self, layout: LayoutSettings, keys: KeyLayout, key: str, snapshot: IndexSnapshot) -> bool:
+        found = keys.parse(key)
         return (
             found is not None
             and (found.topic, found.extension) == (self._topic, extension(layout, "value"))

@@ -16,11 +16,11 @@ from kafka_s3_platform.errors import (
     ConfigError,
     MissingTopicError,
     PlatformError,
-    SupersededError,
     TopicRecreatedError,
 )
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
 from kafka_s3_platform.restore.checkpoint import positions, save_document
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
@@ -46,8 +46,6 @@ from kafka_s3_platform.restore.target import (
     MAX_MESSAGE_BYTES,
     Finding,
     TargetConfigs,
-    findings,
-    new_topic_configs,
     remark,
 )
 from kafka_s3_platform.restore.values import ValueSettings, new_values
@@ -57,7 +55,7 @@ from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.thaw import thaw
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
-from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -288,33 +286,14 @@ def _begin(
     """Create targets if asked to, and the plan's object: from here on this restore id has one plan."""
     for goal in goals:
         if goal.target.description is None:
-            _create(goal, admin)
+            create_target(goal.request, goal.plan, goal.size, goal.target, admin)
     plan = with_starts(plan, lambda name: _start(replace(request, to_topic=name), admin))
-    try:
-        store.put_new(request.plan_key, plan.to_json())
-    except PreconditionError as err:
-        raise SupersededError(
-            f"restore {request.restore_id}: another run has just begun it ({request.plan_key}). Let it finish, or end "
-            f"it and run again"
-        ) from err
+    store_plan(request, store, plan.to_json())
     return plan
 
 
-def _create(goal: _Goal, admin: ClusterAdmin) -> None:
-    request = goal.request
-    configs, _ = new_topic_configs(goal.plan, goal.target.configs.now)
-    admin.create_topic(request.to_topic, goal.size, request.replication_factor or -1, configs=configs)
-    logger.info("created topic %s with %d kafka partitions", request.to_topic, goal.size)
-    # The defaults of its brokers hold for a new topic too, and are known only now.
-    refuse(request, list(findings(goal.plan, look_at_target(request, admin).configs)))
-
-
 def _start(request: RestoreRequest, admin: ClusterAdmin) -> TargetStart:
-    target = look_at_target(request, admin)
-    if target.description is None:
-        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
-    offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
-    return TargetStart(target.description.topic_id, offsets)
+    return target_start(request, look_at_target(request, admin))
 
 
 def _thaw(asked: ForeignRequest, request: RestoreRequest, plan: ForeignPlan, store: ObjectStore) -> None:

@@ -15,12 +15,12 @@ from kafka_s3_platform.errors import (
     ConfigError,
     MissingTopicError,
     PlatformError,
-    SupersededError,
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
 from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
-from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_same, estimated_seconds, make_plan
+from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan
 from kafka_s3_platform.restore.preflight import (
     Target,
     count_exactly,
@@ -39,8 +39,6 @@ from kafka_s3_platform.restore.stream import StreamTask
 from kafka_s3_platform.restore.target import (
     MAX_MESSAGE_BYTES,
     Finding,
-    findings,
-    new_topic_configs,
     new_topic_size,
     remark,
     restorable_acls,
@@ -50,7 +48,7 @@ from kafka_s3_platform.restore.verify import VerifyTask, verify
 from kafka_s3_platform.restore.watch import CheckpointWatch
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -180,32 +178,13 @@ def _begin(
 ) -> RestorePlan:
     """Create the target if asked to, and the plan's object: from here on this restore id has one plan."""
     if target.description is None:
-        configs, _ = new_topic_configs(plan, target.configs.now)
-        size = new_topic_size(request, plan)
-        admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
-        logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
-        target = look_at_target(request, admin)
-        # The defaults of its brokers hold for a new topic too, and are known only now.
-        refuse(request, list(findings(plan, target.configs)))
+        target = create_target(request, plan, new_topic_size(request, plan), target, admin)
     if request.restore_acls:
         # Before the plan is stored: a run that is killed here does it again.
         admin.create_topic_acls(request.to_topic, restorable_acls(plan.source.acls or ()))
-    plan = replace(plan, target=_target_start(request, target))
-    try:
-        store.put_new(request.plan_key, plan.to_json())
-    except PreconditionError as err:
-        raise SupersededError(
-            f"restore {request.restore_id}: another run has just begun it ({request.plan_key}). Let it finish, or end "
-            f"it and run again"
-        ) from err
+    plan = replace(plan, target=target_start(request, target))
+    store_plan(request, store, plan.to_json())
     return plan
-
-
-def _target_start(request: RestoreRequest, target: Target) -> TargetStart:
-    if target.description is None:
-        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
-    offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
-    return TargetStart(target.description.topic_id, offsets)
 
 
 @dataclass(frozen=True)

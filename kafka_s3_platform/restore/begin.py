@@ -1,0 +1,51 @@
+"""How every restore begins: its target created if asked for, where that stood, and the plan in the bucket."""
+
+import logging
+
+from kafka_s3_platform.errors import MissingTopicError, SupersededError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
+from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.target import findings, new_topic_configs
+from kafka_s3_platform.store.errors import PreconditionError
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+def create_target(request: RestoreRequest, plan: RestorePlan, size: int, target: Target, admin: ClusterAdmin) -> Target:
+    """Create the topic that is not there yet, with `size` kafka partitions; what it is then.
+
+    Raises:
+        PreflightError: the defaults of its brokers, which are known only now, would not keep the records.
+    """
+    configs, _ = new_topic_configs(plan, target.configs.now)
+    admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
+    logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
+    created = look_at_target(request, admin)
+    refuse(request, list(findings(plan, created.configs)))
+    return created
+
+
+def target_start(request: RestoreRequest, target: Target) -> TargetStart:
+    """Where the target stands before the first record."""
+    if target.description is None:
+        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
+    offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
+    return TargetStart(target.description.topic_id, offsets)
+
+
+def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> None:
+    """Create the plan's object: from here on this restore id has one plan.
+
+    Raises:
+        SupersededError: another run has just begun the same restore.
+    """
+    try:
+        store.put_new(request.plan_key, document)
+    except PreconditionError as err:
+        raise SupersededError(
+            f"restore {request.restore_id}: another run has just begun it ({request.plan_key}). Let it finish, or end "
+            f"it and run again"
+        ) from err
