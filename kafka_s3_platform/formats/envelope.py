@@ -7,6 +7,7 @@ distinct values get a dictionary.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedIOBase, RawIOBase
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -79,10 +80,11 @@ class EnvelopeReader:
         IntegrityError: the file is damaged, cut off, or not an envelope. What the source itself raises passes through.
     """
 
-    def __init__(self, source: Any, key: str) -> None:
-        self._key = key
+    def __init__(self, source: RawIOBase | BufferedIOBase, key: str) -> None:
+        self._source, self._key = source, key
         with self._damage_named():
-            self._file = pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True)
+            # without pre_buffer: its threads may outlive the interpreter and abort the process (apache/arrow 34314)
+            self._file = pq.ParquetFile(source, page_checksum_verification=True)
             schema = self._file.schema_arrow
         if not schema.equals(RECORD_SCHEMA) or self.metadata.get(FORMAT_KEY) != FORMAT:
             raise IntegrityError(
@@ -120,6 +122,7 @@ class EnvelopeReader:
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
         with self._damage_named():
+            self._fetch(row_group)
             batches = self._file.iter_batches(BATCH_RECORDS, row_groups=[row_group], use_threads=False)
         while True:
             with self._damage_named():
@@ -129,6 +132,14 @@ class EnvelopeReader:
             kept = _within(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
             if kept.num_rows:
                 yield kept
+
+    def _fetch(self, row_group: int) -> None:
+        """One read of all its columns: a source that keeps its last read serves each column's from it."""
+        described = self._file.metadata.row_group(row_group)
+        columns = [described.column(i) for i in range(described.num_columns)]
+        start = min(c.dictionary_page_offset or c.data_page_offset for c in columns)
+        self._source.seek(start)
+        self._source.read(sum(c.total_compressed_size for c in columns))
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
         described = self._file.metadata.row_group(row_group)
@@ -143,7 +154,7 @@ class EnvelopeReader:
     def _damage_named(self) -> Iterator[None]:
         try:
             yield
-        except (pa.ArrowException, OSError) as err:
+        except (pa.ArrowException, OSError, ValueError) as err:
             reason = str(err).rstrip(".")
             raise IntegrityError(
                 f"object {self._key} cannot be read as Parquet: {reason}. It is damaged or cut off; repair it from "

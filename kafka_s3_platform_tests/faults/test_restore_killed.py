@@ -136,7 +136,6 @@ class Target:
         """Offsets of both kafka partitions, those of aborted records and of control records included."""
         return sum(log.high_watermark for log in self._logs())
 
-    @property
     def is_open(self) -> bool:
         """Whether a transaction is."""
         return any(log.last_stable_offset < log.high_watermark for log in self._logs())
@@ -171,11 +170,13 @@ def test_a_restore_killed_a_dozen_times_at_random_moments_sends_every_record_onc
     moments = random.Random(seed)
     for kill in range(KILLS):
         process = start(slowly(config))
-        if kill % 3:
-            target.wait_for(0, process)
-            time.sleep(moments.uniform(0, 1.0))
-        else:
+        if kill % 3 == 0:
             time.sleep(moments.uniform(0.5, 4.0))
+        elif kill % 3 == 1:
+            target.wait_for(0, process)
+            time.sleep(moments.uniform(0, 2.0))
+        else:
+            stop_in_transaction(target, process)
         assert process.poll() is None, f"seed {seed}: it ended before it was killed: {process.communicate()[1]}"
         process.kill()
         process.wait()
@@ -227,13 +228,16 @@ def stop_in_transaction(target: Target, process: "subprocess.Popen[str]") -> Non
 
     def is_stopped() -> bool:
         assert process.poll() is None, process.communicate()[1]
+        if not target.is_open():
+            return False
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.5)
-        stopped = target.is_open
+        stopped = target.is_open()
         if not stopped:
             process.send_signal(signal.SIGCONT)
         return stopped
 
+    target.wait_for(0, process)
     until(60, is_stopped)
 
 
