@@ -213,4 +213,5 @@ def _lines(report: dict[str, Any]) -> list[str]:
         *report["gaps"],
         *(f"skipped: {line}" for line in report["skipped"]),
         *(f"would be refused: {reason}" for reason in report["refusals"]),
+        *([] if report["dry_run"] else [f"report {report['report']}"]),
     ]

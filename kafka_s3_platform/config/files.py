@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafka_s3_platform.config.mapping import resolve
 from kafka_s3_platform.config.parse import read_connector_file
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.config.sheet import Finding, KeyClass
 from kafka_s3_platform.config.values import nested
 from kafka_s3_platform.config.worker import Worker, load_worker
@@ -115,18 +115,29 @@ def _shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[str]:
     # A source only reads: it may share the folder of the sink whose objects it restores.
     sinks = {path: config for path, config in loaded.items() if config.source is None}
     for (path, one), (other_path, other) in permutations(sinks.items(), 2):
-        if (one.store.endpoint_url, one.store.bucket) != (other.store.endpoint_url, other.store.bucket):
-            continue
-        both = f"{path} and {other_path} share a folder of bucket {one.store.bucket}"
+        both = f"{path} and {other_path} share a folder of bucket {other.store.bucket}"
         # Each pair of folders comes twice, once from either side.
-        for folder, other_folder in product(_folders(one), _folders(other)) if path < other_path else ():
-            if _meet(folder, other_folder):
-                where = max(folder, other_folder) or "its root"
-                yield f"{both}: objects of both go to {where}; change topics.dir or topics of one"
-        theirs = other.layout.topics_dir
-        for key, folder in (("index", one.archive.index_dir), ("restore", one.archive.restore_dir)):
-            if nested(folder, theirs):
-                yield f"{both}: archive.{key}.dir of the first, {folder}, and topics.dir of the second, {theirs}"
+        yield from (f"{both}: {what}" for what in _shared_objects(one, other) if path < other_path)
+        yield from (f"{both}: {what}" for what in _shared_documents(one, other))
+
+
+def _shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
+    for folder, other_folder in product(_folders(one), _folders(other)) if _same_bucket(one.store, other.store) else ():
+        if _meet(folder, other_folder):
+            where = max(folder, other_folder) or "its root"
+            yield f"objects of both go to {where}; change topics.dir or topics of one"
+
+
+def _shared_documents(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
+    theirs, archive = other.layout.topics_dir, one.archive
+    written = (("index", one.store, archive.index_dir), ("restore", one.restore_store, archive.restore_dir))
+    for key, store, folder in written:
+        if _same_bucket(store, other.store) and nested(folder, theirs):
+            yield f"archive.{key}.dir of the first, {folder}, and topics.dir of the second, {theirs}"
+
+
+def _same_bucket(one: StoreSettings, other: StoreSettings) -> bool:
+    return (one.endpoint_url, one.bucket) == (other.endpoint_url, other.bucket)
 
 
 def _folders(config: ConnectorConfig) -> list[str]:

@@ -73,7 +73,12 @@ OWN_KEYS = (
     ),
     honoured("archive.allowed.lateness.ms", "300000", "How long after its end an hour waits for late records."),
     honoured("archive.index.dir", "_index", "The folder of the index, in the same bucket."),
-    honoured("archive.restore.dir", "_restore", "The folder of restore plans, in the same bucket."),
+    honoured("archive.restore.dir", "_restore", "The folder of the plans, progress and reports of restores."),
+    honoured(
+        "archive.restore.bucket",
+        "the archive's",
+        "The bucket of that folder, for credentials that may only read the archive; same store and region.",
+    ),
     honoured("archive.task.size", "1000000", "Offsets that one Spark task scans at the most."),
     honoured("archive.segment.bytes", "268435456", "Uncompressed record bytes after which an object ends."),
     honoured("archive.daily.segment.bytes", "1073741824", "Bytes that the objects of a compacted day aim at."),

@@ -114,6 +114,7 @@ def _archive(sheet: Sheet, layout: LayoutSettings) -> ArchiveSettings:
         allowed_lateness_ms=sheet.read("archive.allowed.lateness.ms", values.integer(0), 300_000),
         index_dir=index_dir,
         restore_dir=restore_dir,
+        restore_bucket=sheet.read("archive.restore.bucket", values.bucket_name, None),
         task_size=sheet.read("archive.task.size", values.integer(1), 1_000_000),
         daily_segment_bytes=sheet.read("archive.daily.segment.bytes", values.integer(1), 1_073_741_824),
         allow_gaps=sheet.read("archive.allow.gaps", values.boolean, default=False),

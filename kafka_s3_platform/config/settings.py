@@ -198,6 +198,7 @@ class ArchiveSettings(Settings):
     allowed_lateness_ms: int = Field(default=300_000, ge=0)
     index_dir: str = "_index"
     restore_dir: str = "_restore"
+    restore_bucket: str | None = None
     task_size: int = Field(default=1_000_000, gt=0)
     daily_segment_bytes: int = Field(default=1_073_741_824, gt=0)
     allow_gaps: bool = False
@@ -237,3 +238,9 @@ class ConnectorConfig(Settings):
     records: RecordSettings = Field(default_factory=RecordSettings)
     archive: ArchiveSettings
     source: SourceSettings | None = None
+
+    @property
+    def restore_store(self) -> StoreSettings:
+        """Where plans, progress and reports of restores are: the archive's bucket, or one of their own."""
+        bucket = self.archive.restore_bucket
+        return self.store if bucket is None else self.store.model_copy(update={"bucket": bucket})

@@ -51,7 +51,7 @@ def foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
             report = restore_foreign(foreign_request(topics, config, restore_id, run.run_id, window), runner)
         metadata: Metadata = {
             "topic": dg.MetadataValue.text(report.topic),
-            **restore_metadata(report, topics.config.store.bucket),
+            **restore_metadata(report, topics.config.restore_store.bucket),
         }
         if report.dry_run:
             yield dg.AssetObservation(key, metadata=metadata)

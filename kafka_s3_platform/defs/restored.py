@@ -40,7 +40,7 @@ def restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
     ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
         with dagster_failures(context), spark.runner() as runner:
             report = restore(restore_request(context, topic, config), runner)
-        metadata = restore_metadata(report, topic.config.store.bucket)
+        metadata = restore_metadata(report, topic.config.restore_store.bucket)
         if report.dry_run:
             yield dg.AssetObservation(topic.key("restored"), metadata=metadata)
         else:
@@ -93,9 +93,15 @@ def restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
         "notes": dg.MetadataValue.json(list(report.notes)),
         "skipped": dg.MetadataValue.json(list(report.skipped)),
         "refusals": dg.MetadataValue.json(list(report.refusals)),
-        "plan": dg.MetadataValue.text(f"s3://{bucket}/{report.plan_key}"),
         "kafka_partitions": table(rows, columns),
+        **({} if report.dry_run else _documents(report, bucket)),
     }
+
+
+def _documents(report: RestoreReport, bucket: str) -> Metadata:
+    """Where they are; a dry run writes none."""
+    keys = {"plan": report.plan_key, "report": report.page_key}
+    return {name: dg.MetadataValue.text(f"s3://{bucket}/{key}") for name, key in keys.items()}
 
 
 def _window(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> Moments:

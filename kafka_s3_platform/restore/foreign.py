@@ -388,6 +388,7 @@ class _Run:
             ),
             kafka=request.target_kafka,
             target_starts=(self.plan.starts or {})[to_topic].offsets,
+            documents=request.config.restore_store,
             checkpoint_key=_key(request, group, ".json"),
             run_id=request.run_id,
             resumed=self.resumed,

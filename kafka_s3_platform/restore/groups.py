@@ -102,7 +102,7 @@ def plan_and_report(config: ConnectorConfig, restore_id: str) -> tuple[RestorePl
     Raises:
         PermanentError: the restore is not finished.
     """
-    store, prefix = ObjectStore(config.store), f"{config.archive.restore_dir}/{restore_id}"
+    store, prefix = ObjectStore(config.restore_store), f"{config.archive.restore_dir}/{restore_id}"
     try:
         plan = RestorePlan.from_json(store.get(f"{prefix}.json"), f"{prefix}.json")
     except NotFoundError:
@@ -133,7 +133,7 @@ def translated(
     _check_target(report.to_topic, target.topic_id, plan.start.topic_id)
     wanted = {r.kafka_partition for r in rows}
     logs = admin.frontiers(report.to_topic, wanted & set(target.kafka_partitions))
-    store = ObjectStore(config.store)
+    store = ObjectStore(config.restore_store)
     keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
     restored = {p: _restored(p, snapshot, load_runs(store, keys.get(p))) for p in wanted}
     offsets = translate(rows, restored, logs, _moved(plan))

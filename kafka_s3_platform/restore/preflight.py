@@ -78,7 +78,6 @@ def preflight(
     request: RestoreRequest,
     plan: RestorePlan,
     target: Target,
-    store: ObjectStore,
     runner: TaskRunner,
 ) -> list[Finding]:
     """Every finding, those that refuse among them.
@@ -96,7 +95,7 @@ def preflight(
         *_space_findings(request, plan),
         *_source_findings(request, plan, target),
         *_archived_again(request, target),
-        *_object_findings(request, plan, store, runner),
+        *_object_findings(request, plan, runner),
         *(remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
         *([] if plan.objects else [remark(f"the archive of {request.topic} holds no record in the window")]),
     ]
@@ -240,10 +239,8 @@ def left_out(text: str) -> Finding:
     return remark(f"left out: {text}")
 
 
-def _object_findings(
-    request: RestoreRequest, plan: RestorePlan, store: ObjectStore, runner: TaskRunner
-) -> Iterator[Finding]:
-    damaged = check_objects(store, request.topic, plan.objects)
+def _object_findings(request: RestoreRequest, plan: RestorePlan, runner: TaskRunner) -> Iterator[Finding]:
+    damaged = check_objects(ObjectStore(request.config.store), request.topic, plan.objects)
     say = refusal if request.behavior_on_error == "fail" else left_out
     yield from (say(text) for text in damaged[:MAX_NAMED])
     if len(damaged) > MAX_NAMED:

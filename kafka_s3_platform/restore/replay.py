@@ -19,7 +19,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
     LogTruncatedError,
     OpenTransactionError,
@@ -68,6 +68,7 @@ UNSENDABLE_TIMESTAMPS = frozenset({0})
 class ReplayTask:
     """One stream and where it goes. `target_starts` is kafka partition of the target -> where it stood before.
 
+    `documents` is where the checkpoint is kept, and the offset mapping.
     `resumed`: an earlier run may have sent some of it. The rates are this task's share.
     """
 
@@ -78,6 +79,7 @@ class ReplayTask:
     sent: SentSettings
     kafka: KafkaSettings = field(repr=False)
     target_starts: tuple[tuple[int, int], ...]
+    documents: StoreSettings = field(repr=False)
     checkpoint_key: str
     run_id: str
     resumed: bool
@@ -107,6 +109,10 @@ class ReplayTask:
     def is_first_try(self, attempt: Attempt) -> bool:
         """Whether nothing was sent yet, as far as this run knows."""
         return not self.resumed and attempt.number == 0
+
+    def beside(self, store: ObjectStore) -> ObjectStore:
+        """Where documents are, `store` itself if it is the same."""
+        return store if self.documents == store.settings else ObjectStore(self.documents)
 
     def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
         """What is sent, from source offset `start_offset` on."""
@@ -145,7 +151,7 @@ def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
         LogTruncatedError: the target lost records that were delivered.
     """
     store = ObjectStore(task.stream.store)
-    checkpoint = Checkpoint(store, task.checkpoint_key, f"{task.run_id}/{attempt.attempt_id}")
+    checkpoint = Checkpoint(task.beside(store), task.checkpoint_key, f"{task.run_id}/{attempt.attempt_id}")
     if task.delivery == "exactly_once":
         return _exactly_once(task, store, checkpoint, attempt)
     return _at_least_once(task, store, checkpoint, attempt)

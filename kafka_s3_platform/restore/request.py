@@ -254,6 +254,11 @@ class RestoreReport:
         return self.sent_count / self.replay_seconds if self.replay_seconds else 0.0
 
     @property
+    def page_key(self) -> str:
+        """Object key of this report as a page."""
+        return self.plan_key.removesuffix(".json") + ".report.html"
+
+    @property
     def foreign_count(self) -> int:
         """Records of other writers between and after ours."""
         return sum(p.foreign_count for p in self.kafka_partitions)

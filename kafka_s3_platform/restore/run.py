@@ -63,7 +63,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         TopicRecreatedError: the target topic is not the one that an earlier run of this id has sent to.
         PlatformError: what went wrong in its rooms; the message ends with how far each kafka partition came.
     """
-    store = ObjectStore(request.config.store)
+    store = ObjectStore(request.config.restore_store)
     begun = _stored_plan(request, store)
     if begun is not None and (done := _stored_report(request, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
@@ -73,7 +73,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         target = look_at_target(request, admin)
         if begun is not None:
             _check_target(request, begun, target)
-        found = preflight(request, plan, target, store, runner)
+        found = preflight(request, plan, target, runner)
         if request.dry_run:
             return _dry_run(request, plan, target, found, runner)
         _log(request, plan, found)
@@ -265,6 +265,7 @@ class _Run:
             ),
             kafka=request.target_kafka,
             target_starts=plan.start.offsets,
+            documents=request.config.restore_store,
             checkpoint_key=request.checkpoint_key(kafka_partition),
             run_id=request.run_id,
             resumed=self.resumed,

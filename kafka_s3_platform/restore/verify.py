@@ -40,7 +40,7 @@ def verify(task: VerifyTask, attempt: Attempt) -> KafkaPartitionReport:  # noqa:
         _match(given, kafka_partition, start, store, tally)
     mapping = tally.mapping.close()
     if tally.count and given.keeps_number:
-        save_document(store, task.mapping_key, mapping.to_pybytes())
+        save_document(given.beside(store), task.mapping_key, mapping.to_pybytes())
     return tally.report(given, task.mapping_key)
 
 

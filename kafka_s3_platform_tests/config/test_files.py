@@ -75,6 +75,16 @@ def test_two_files_that_write_to_one_folder_are_both_named(folder: Path, keys: d
     assert len(load_connectors(folder, {})) == 2
 
 
+def test_restores_keep_out_of_the_archives_of_their_bucket(folder: Path) -> None:
+    own = {"archive.restore.bucket": "restores", "archive.restore.dir": "r"}
+    declare(folder, "a.json", "one", topics="one", **own)
+    declare(folder, "b.json", "two", **{"topics": "two", "topics.dir": "r", "s3.bucket.name": "restores"})
+    with pytest.raises(
+        ConfigError, match=r"folder of bucket restores: archive\.restore\.dir of the first, r, and"
+    ):
+        load_connectors(folder, {})
+
+
 def test_one_error_tells_what_is_wrong_in_every_file(folder: Path) -> None:
     declare(folder, "a.json", "no/good")
     (folder / "b.json").write_text("{")

@@ -36,6 +36,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
         "archive.allowed.lateness.ms": 1000,
         "archive.index.dir": "/x/index/",
         "archive.restore.dir": "x/restore",
+        "archive.restore.bucket": "restores",
         "archive.task.size": 10,
         "archive.segment.bytes": 20,
         "archive.daily.segment.bytes": 30,
@@ -49,6 +50,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
     assert archive.start_hour == datetime(2013, 1, 1, tzinfo=ZoneInfo("Europe/Paris"))
     assert (archive.allowed_lateness_ms, archive.task_size, archive.daily_segment_bytes) == (1000, 10, 30)
     assert (archive.index_dir, archive.restore_dir) == ("x/index", "x/restore")
+    assert archive.restore_bucket == "restores"
     assert (archive.allow_gaps, archive.records_per_second, archive.bytes_per_second) == (True, 1.5, 1_000_000)
     assert archive.consumer_groups == ("app.*", "billing")
     assert loaded.config.layout.segment_bytes == 20

@@ -13,7 +13,6 @@ from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.preflight import LOOK_SECONDS, Target, preflight
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.target import TargetConfigs
-from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.restore.test_selection import CONFIG, request
 from kafka_s3_platform_tests.restore.test_target import plan
 from kafka_s3_platform_tests.support import InProcessRunner
@@ -33,7 +32,7 @@ def without_objects(**changes: Any) -> RestorePlan:
 
 
 def told(asked: RestoreRequest, given: RestorePlan, of: Target | None = None) -> list[tuple[bool, str]]:
-    found = preflight(asked, given, of or target(), ObjectStore(CONFIG.store), InProcessRunner())
+    found = preflight(asked, given, of or target(), InProcessRunner())
     return [(f.refuses, f.text) for f in found if "holds no record in the window" not in f.text]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,24 @@ def test_restore_reads_the_archive_and_writes_its_plan(config: ConnectorConfig, 
     done = actions(requests_of(recorder, lambda: restored(config)))
     assert beyond(done, policy("restore")) == set()
     assert unused(done, policy("restore")) == set()
+
+
+def test_the_archive_is_only_read_where_restores_have_a_bucket_of_their_own(
+    config: ConnectorConfig, recorder: Recorder, s3_client: Any
+) -> None:
+    bucket = f"{config.store.bucket}-restores"
+    s3_client.create_bucket(Bucket=bucket)
+    archived(config)
+    own = config.model_copy(update={"archive": config.archive.model_copy(update={"restore_bucket": bucket})})
+    requests = requests_of(recorder, lambda: restored(own))
+    found = plan_and_report(own, "r1")
+
+    written = [r.target for r in requests if r.method not in ("GET", "HEAD")]
+    assert len(written) > 3
+    assert all(target.startswith(f"/{bucket}/_restore/") for target in written)
+    assert found is not None
+    assert found[1].verified
+    s3_client.delete_bucket(Bucket=bucket)
 
 
 def test_translating_the_offsets_of_groups_does_what_a_restore_may_and_writes_nothing(
