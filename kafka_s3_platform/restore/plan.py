@@ -206,7 +206,7 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
         index_version=snapshot.version,
         selection=selection,
         objects=tuple(_planned(s) for s in snapshot.segments if selection.overlaps(s)),
-        gaps=tuple(_missing(request, snapshot, selection)),
+        gaps=(*_missing(request, snapshot, selection), *_missing_schemas(request, snapshot, selection)),
         allow_unsendable_timestamps=request.allow_unsendable_timestamps,
         created_at=datetime.now(timezone.utc).isoformat(),
     )
@@ -333,6 +333,18 @@ def _missing(request: RestoreRequest, snapshot: IndexSnapshot, selection: Select
             yield from (f"{topic}-{p}: offsets {r} {what}" for r in asked & ranges)
         yield from (f"{topic}-{p}: offsets {r} are not archived" for r in asked - covered)
     yield from _incomplete(request, state, selection)
+
+
+def _missing_schemas(request: RestoreRequest, snapshot: IndexSnapshot, selection: Selection) -> Iterator[str]:
+    """Of schemas that the chosen segments name, those whose text is not known."""
+    if not request.outgoing.map_schema_ids:
+        return
+    named = {i for s in snapshot.segments if selection.overlaps(s) for i in s.schema_ids}
+    if missing := sorted(named - {s.schema_id for s in snapshot.state.schemas}):
+        yield (
+            f"{request.topic}: schemas {missing} were not archived (their registry did not answer, or does not know "
+            f"them): records that name them are bad ones, behavior.on.error decides"
+        )
 
 
 def _surroundings(state: IndexState, kafka_partition: int, segments: Iterable[Segment]) -> RangeSet:

@@ -90,6 +90,7 @@ def preflight(
     OutgoingStream(request.outgoing, request.topic, 0, size, request.to_topic)
     return [
         *_delivery_findings(request),
+        *_schema_findings(request),
         *_target_findings(request, plan, target),
         *_rights_and_acls(request, plan, target),
         *_space_findings(request, plan),
@@ -117,6 +118,19 @@ def _delivery_findings(request: RestoreRequest) -> Iterator[Finding]:
         yield refusal(
             "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
         )
+
+
+def _schema_findings(request: RestoreRequest) -> Iterator[Finding]:
+    """Ids are mapped of those schemas that were archived, and they are where the file says whose they are."""
+    records, outgoing = request.config.records, request.outgoing
+    if outgoing.map_schema_ids and records.key.registry is None and records.value.registry is None:
+        yield refusal(
+            f"schema ids cannot be mapped: the file of connector {request.config.name} names no registry, so no schema "
+            f"was archived. Name the converters that the records were written with (value.converter, "
+            f"value.converter.schema.registry.url) and archive once more while that registry answers"
+        )
+    if outgoing.map_schema_ids and outgoing.target_registry is None:
+        yield refusal("schema ids are mapped to those of the target's registry: name it (schema.registry.url)")
 
 
 def refuse(request: RestoreRequest, found: Sequence[Finding]) -> None:

@@ -224,12 +224,15 @@ def _marked(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Pos
         logger.info("restore %s goes on at source offset %d", task.where, marker.next_source_offset)
         return Position(marker.next_source_offset, None, marker.record_count)
     if saved is not None and _holds_records(task):
+        compare = (
+            "Run it again under the same id with delivery=at_least_once, which finds out by comparing them with the "
+            "archive, or restore"
+        )
         raise PreflightError(
             f"{where}: it has begun before, its progress marker is gone (Kafka deletes a group's offsets after "
-            f"offsets.retention.minutes, or somebody did), and the target holds records from offset "
-            f"{task.target_start} on: how many of them are this restore's cannot be known from there. Run it again "
-            f"under the same id with delivery=at_least_once, which finds out by comparing them with the archive, or "
-            f"restore to another topic under another restore id"
+            f"offsets.retention.minutes, or somebody did), and the target holds records that have come since: how many "
+            f"of them are this restore's cannot be known from there. {compare if task.keeps_number else 'Restore'} to "
+            f"another topic under another restore id"
         )
     return Position(0, None)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from kafka_s3_platform.errors import (
-    ConfigError,
     MissingTopicError,
     PlatformError,
     TopicRecreatedError,
@@ -118,9 +117,7 @@ def _values(request: RestoreRequest) -> tuple[ValueSettings | None, SchemaMappin
     snapshot = TopicIndex(config.store, config.archive.index_dir, config.name, request.topic).peek()
     schemas = snapshot.state.schemas if snapshot else ()
     mapping: SchemaMapping | None = None
-    if outgoing.map_schema_ids:
-        if outgoing.target_registry is None:
-            raise ConfigError("schema ids are mapped to those of the target's registry: name it (target_registry)")
+    if outgoing.map_schema_ids and outgoing.target_registry is not None:
         mapping = map_schemas(outgoing.target_registry, schemas, config.records, request.topic, request.to_topic)
     settings = ValueSettings(outgoing, config.records, request.topic, request.to_topic, mapping, tuple(schemas))
     return settings, mapping

@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
 from kafka_s3_platform.converters.registry import (
@@ -48,21 +47,6 @@ class SchemaMapping:
     compatibility: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
-    def to_document(self) -> dict[str, Any]:
-        """For the restore's report."""
-        sides = {"key": self.key_ids, "value": self.value_ids}
-        return {
-            "registry_url": self.registry_url,
-            "schema_ids": {
-                side: {str(old): new for old, new in sorted(ids.items())}
-                for side, ids in sides.items()
-                if ids is not None
-            },
-            "schemas": [asdict(s) for s in self.schemas],
-            "compatibility": dict(self.compatibility),
-            "notes": list(self.notes),
-        }
-
 
 def map_schemas(
     target: RegistrySettings,
@@ -70,7 +54,6 @@ def map_schemas(
     source: RecordSettings,
     topic: str,
     to_topic: str,
-    ids: Iterable[int] | None = None,
 ) -> SchemaMapping:
     """Register archived schemas in the target's registry, as they were in the source's.
 
@@ -84,7 +67,6 @@ def map_schemas(
         source: the converters that the records were archived with: whose registry the ids are of.
         topic: the archived topic.
         to_topic: the topic that its records go to.
-        ids: only these, and what they refer to; None for all.
 
     Raises:
         PreflightError: a subject of the target does not allow an archived schema.
@@ -92,7 +74,6 @@ def map_schemas(
         RegistryUnavailableError, AuthorizationError: the registry's answer.
     """
     registry = registry_of(target)
-    wanted = None if ids is None else set(ids)
     sides: list[dict[int, int] | None] = []
     registrars: dict[str, _Registrar] = {}
     for settings in (source.key.registry, source.value.registry):
@@ -102,7 +83,7 @@ def map_schemas(
         url = registry_of(settings).url
         if url not in registrars:
             registrars[url] = _Registrar(registry, _of_registry(archived, url), topic, to_topic)
-            registrars[url].register(wanted)
+            registrars[url].register()
         sides.append(registrars[url].ids)
     done = list(registrars.values())
     return SchemaMapping(
@@ -111,17 +92,8 @@ def map_schemas(
         sides[1],
         tuple(s for r in done for s in r.mapped),
         tuple(sorted({pair for r in done for pair in r.modes.items()})),
-        (*(note for r in done for note in r.notes), *_missing(wanted or set(), done)),
+        tuple(note for r in done for note in r.notes),
     )
-
-
-def _missing(wanted: set[int], registrars: Sequence["_Registrar"]) -> Iterator[str]:
-    missing = sorted(wanted.difference(*(r.schemas for r in registrars))) if registrars else []
-    if missing:
-        yield (
-            f"schemas {missing} were not archived (their registry did not answer, or does not know them): records that "
-            f"name them cannot be sent, and are treated as behavior.on.error says"
-        )
 
 
 def _of_registry(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
@@ -151,9 +123,9 @@ class _Registrar:
         """What was mapped, in the order of registration."""
         return list(self._done.values())
 
-    def register(self, wanted: set[int] | None) -> None:
-        """Register the schemas with these ids, None for all, and what they refer to."""
-        roots = [s for s in self.schemas.values() if wanted is None or s.schema_id in wanted]
+    def register(self) -> None:
+        """Register the schemas, and what they refer to."""
+        roots = list(self.schemas.values())
         for schema in roots:
             for place in self._own(schema):
                 self._places[place.subject][place.version] = schema

@@ -79,9 +79,7 @@ def test_restores_keep_out_of_the_archives_of_their_bucket(folder: Path) -> None
     own = {"archive.restore.bucket": "restores", "archive.restore.dir": "r"}
     declare(folder, "a.json", "one", topics="one", **own)
     declare(folder, "b.json", "two", **{"topics": "two", "topics.dir": "r", "s3.bucket.name": "restores"})
-    with pytest.raises(
-        ConfigError, match=r"folder of bucket restores: archive\.restore\.dir of the first, r, and"
-    ):
+    with pytest.raises(ConfigError, match=r"folder of bucket restores: archive\.restore\.dir of the first, r, and"):
         load_connectors(folder, {})
 
 

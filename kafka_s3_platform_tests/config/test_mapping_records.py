@@ -83,6 +83,18 @@ def test_what_is_wrong_with_the_workers_converter_is_told_only_where_it_is_used(
         load({"format.class": "ByteArrayFormat"}, worker=WORKER)
 
 
+def test_an_envelope_keeps_the_registry_of_its_converters_for_the_schemas_of_its_records(load: Load) -> None:
+    keys = {"value.converter": "AvroConverter", **REGISTRY}
+    records = load(keys).config.records
+    assert (records.value.format, records.key.format) == ("AVRO", "BYTES")
+    assert records.value.registry
+    assert records.key.registry is None
+
+
+def test_a_registry_alone_names_no_converter(load: Load) -> None:
+    assert load(REGISTRY).config.records.value.registry is None
+
+
 def test_the_registrys_login_and_tls_reach_its_client_under_its_names(load: Load) -> None:
     options = {
         "url": "https://a:8081, https://b:8081/",

@@ -137,5 +137,24 @@ def test_schema_ids_are_those_of_the_targets_registry(
         report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
         there = client.get_latest_version(f"{topic_name}-copy-value")
     (row,) = consumed(kafka_settings, f"{topic_name}-copy")
+    assert report.gaps == ()
     assert int.from_bytes(row["value"][1:5], "big") == there.schema_id
     assert report.schema_ids == ((schema_id, there.schema_id),)
+
+
+def test_schemas_that_were_not_archived_are_told_before_the_first_record(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"\0\x77\0\0\1x"), Sent(b"plain")])
+    records = {"value": {"format": "AVRO", "registry": registry}}
+    config = connector(kafka_settings, store_settings, topic_name, records=records)
+    archived(config)
+    mapped = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
+    assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
+        True
+    ]

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, ErrorSettings, KafkaSettings, RecordSettings
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    ConverterSettings,
+    ErrorSettings,
+    KafkaSettings,
+    RecordSettings,
+    RegistrySettings,
+)
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterDescription, TopicDescription
 from kafka_s3_platform.restore.plan import RestorePlan
@@ -94,6 +101,29 @@ def test_an_absent_target_is_refused_unless_creation_is_asked_and_then_checked_a
     assert told(request(create_topic=True), without_objects(), absent) == []
     [(refuses, text)] = told(request(create_topic=True, replication_factor=3), without_objects(), absent)
     assert (refuses, "its cluster has 2 brokers" in text) == (True, True)
+
+
+REGISTRY = RegistrySettings(url="http://127.0.0.1:1")
+
+
+def test_schema_ids_are_mapped_only_where_schemas_were_archived_and_a_registry_is_named() -> None:
+    [(refuses, text)] = told(
+        request(outgoing=Outgoing(map_schema_ids=True, target_registry=REGISTRY)), without_objects()
+    )
+    assert (refuses, "the file of connector c names no registry" in text) == (True, True)
+    avro = RecordSettings(value=ConverterSettings(format="AVRO", registry=REGISTRY))
+    own = CONFIG.model_copy(update={"records": avro})
+    mapped = Outgoing(map_schema_ids=True, target_registry=REGISTRY)
+    assert told(replace(request(outgoing=mapped), config=own), without_objects()) == []
+    [(refuses, text)] = told(replace(request(outgoing=Outgoing(map_schema_ids=True)), config=own), without_objects())
+    assert (refuses, "name it (schema.registry.url)" in text) == (True, True)
+
+
+def test_where_keys_decide_kafka_partitions_only_exactly_once_can_be_resumed() -> None:
+    hashed = request(outgoing=Outgoing(partitioning="murmur2"))
+    assert told(hashed, without_objects()) == []
+    [(refuses, text)] = told(replace(hashed, delivery="at_least_once"), without_objects())
+    assert (refuses, "delivery=at_least_once keeps kafka partition numbers" in text) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ class Move:
         return fetched.rows
 
     def mapped(self, *ids: int) -> SchemaMapping:
-        return map_schemas(self.target, self.archived(ids), self.source, self.topic, self.to_topic, ids)
+        return map_schemas(self.target, self.archived(ids), self.source, self.topic, self.to_topic)
 
     def sent(self, rows: Sequence[bytes | None], outgoing: Outgoing | None = None) -> Rewritten:
         """What becomes of values, with the schemas that were archived of them."""
@@ -198,15 +198,6 @@ def test_references_are_registered_first_and_by_the_names_that_they_have(
     # version 2 alone was referred to, so it is the first there
     assert (reference.name, reference.subject, reference.version) == ("shop.User", f"user-of-{topic_name}", 1)
     assert there.get_version(f"user-of-{topic_name}", 1).schema.schema_str == USER_2
-
-
-def test_ids_that_were_not_archived_are_told_before_the_first_record(
-    move: Callable[..., Move], register: Register, topic_name: str
-) -> None:
-    given, old = move(), register(f"{topic_name}-value", USER)
-    rows = given.archived([old])
-    found = map_schemas(given.target, rows, given.source, given.topic, given.to_topic, [old, 2_000_000_000])
-    assert "schemas [2000000000] were not archived" in found.notes[0]
 
 
 def test_a_reference_that_was_not_archived_is_refused(

@@ -8,7 +8,7 @@ from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings,
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.restore.request import Outgoing
-from kafka_s3_platform.restore.schemas import MappedSchema, SchemaMapping
+from kafka_s3_platform.restore.schemas import SchemaMapping
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 
 GONE = RegistrySettings(url="http://registry.gone:8081")
@@ -112,26 +112,3 @@ def test_settings_travel_to_executors() -> None:
     sent = pickle.loads(pickle.dumps(given))  # noqa: S301 - its own
     assert sent == given
     assert new_values(sent).apply(records([NINE])).batch.column("value").to_pylist() == [b"\0\0\0\1\x2c\x12"]
-
-
-def test_the_mapping_tells_the_report_what_became_of_each_id() -> None:
-    schema = MappedSchema("t-value", 1, 7, "AVRO", "copy-value", 1, 300, was_there=False)
-    found = SchemaMapping("http://target", None, {7: 300}, (schema,), (("copy-value", "FULL"),), ("a note",))
-    assert found.to_document() == {
-        "registry_url": "http://target",
-        "schema_ids": {"value": {"7": 300}},
-        "schemas": [
-            {
-                "subject": "t-value",
-                "version": 1,
-                "schema_id": 7,
-                "schema_type": "AVRO",
-                "target_subject": "copy-value",
-                "target_version": 1,
-                "target_schema_id": 300,
-                "was_there": False,
-            }
-        ],
-        "compatibility": {"copy-value": "FULL"},
-        "notes": ["a note"],
-    }
