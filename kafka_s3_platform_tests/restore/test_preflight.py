@@ -107,13 +107,11 @@ REGISTRY = RegistrySettings(url="http://127.0.0.1:1")
 
 
 def test_schema_ids_are_mapped_only_where_schemas_were_archived_and_a_registry_is_named() -> None:
-    [(refuses, text)] = told(
-        request(outgoing=Outgoing(map_schema_ids=True, target_registry=REGISTRY)), without_objects()
-    )
+    mapped = Outgoing(map_schema_ids=True, target_registry=REGISTRY)
+    [(refuses, text)] = told(request(outgoing=mapped), without_objects())
     assert (refuses, "the file of connector c names no registry" in text) == (True, True)
     avro = RecordSettings(value=ConverterSettings(format="AVRO", registry=REGISTRY))
     own = CONFIG.model_copy(update={"records": avro})
-    mapped = Outgoing(map_schema_ids=True, target_registry=REGISTRY)
     assert told(replace(request(outgoing=mapped), config=own), without_objects()) == []
     [(refuses, text)] = told(replace(request(outgoing=Outgoing(map_schema_ids=True)), config=own), without_objects())
     assert (refuses, "name it (schema.registry.url)" in text) == (True, True)
