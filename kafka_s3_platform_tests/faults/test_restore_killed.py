@@ -285,7 +285,7 @@ def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
 
     thread = threading.Thread(target=kill_one_worker)
     thread.start()
-    report = restore(slowly(config), SparkRunner(lambda: spark))
+    report = restore(request(config, records_per_second=4 * 1000.0), SparkRunner(lambda: spark))
     thread.join(60)
 
     assert killed
@@ -304,7 +304,7 @@ def is_worker(process: psutil.Process) -> bool:
 def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(
     own_stack: StackSettings, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", TRANSACTION_RECORDS)
+    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
     config, target = own_topics(own_stack, store_settings)
     thread, errors = in_background(config)
     for end in (2000, 10_000):
@@ -331,7 +331,7 @@ def in_background(config: ConnectorConfig) -> tuple[threading.Thread, list[Excep
 
     def run() -> None:
         try:
-            restore(slowly(config), InProcessRunner())
+            restore(request(config, records_per_second=4 * 1000.0), InProcessRunner())
         except PlatformError as err:
             errors.append(err)
 
@@ -357,7 +357,7 @@ def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
 
     config, target = own_topics(own_stack, store_settings)
     with monkeypatch.context() as patch:
-        patch.setattr(marker, "TRANSACTION_RECORDS", TRANSACTION_RECORDS)
+        patch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
         patch.setattr(producer, "producer_client", forgetful)
         patch.setattr(producer, "STUCK_SECONDS", 5.0)
         thread, errors = in_background(config)

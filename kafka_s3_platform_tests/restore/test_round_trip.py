@@ -1,0 +1,162 @@
+"""Whatever a topic holds, its restored copy holds: transactions, holes, tombstones, headers, times out of order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.compact.request import CompactRequest
+from kafka_s3_platform.compact.run import compact
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
+from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
+from kafka_s3_platform.restore.request import Delivery, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, send
+
+pytestmark = pytest.mark.integration
+
+ON_BROKERS = settings(
+    max_examples=6,
+    deadline=None,
+    # an example takes a second or two: what fails is told as it is
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+CONTENT = ["key", "value", "headers", "timestamp"]
+DAY = NOON.date()
+
+BYTES = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"\n", b'{"a": 1}', b"\xff\x00", b"x" * 70_000])
+TIMES = st.integers(-7_200, 90_000).map(lambda s: NOON + timedelta(seconds=s, milliseconds=7)) | st.sampled_from(
+    [datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=timezone.utc), datetime(2019, 12, 31, 23, 59, tzinfo=timezone.utc)]
+)
+NAMES = st.sampled_from(["", "a", "trace-é", "__connect.errors.topic"])
+HEADERS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=4)), max_size=3).map(tuple)
+RECORDS = st.builds(Sent, BYTES, BYTES, TIMES, HEADERS, st.integers(0, 1))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records that come together: as they are, or in a transaction that ends like this."""
+
+    ends: Literal["plain", "committed", "aborted"]
+    records: Sequence[Sent]
+
+
+TOPICS = st.lists(
+    st.builds(Batch, st.sampled_from(["plain", "committed", "aborted"]), st.lists(RECORDS, max_size=12)),
+    min_size=1,
+    max_size=6,
+)
+Filled = Callable[[Sequence[Batch]], str]
+
+
+@pytest.fixture
+def filled(kafka_settings: KafkaSettings, create_topic: CreateTopic) -> Filled:
+    """Creates a topic of two kafka partitions, and a copy of it that is empty."""
+
+    def fill(batches: Sequence[Batch]) -> str:
+        topic = create_topic(f"topic-{uuid4().hex[:12]}", 2)
+        create_topic(f"{topic}-copy", 2)
+        plain = Producer(kafka_settings.properties("producer"))
+        in_transactions = Producer(kafka_settings.properties("producer") | {"transactional.id": topic})
+        in_transactions.init_transactions(30)
+        for batch in batches:
+            _produce(plain if batch.ends == "plain" else in_transactions, topic, batch)
+        return topic
+
+    return fill
+
+
+def _produce(client: Producer, topic: str, batch: Batch) -> None:
+    if batch.ends != "plain":
+        client.begin_transaction()
+    for record in batch.records:
+        send(client, topic, record)
+    # an aborted record is in the log only if it was sent before
+    assert client.flush(30) == 0
+    if batch.ends == "committed":
+        client.commit_transaction(30)
+    elif batch.ends == "aborted":
+        client.abort_transaction(30)
+
+
+def content(kafka: KafkaSettings, topic: str) -> list[pa.Table]:
+    return [records_of(kafka, topic, p).select(CONTENT) for p in range(2)]
+
+
+def wanted(batches: Sequence[Batch]) -> list[list[bytes | None]]:
+    kept = [r for b in batches if b.ends != "aborted" for r in b.records]
+    return [[r.value for r in kept if r.kafka_partition == p] for p in range(2)]
+
+
+def request(config: ConnectorConfig, topic: str, **more: Any) -> RestoreRequest:
+    return RestoreRequest(config, topic, f"{topic}-copy", restore_id=topic, run_id="x", **more)
+
+
+def check(kafka: KafkaSettings, topic: str, batches: Sequence[Batch], report: RestoreReport) -> None:
+    source, copy = content(kafka, topic), content(kafka, f"{topic}-copy")
+    assert [t.column("value").to_pylist() for t in source] == wanted(batches)
+    assert copy == source
+    assert report.verified
+    assert report.record_count == sum(t.num_rows for t in source)
+
+
+@ON_BROKERS
+@given(
+    batches=TOPICS,
+    layout=st.sampled_from([{}, {"flush_size": 3}, {"partitioner": "Daily"}, {"timezone": "Asia/Kolkata"}]),
+    delivery=st.sampled_from(["exactly_once", "at_least_once"]),
+    is_compacted=st.booleans(),
+)
+def test_an_archive_of_ours_gives_back_every_topic_byte_for_byte(
+    filled: Filled,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    batches: Sequence[Batch],
+    layout: dict[str, Any],
+    delivery: Delivery,
+    is_compacted: bool,
+) -> None:
+    topic = filled(batches)
+    config = connector(kafka_settings, store_settings, topic, layout=layout)
+    archived(config)
+    if is_compacted:
+        compact(CompactRequest(config, topic, DAY, "day"), InProcessRunner())
+    report = restore(request(config, topic, delivery=delivery), InProcessRunner())
+    check(kafka_settings, topic, batches, report)
+
+
+@ON_BROKERS
+@given(
+    batches=TOPICS,
+    layout=st.sampled_from(
+        [
+            {"format": "envelope.parquet", "codec": "zstd"},
+            {"format": "envelope.avro", "codec": "deflate", "flush_size": 3},
+            {"format": "envelope.json", "codec": "gzip"},
+            {"format": "envelope.json", "codec": "none", "partitioner": "Default"},
+        ]
+    ),
+)
+def test_envelopes_give_back_every_topic_byte_for_byte_by_their_keys_alone(
+    filled: Filled,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    batches: Sequence[Batch],
+    layout: dict[str, Any],
+) -> None:
+    topic = filled(batches)
+    config = connector(kafka_settings, store_settings, topic, layout=layout)
+    archived(config)
+    source = config.model_copy(update={"source": SourceSettings()})
+    asked = ForeignRequest(request(source, topic), rename={topic: f"{topic}-copy"})
+    check(kafka_settings, topic, batches, restore_foreign(asked, InProcessRunner()))
