@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bench.floor import Work, consume_to_arrow, produce_alone, started_processes
@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=1, help="repeat; the best round of each is shown")
-    parser.add_argument("--scale", action="store_true", help="archive 1, 4 and 16 million records instead")
+    parser.add_argument("--scale", action="store_true", help="archive and restore 1, 4 and 16 million records instead")
     parser.add_argument("--sinks", action="store_true", help="only the sinks of open formats")
     given = parser.parse_args()
     stack = StackSettings.from_environment()
@@ -70,7 +70,8 @@ def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
 
 def _sinks(stack: StackSettings, records: int, rounds: int) -> list[Row]:
     """Every pair of an input and an output, against the floor of its own topic: Avro records are smaller."""
-    servers, registry_url = stack.bootstrap_servers, up_registry(stack).schema_registry_url
+    up_registry(stack)
+    servers, registry_url = stack.bootstrap_servers, stack.registry_url
     tell(f"preparing {records:,} records of JSON and of Avro (once)")
     topics = {"JSON": ensure_topic(servers, records), "AVRO": _avro_topic(servers, registry_url, records)}
     rows: list[Row] = []
@@ -172,8 +173,11 @@ def _scale(stack: StackSettings) -> list[Row]:
     rows = []
     for records in (1_000_000, 4_000_000, 16_000_000):
         tell(f"preparing {records:,} records (once)")
-        topic = ensure_topic(stack.bootstrap_servers, records)
-        rows.append(_child(f"archive {records:,} records", "archive", f"s{time.time_ns()}", topic))
+        servers, stamp = stack.bootstrap_servers, f"s{time.time_ns()}"
+        topic = ensure_topic(servers, records)
+        rows.append(_child(f"archive {records:,} records", "archive", stamp, topic))
+        restored, _ = _restoring(servers, stamp, topic, "exactly_once")
+        rows.append(replace(restored, what=f"restore {records:,} records"))
     return rows
 
 

@@ -1,12 +1,12 @@
 """The floors: the least that confluent-kafka needs for the job on this machine, in two processes on two cores."""
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 
 import pyarrow as pa
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from bench.workload import KAFKA_PARTITIONS, START_MS, key, send, spread, value
 from kafka_s3_platform.model.record import RECORD_SCHEMA
@@ -59,7 +59,7 @@ def consume_to_arrow(bootstrap_servers: str, topic: str, records: int, kafka_par
     return read
 
 
-def _to_arrow(messages: list[object], topic: str) -> pa.RecordBatch:
+def _to_arrow(messages: Sequence[Message], topic: str) -> pa.RecordBatch:
     columns = [
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
