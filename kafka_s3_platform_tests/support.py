@@ -48,6 +48,10 @@ class InProcessRunner:
         for task in tasks:
             yield function(task, Attempt(next(_attempts), 0))
 
+    def at_once(self, max_concurrent: int) -> int:
+        """As on a cluster, for limits that are shared out."""
+        return max_concurrent
+
 
 @dataclass(frozen=True)
 class Sent:

@@ -185,7 +185,7 @@ def _log_plan(request: ArchiveRequest, plan: ArchivePlan, epoch: int) -> None:
 def _scan_and_commit(
     request: ArchiveRequest, reserved: _Reserved, runner: TaskRunner, admin: ClusterAdmin
 ) -> list[ScanResult]:
-    tasks = _tasks(request, reserved, admin)
+    tasks = _tasks(request, reserved, admin, runner)
     progress = Progress(logger, f"archive {request.topic}", len(tasks), sum(t.size for t in tasks))
     results: list[ScanResult] = []
     for at in range(0, len(tasks), SLICE_TASKS):
@@ -210,10 +210,10 @@ def _observed(results: Iterator[ScanResult], progress: Progress) -> Iterator[Sca
         yield result
 
 
-def _tasks(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin) -> list[ScanTask]:
+def _tasks(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin, runner: TaskRunner) -> list[ScanTask]:
     """The plan's ranges as tasks of about `archive.task.size` offsets each."""
     groups = [(r, g) for r in reserved.plan.reads for g in _grouped(r.ranges, request.config.archive.task_size)]
-    concurrent = min(request.config.tasks_max, len(groups))
+    concurrent = min(runner.at_once(request.config.tasks_max), len(groups)) if groups else 1
     return [_task(request, reserved, admin, read, ranges, concurrent) for read, ranges in groups]
 
 

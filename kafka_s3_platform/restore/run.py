@@ -233,7 +233,7 @@ class _Run:
         """Largest first, so that no long one is left for the end."""
         request, digest = self.request, self.plan.digest
         tasks = [self._task(p, digest) for p in self.plan.kafka_partitions]
-        at_once = min(request.config.tasks_max, max(1, len(tasks)))
+        at_once = self.runner.at_once(request.config.tasks_max) if tasks else 1
         sizes = [t.stream.record_count for t in tasks]
         weights = [t.stream.record_bytes for t in tasks]
         limits = zip(

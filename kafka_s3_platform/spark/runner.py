@@ -41,6 +41,10 @@ class TaskRunner(Protocol):
         """Results as they come, in any order. The first error that no retry mends is raised; nothing new starts."""
         ...
 
+    def at_once(self, max_concurrent: int) -> int:
+        """How many tasks run at once at the most: limits are shared out among these."""
+        ...
+
 
 @dataclass(frozen=True)
 class _Outcome(Generic[R]):
@@ -69,6 +73,12 @@ class SparkRunner:
                         yield future.result()
             finally:
                 _stop(pending)
+
+    def at_once(self, max_concurrent: int) -> int:
+        """No more than this machine's cores where Spark runs in it; a cluster may give as many as are asked for."""
+        context = self._session().sparkContext
+        is_local = str(context.master).startswith("local")
+        return min(max_concurrent, context.defaultParallelism) if is_local else max_concurrent
 
     def _one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
         outcome: _Outcome[R] = context.parallelize([task], 1).map(_guarded(function)).collect()[0]

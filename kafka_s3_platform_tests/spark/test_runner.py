@@ -95,3 +95,9 @@ def test_after_an_error_nothing_new_starts(runner: SparkRunner, tmp_path: Path) 
 @pytest.mark.parametrize("max_concurrent", [1, 2])
 def test_no_more_tasks_run_at_once_than_allowed(runner: SparkRunner, tmp_path: Path, max_concurrent: int) -> None:
     assert max(runner.run(partial(take_a_while, tmp_path), range(5), max_concurrent)) == max_concurrent
+
+
+def test_as_many_tasks_run_at_once_as_are_told(runner: SparkRunner, tmp_path: Path) -> None:
+    """The session has two cores: limits are shared out among two tasks, though eight may run."""
+    assert max(runner.run(partial(take_a_while, tmp_path), range(6), 8)) == runner.at_once(8) == 2
+    assert runner.at_once(1) == 1
