@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, TypeVar, final
@@ -54,7 +54,8 @@ class TopicDescription:
     """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself.
 
     `operations` are Kafka's names of what the admin client's principal may do with it, None where the cluster does not
-    say; `acls` None where they are unknown; `replication_factor` is the least of its kafka partitions.
+    say; `acls` None where they are unknown; `replication_factor` is the least of its kafka partitions; `replicas` is
+    kafka partition -> ids of the brokers that hold it.
     """
 
     topic: str
@@ -64,6 +65,7 @@ class TopicDescription:
     acls: tuple[TopicAcl, ...] | None = None
     operations: frozenset[str] | None = None
     replication_factor: int | None = None
+    replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def generation(self) -> TopicGeneration:
@@ -76,13 +78,14 @@ class TopicDescription:
 class ClusterDescription:
     """A cluster: its id, its number of brokers, and what the admin client's principal may do with it, if it says so.
 
-    `broker_id` is that of any broker.
+    `broker_id` is that of any broker; `addresses` is broker id -> host and port.
     """
 
     cluster_id: str
     broker_count: int
     operations: frozenset[str] | None
     broker_id: int = -1
+    addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)
 
 
 @final
@@ -126,14 +129,16 @@ class ClusterAdmin:
             acls=self.topic_acls(topic),
             operations=_operations(found),
             replication_factor=min((len(p.replicas) for p in found.partitions), default=None),
+            replicas={p.id: tuple(sorted(node.id for node in p.replicas)) for p in found.partitions},
         )
 
     def describe_cluster(self) -> ClusterDescription:
         """The cluster's id, its brokers and the principal's rights on it."""
         asked = self._client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout)
         found = self._answer(asked, "describing the cluster")
-        broker_id = min((int(node.id) for node in found.nodes), default=-1)
-        return ClusterDescription(str(found.cluster_id), len(found.nodes), _operations(found), broker_id)
+        addresses = {int(node.id): (str(node.host), int(node.port)) for node in found.nodes}
+        broker_id = min(addresses, default=-1)
+        return ClusterDescription(str(found.cluster_id), len(addresses), _operations(found), broker_id, addresses)
 
     def topic_acls(self, topic: str) -> tuple[TopicAcl, ...] | None:
         """The ACLs of the topic's literal name, in order. None where the cluster keeps none or does not show them."""

@@ -1,4 +1,4 @@
-"""A blocking connection to one broker, for FETCH requests.
+"""A blocking connection to one broker, for FETCH requests and for what librdkafka has no call for.
 
 It speaks to clusters without security, over TLS, and with SASL PLAIN. What it does not know it refuses
 (`UnsupportedError`), so that confluent-kafka reads instead.
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import final
 
 from kafka_s3_platform.kafka import wire
-from kafka_s3_platform.kafka.wire import FetchAnswer
+from kafka_s3_platform.kafka.wire import FetchAnswer, LogDir
 from kafka_s3_platform.model.offsets import TopicPartition
 
 _FRAME = 4
@@ -89,6 +89,14 @@ class BrokerConnection:
         found = wire.fetch_answer(self._receive())
         self.unanswered -= 1
         return found
+
+    def log_dirs(self) -> tuple[int, list[LogDir]]:
+        """Kafka's error code, and the broker's log directories. UnsupportedError if the broker tells no sizes."""
+        self._send(wire.API_VERSIONS, b"")
+        if not wire.supports(self._receive(), wire.DESCRIBE_LOG_DIRS):
+            raise UnsupportedError("it tells no sizes of its volumes, as brokers before Kafka 3.3 do not")
+        self._send(wire.DESCRIBE_LOG_DIRS, wire.log_dirs_request())
+        return wire.log_dirs(self._receive())
 
     def _authenticate(self, properties: Mapping[str, str]) -> None:
         self._send(wire.SASL_HANDSHAKE, wire.handshake_request("PLAIN"))

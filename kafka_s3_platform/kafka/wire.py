@@ -1,7 +1,8 @@
-"""Kafka's protocol as far as fetching needs it: Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2.
+"""Kafka's protocol as far as we speak it ourselves: what fetching needs, and what librdkafka has no call for.
 
-Source: Apache Kafka documentation, "Kafka Protocol Guide". All numbers are big endian; compact strings, bytes and
-arrays begin with their length plus one as an unsigned varint, and structures end with tagged fields.
+Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2, ApiVersions 0, DescribeLogDirs 4. Source: Apache Kafka
+documentation, "Kafka Protocol Guide"; for the bytes of volumes KIP-827. All numbers are big endian; compact strings,
+bytes and arrays begin with their length plus one as an unsigned varint, and structures end with tagged fields.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import TypeVar
 from kafka_s3_platform.model.offsets import TopicPartition
 
 METADATA, FETCH, SASL_HANDSHAKE, SASL_AUTHENTICATE = (3, 9), (1, 12), (17, 1), (36, 2)
+API_VERSIONS, DESCRIBE_LOG_DIRS = (18, 0), (35, 4)
 CLIENT_ID = "kafka-s3-platform"
 READ_COMMITTED = 1
 
@@ -19,9 +21,18 @@ _HEADER = Struct(">hhih")
 _FETCH_HEAD = Struct(">iiiibii")
 _FETCH_PLACE = Struct(">iiqiqi")
 _NO_TAGS = b"\0"
+_WITHOUT_TAGS = frozenset({SASL_HANDSHAKE, API_VERSIONS})
 _DIVERGING_EPOCH = 0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory of a broker: what the volume that it is in can take, -1 where the broker does not tell."""
+
+    error_code: int
+    usable_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +48,10 @@ class FetchAnswer:
 
 
 def request(api: tuple[int, int], correlation_id: int, body: bytes) -> bytes:
-    """A request with its frame. SaslHandshake 1 is of the old kind: its header has no tagged fields."""
+    """A request with its frame. Those of the old kind have a header without tagged fields."""
     key, version = api
     client = CLIENT_ID.encode()
-    tags = b"" if api == SASL_HANDSHAKE else _NO_TAGS
+    tags = b"" if api in _WITHOUT_TAGS else _NO_TAGS
     framed = _HEADER.pack(key, version, correlation_id, len(client)) + client + tags + body
     return len(framed).to_bytes(4, "big") + framed
 
@@ -69,6 +80,11 @@ def handshake_request(mechanism: str) -> bytes:
 def authenticate_request(token: bytes) -> bytes:
     """Hands over what the SASL mechanism says."""
     return _unsigned(len(token) + 1) + token + _NO_TAGS
+
+
+def log_dirs_request() -> bytes:
+    """Asks for the broker's log directories, and for no topic in them."""
+    return b"\1" + _NO_TAGS
 
 
 def leader(frame: memoryview, tp: TopicPartition) -> tuple[str, int] | None:
@@ -102,6 +118,22 @@ def handshake_error(frame: memoryview) -> int:
 def authenticate_error(frame: memoryview) -> int:
     """The error code of a SaslAuthenticate answer."""
     return _Answer(frame).number(2)
+
+
+def supports(frame: memoryview, api: tuple[int, int]) -> bool:
+    """Whether an ApiVersions answer names this version of a request."""
+    answer = _Answer(frame, flexible=False)
+    if answer.number(2):
+        return False
+    ranges = [(answer.number(2), answer.number(2), answer.number(2)) for _ in range(answer.number(4))]
+    return any(key == api[0] and first <= api[1] <= last for key, first, last in ranges)
+
+
+def log_dirs(frame: memoryview) -> tuple[int, list[LogDir]]:
+    """The error code of a DescribeLogDirs answer, and the log directories."""
+    answer = _Answer(frame)
+    answer.number(4)
+    return answer.number(2), list(answer.array(_log_dir))
 
 
 class _Answer:
@@ -172,6 +204,28 @@ def _leader(answer: _Answer) -> tuple[int, int]:
         list(answer.array(lambda a: a.number(4)))
     answer.tags()
     return kafka_partition, leader_id
+
+
+def _log_dir(answer: _Answer) -> LogDir:
+    error = answer.number(2)
+    answer.data()
+    for _ in answer.array(_log_dir_topic):
+        pass
+    _, usable = answer.number(8), answer.number(8)
+    answer.tags()
+    return LogDir(error, usable)
+
+
+def _log_dir_topic(answer: _Answer) -> None:
+    answer.data()
+    for _ in answer.array(_log_dir_place):
+        pass
+    answer.tags()
+
+
+def _log_dir_place(answer: _Answer) -> None:
+    answer.take(4 + 8 + 8 + 1)
+    answer.tags()
 
 
 def _fetched_topic(answer: _Answer) -> list[FetchAnswer]:

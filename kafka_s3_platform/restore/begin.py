@@ -5,7 +5,7 @@ import logging
 from kafka_s3_platform.errors import MissingTopicError, SupersededError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
-from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse
+from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse, room_findings
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.target import findings, new_topic_configs
 from kafka_s3_platform.store.errors import PreconditionError
@@ -24,7 +24,7 @@ def create_target(request: RestoreRequest, plan: RestorePlan, size: int, target:
     admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
     created = look_at_target(request, admin)
-    refuse(request, list(findings(plan, created.configs)))
+    refuse(request, [*findings(plan, created.configs), *room_findings(request, plan, created)])
     return created
 
 

@@ -9,6 +9,7 @@ from kafka_s3_platform.config.topics import matching
 from kafka_s3_platform.errors import MissingTopicError, PlatformError, PreflightError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
+from kafka_s3_platform.kafka.disk_space import disk_space
 from kafka_s3_platform.kafka.producer import unsendable
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import TopicAcl
@@ -17,6 +18,7 @@ from kafka_s3_platform.restore.outgoing import OutgoingStream
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
+from kafka_s3_platform.restore.space import Room, space_findings
 from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask, check_objects, stream_task
 from kafka_s3_platform.restore.target import (
     Finding,
@@ -93,7 +95,7 @@ def preflight(
         *_schema_findings(request),
         *_target_findings(request, plan, target),
         *_rights_and_acls(request, plan, target),
-        *_space_findings(request, plan),
+        *room_findings(request, plan, target),
         *_source_findings(request, plan, target),
         *_archived_again(request, target),
         *_object_findings(request, plan, runner),
@@ -107,6 +109,7 @@ def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> 
     return [
         *_target_findings(request, plan, target),
         *_rights_and_acls(request, plan, target),
+        *room_findings(request, plan, target),
         *_source_findings(request, plan, target),
         *_archived_again(request, target),
     ]
@@ -181,13 +184,17 @@ def _rights_and_acls(request: RestoreRequest, plan: RestorePlan, target: Target)
     yield from acl_findings(request, plan, target.acls)
 
 
-def _space_findings(request: RestoreRequest, plan: RestorePlan) -> Iterator[Finding]:
-    """Librdkafka has no call for the brokers' disks."""
-    if plan.objects:
-        yield remark(
-            f"free space of the target's brokers is not known: {request.to_topic} needs up to {plan.record_bytes:,} "
-            f"bytes of keys, values and headers for each replica, before compression"
-        )
+def room_findings(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:
+    """Whether the brokers have room, by asking each of them."""
+    if not plan.objects:
+        return
+    spaces = disk_space(request.target_kafka, target.cluster.addresses if target.cluster else {})
+    if target.description is None:
+        configs, _ = new_topic_configs(plan, target.configs.now)
+        room = Room(spaces, {}, request.replication_factor, configs)
+    else:
+        room = Room(spaces, target.description.replicas, None, target.configs.configs)
+    yield from space_findings(request, plan, room)
 
 
 def _source_findings(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:

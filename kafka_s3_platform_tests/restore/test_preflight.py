@@ -26,7 +26,6 @@ from kafka_s3_platform_tests.support import InProcessRunner
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 CLUSTER = ClusterDescription("cluster-1", 2, None)
-FREE_SPACE = "free space of the target's brokers is not known"
 
 
 def target(**changes: Any) -> Target:
