@@ -59,7 +59,8 @@ def _chosen(admin: ClusterAdmin, config: ConnectorConfig, topic: str) -> list[tu
         _warn(topic, error)
     found = [(g, s) for g, s in sorted(listing.states.items()) if any(p.fullmatch(g) for p in patterns)]
     if not found:
-        _warn(topic, f"no consumer group is named {', '.join(config.archive.consumer_groups)}")
+        names = ", ".join(config.archive.consumer_groups)
+        _warn(topic, f"no consumer group is named {names}, or none that may be seen (DESCRIBE)")
     return found
 
 

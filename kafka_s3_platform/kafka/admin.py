@@ -339,7 +339,7 @@ class ClusterAdmin:
     def _config_entries(self, topic: str) -> list[ConfigEntry]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         asked = self._client.describe_configs([resource], request_timeout=self._timeout)
-        return list(self._answer(asked[resource], f"reading the configs of topic {topic}").values())
+        return list(self._answer(asked[resource], f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)").values())
 
     def _answer(self, future: "Future[Any]", what: str) -> Any:
         try:

@@ -23,6 +23,9 @@ PARTITION_EOF = KafkaError._PARTITION_EOF
 AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
 WRONG_STATE = KafkaError._STATE
 NO_LEADER = KafkaError._NOENT
+GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""No matter to a consumer that only reads: it has to have a group's name, and makes no use of the group."""
+
 UNKNOWN_LOCALLY = KafkaError._UNKNOWN_PARTITION
 """Of the client's own view of the topic, which is empty for a moment after a broker came back."""
 

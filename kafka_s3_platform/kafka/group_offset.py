@@ -13,6 +13,9 @@ from kafka_s3_platform.kafka.client import Reasons, consumer_client
 from kafka_s3_platform.kafka.groups import Committed
 
 ANSWER_SECONDS = 60.0
+CALL_SECONDS = 5.0
+"""How long one question waits: that the group may not be used is only heard of when it has timed out."""
+
 POLL_SECONDS = 0.2
 
 
@@ -52,19 +55,20 @@ class GroupOffset:
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             try:
-                return self._read(max(1.0, deadline - time.monotonic()))
+                return self._read()
             except TransientError:
                 # The coordinator moves, or is only being made: the client asks no second time by itself.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_SECONDS)
 
-    def _read(self, seconds: float) -> Committed | None:
+    def _read(self) -> Committed | None:
         try:
-            [found] = self._consumer.committed([Assignment(*self._place)], timeout=seconds)
+            [found] = self._consumer.committed([Assignment(*self._place)], timeout=CALL_SECONDS)
         except KafkaException as err:
-            self._consumer.poll(0)
-            raise self._reasons.failure(err, self._where) from err
+            event = self._consumer.poll(0)
+            said = event.error() if event is not None else None
+            raise self._reasons.failure(said or err, self._where) from err
         if isinstance(found.error, KafkaError):
             raise self._reasons.failure(found.error, self._where)
         return None if found.offset == OFFSET_INVALID else Committed(found.offset, found.metadata or "")

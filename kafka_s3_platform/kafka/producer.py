@@ -115,7 +115,11 @@ class _Sender:
     def close(self) -> None:
         """Take back what is not delivered, so that `delivered` is final. Call `flush` first to deliver everything."""
         self._settle()
-        self._producer.close()
+        try:
+            self._producer.close()
+        except KafkaException as err:
+            # What has ended the client for good was raised when it did, and is not to be hidden by this.
+            logger.debug("%s: closing: %s", self._where, err.args[0].str())
 
     @property
     def delivered(self) -> dict[int, Delivered]:

@@ -27,7 +27,13 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.batches import collector_paused, cut, offsets, payload_bytes, record_batch
 from kafka_s3_platform.kafka.client import Reasons, consumer_client
-from kafka_s3_platform.kafka.failures import AUTO_OFFSET_RESET, PARTITION_EOF, UNKNOWN_LOCALLY, WRONG_STATE
+from kafka_s3_platform.kafka.failures import (
+    AUTO_OFFSET_RESET,
+    GROUP_REFUSED,
+    PARTITION_EOF,
+    UNKNOWN_LOCALLY,
+    WRONG_STATE,
+)
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
@@ -301,7 +307,7 @@ class ConfluentReader:
             stream.at_end = True
         elif error.code() == AUTO_OFFSET_RESET:
             self._out_of_range(stream, error, end, tally)
-        else:
+        elif error.code() != GROUP_REFUSED:
             raise self._reasons.failure(error, f"reading {stream}")
 
     def _out_of_range(self, stream: _Stream, error: KafkaError, end: int, tally: _Tally) -> None:
@@ -392,9 +398,10 @@ class ConfluentReader:
                 if err.args[0].code() != WRONG_STATE:
                     raise self._reasons.failure(err, f"reading {stream}") from err
             # The assignment is not under way yet, or has failed already.
-            events = [m for m in self._consumer.consume(1, POLL_SECONDS / 10) if m.error() is not None]
-            if events:
-                stream.waiting.append(events)
+            events = self._consumer.consume(1, POLL_SECONDS / 10)
+            failed = [m for m in events if (error := m.error()) is not None and error.code() != GROUP_REFUSED]
+            if failed:
+                stream.waiting.append(failed)
                 return
         raise self._reasons.silence(f"{stream}: not assigned within {self._answer_seconds:g} s")
 

@@ -160,12 +160,12 @@ def acl_findings(request: RestoreRequest, plan: RestorePlan, there: tuple[TopicA
     if archived is None:
         yield refusal(
             f"the ACLs of {request.topic} are not archived: its cluster keeps none, or its archiver may not read them "
-            f"(DESCRIBE on the cluster). Leave {asked} away"
+            f"(DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {asked} away"
         )
     elif there is None:
         yield refusal(
-            f"the cluster of {request.to_topic} keeps no ACLs, or does not show them (DESCRIBE on the cluster): leave "
-            f"{asked} away, or give the right"
+            f"the cluster of {request.to_topic} keeps no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
+            f"the cluster): leave {asked} away, or give the rights"
         )
     else:
         yield from _acl_remarks(request, archived, there)
@@ -201,7 +201,7 @@ def rights_findings(
     if missing := [] if topic is None else _missing_rights(topic, "WRITE", "READ", "DESCRIBE"):
         yield refusal(
             f"the target's credentials lack {' and '.join(missing)} on {named}: records are written, and read back to "
-            f"verify them. Grant them, also WRITE and DESCRIBE on transactional ids restore.*"
+            f"verify them. Grant them, also WRITE on transactional ids restore.* and READ on groups restore.*"
         )
     if cluster is None:
         return
