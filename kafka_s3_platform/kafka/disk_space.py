@@ -1,6 +1,7 @@
 """How much the brokers' disks can still take."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
@@ -10,6 +11,8 @@ from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, Unsupport
 
 ANSWER_SECONDS = 5.0
 """How long one broker may take."""
+
+AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,9 @@ class DiskSpace:
 def disk_space(settings: KafkaSettings, addresses: Mapping[int, tuple[str, int]]) -> dict[int, DiskSpace]:
     """Broker id -> its space, by asking each of them. What goes wrong is a reason, and no error."""
     properties = settings.properties("admin")
-    return {broker_id: _asked(properties, *address) for broker_id, address in sorted(addresses.items())}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = pool.map(lambda address: _asked(properties, *address), addresses.values())
+        return dict(zip(addresses, found, strict=True))
 
 
 def _asked(properties: Mapping[str, str], host: str, port: int) -> DiskSpace:

@@ -36,12 +36,13 @@ from kafka_s3_platform.restore.foreign_plan import (
 from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
-from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse
+from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
 from kafka_s3_platform.restore.rates import shares
 from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
 from kafka_s3_platform.restore.report_page import save_page
 from kafka_s3_platform.restore.request import KafkaPartitionReport, Offsets, Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.sent import SentSettings
+from kafka_s3_platform.restore.space import objects_finding
 from kafka_s3_platform.restore.target import (
     MAX_MESSAGE_BYTES,
     Finding,
@@ -206,6 +207,8 @@ def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
         found.append(remark(f"{len(cold)} objects lie in cold storage, such as {cold[0].key}"))
     if not plan.objects:
         found.append(remark("there are no objects to restore"))
+    if goals:
+        found.append(objects_finding(plan.object_bytes, room_of(goals[0].request, goals[0].target)))
     return [*found, *map(remark, plan.notes)]
 
 

@@ -9,7 +9,7 @@ from kafka_s3_platform.config.topics import matching
 from kafka_s3_platform.errors import MissingTopicError, PlatformError, PreflightError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
-from kafka_s3_platform.kafka.disk_space import disk_space
+from kafka_s3_platform.kafka.disk_space import DiskSpace, disk_space
 from kafka_s3_platform.kafka.producer import unsendable
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import TopicAcl
@@ -109,7 +109,6 @@ def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> 
     return [
         *_target_findings(request, plan, target),
         *_rights_and_acls(request, plan, target),
-        *room_findings(request, plan, target),
         *_source_findings(request, plan, target),
         *_archived_again(request, target),
     ]
@@ -188,13 +187,18 @@ def room_findings(request: RestoreRequest, plan: RestorePlan, target: Target) ->
     """Whether the brokers have room, by asking each of them."""
     if not plan.objects:
         return
-    spaces = disk_space(request.target_kafka, target.cluster.addresses if target.cluster else {})
+    spaces = room_of(request, target)
     if target.description is None:
         configs, _ = new_topic_configs(plan, target.configs.now)
         room = Room(spaces, {}, request.replication_factor, configs)
     else:
         room = Room(spaces, target.description.replicas, None, target.configs.configs)
     yield from space_findings(request, plan, room)
+
+
+def room_of(request: RestoreRequest, target: Target) -> dict[int, DiskSpace]:
+    """Broker id of the target's cluster -> its room."""
+    return disk_space(request.target_kafka, target.cluster.addresses if target.cluster else {})
 
 
 def _source_findings(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:

@@ -46,12 +46,18 @@ def space_findings(request: RestoreRequest, plan: RestorePlan, room: Room) -> It
     lack = _lack(plan, room, needs) if _is_least(request, plan, room) else None
     if lack is not None:
         yield refusal(
-            f"{request.to_topic} does not fit: {lack}. Keys, values and headers alone are that many bytes, and neither "
-            f"the producer nor the topic compresses them. Make room, restore less, or compress: "
-            f"producer.compression.type=zstd in the target's worker file"
+            f"{request.to_topic} does not fit: {lack}. Keys, values and headers alone are that many bytes, and nothing "
+            f"compresses them. Make room, restore less, or compress: producer.compression.type=zstd in the target's "
+            f"worker file, with compression.type=producer on the topic"
         )
     else:
         yield remark(_known(request, plan, room, needs))
+
+
+def objects_finding(object_bytes: int, spaces: Mapping[int, DiskSpace]) -> Finding:
+    """What is known before objects are read whose index nobody has."""
+    what = f"objects of {object_bytes:,} bytes are restored; what their records take is not known"
+    return remark(_with_usable(what, Room(spaces, {}, None, {}), {}))
 
 
 def _needs(plan: RestorePlan, room: Room) -> dict[int, int]:
@@ -73,8 +79,8 @@ def _is_least(request: RestoreRequest, plan: RestorePlan, room: Room) -> bool:
     outgoing = request.outgoing
     as_archived = plan.exact and not (outgoing.key or outgoing.value) and request.behavior_on_error == "fail"
     tiered = room.configs.get("remote.storage.enable") == "true"
-    # A plan whose target is known has begun: some of it may be there already. Objects of others tell no records.
-    return as_archived and plan.target is None and plan.record_count > 0 and not tiered and _is_plain(request, room)
+    # A plan whose target is known has begun: some of it may be there already.
+    return as_archived and plan.target is None and not tiered and _is_plain(request, room)
 
 
 def _is_plain(request: RestoreRequest, room: Room) -> bool:
@@ -101,28 +107,28 @@ def _lack(plan: RestorePlan, room: Room, needs: Mapping[int, int]) -> str | None
 
 
 def _known(request: RestoreRequest, plan: RestorePlan, room: Room, needs: Mapping[int, int]) -> str:
-    if plan.record_count:
-        what = (
-            f"{request.to_topic} needs up to {plan.record_bytes:,} bytes of keys, values and headers for each replica, "
-            f"before compression"
-        )
-    else:
-        what = f"objects of {plan.record_bytes:,} bytes go to {request.to_topic}; what their records take is not known"
-    told = {b: s for b, s in room.holders.items() if s.usable_bytes is not None}
-    if not told:
+    what = (
+        f"{request.to_topic} needs up to {plan.record_bytes:,} bytes of keys, values and headers for each replica, "
+        f"before compression"
+    )
+    return _with_usable(what, room, needs)
+
+
+def _with_usable(what: str, room: Room, needs: Mapping[int, int]) -> str:
+    if all(s.usable_bytes is None for s in room.holders.values()):
         reasons = "; ".join(f"broker {b}: {s.reason}" for b, s in list(room.holders.items())[:MAX_NAMED])
         return f"free space of the target's brokers is not known{f' ({reasons})' if reasons else ''}: {what}"
-    return f"{what}. Usable are {'; '.join(_tightest(room, needs, exact=bool(plan.record_count)))}"
+    return f"{what}. Usable are {'; '.join(_tightest(room, needs))}"
 
 
-def _tightest(room: Room, needs: Mapping[int, int], *, exact: bool) -> list[str]:
+def _tightest(room: Room, needs: Mapping[int, int]) -> list[str]:
     """A line for each broker, those with the least room first."""
 
     def left(broker: int) -> int:
         return (room.holders[broker].usable_bytes or 0) - needs.get(broker, 0)
 
     ordered = sorted(room.holders, key=left)
-    lines = [_line(b, room.holders[b], needs.get(b) if exact else None) for b in ordered[:MAX_NAMED]]
+    lines = [_line(b, room.holders[b], needs.get(b)) for b in ordered[:MAX_NAMED]]
     more = len(ordered) - MAX_NAMED
     return [*lines, f"more on {more} other brokers"] if more > 0 else lines
 

@@ -292,6 +292,7 @@ def test_a_restore_of_what_others_wrote(guarded: Guarded, settings: StackSetting
 
     assert (report.verified, report.record_count) == (True, 3)
     assert len(values(guarded.anyone, target)) == 3
+    assert [note for note in report.notes if "DESCRIBE on the cluster): objects of 27 bytes are restored" in note]
 
 
 def test_verifying_against_a_topic_and_committing_groups_and_setting_them_back(

@@ -17,7 +17,8 @@ from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import look_at_target, room_findings
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.selection import select
-from kafka_s3_platform.restore.space import Room, space_findings
+from kafka_s3_platform.restore.space import Room, objects_finding, space_findings
+from kafka_s3_platform.restore.target import remark
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.test_selection import CONFIG, planned, request
 from kafka_s3_platform_tests.restore.test_target import plan
@@ -114,7 +115,6 @@ def producing(**properties: str) -> RestoreRequest:
         (request(), fifty_each(target=TargetStart("id", ((0, 0),))), PLAIN),
         (request(), fifty_each(terms={"to_topic": "u", "records": {"latest_per_key": True}}), PLAIN),
         (request(), fifty_each(selection=select(request(from_offset=3), [0, 1])), PLAIN),
-        (request(), fifty_each(objects=(replace(planned(0, (0, 5), (0, 9)), record_count=0),)), PLAIN),
     ],
     ids=[
         "producer compresses",
@@ -126,7 +126,6 @@ def producing(**properties: str) -> RestoreRequest:
         "begun before",
         "filtered",
         "part of an object",
-        "objects of others",
     ],
 )
 def test_nothing_is_refused_that_may_turn_out_smaller(
@@ -148,10 +147,8 @@ def test_values_that_are_written_anew_have_another_size() -> None:
 
 
 def test_objects_of_others_tell_their_own_bytes_only() -> None:
-    others = fifty_each(objects=(replace(planned(0, (0, 5), (0, 9)), record_count=0),))
-    _, text = said(room({1: 7, 2: 8, 3: 9}, TWO_ON_BROKER_1), others)
-    assert text == (
-        "objects of 50 bytes go to u; what their records take is not known. Usable are 7 bytes on broker 1; "
+    assert objects_finding(50, {1: DiskSpace(7), 2: DiskSpace(8), 3: DiskSpace(9)}) == remark(
+        "objects of 50 bytes are restored; what their records take is not known. Usable are 7 bytes on broker 1; "
         "8 bytes on broker 2; 9 bytes on broker 3"
     )
 
