@@ -9,7 +9,9 @@ from kafka_s3_platform.kafka.throttle import Throttle
 logger = logging.getLogger(__name__)
 
 
-def new_reader(settings: KafkaSettings, topic: str, throttle: Throttle, *, allow_gaps: bool) -> ClosableReader:
+def new_reader(
+    settings: KafkaSettings, topic: str, throttle: Throttle | None = None, *, allow_gaps: bool = False
+) -> ClosableReader:
     """The quick reader, or confluent-kafka's where its compiled kernel cannot be loaded or kept.
 
     numba is only loaded here: it takes a second, which the code location need not spend.

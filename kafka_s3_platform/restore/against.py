@@ -10,7 +10,7 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import span
 from kafka_s3_platform.restore.match import SubsequenceMatch
@@ -159,7 +159,7 @@ class _Digested:
 
 def _target(task: CompareTask) -> Iterator[pa.RecordBatch]:
     for offsets in span(task.start_offset, task.end_offset):
-        with ConfluentReader(task.kafka, task.to_topic) as reader:
+        with new_reader(task.kafka, task.to_topic) as reader:
             yield from reader.read(task.stream.kafka_partition, offsets)
 
 

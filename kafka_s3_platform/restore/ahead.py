@@ -1,27 +1,35 @@
 """Reading one step ahead of what is sent."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def ahead(items: Iterable[T], patience: Callable[[], float | None]) -> Generator[T | None, None, None]:
-    """The same items, the next one read by a thread while the last one is worked on.
+class Ahead(Generic[T]):
+    """The same items, the next one read by a thread while the last one is worked on; the first one from now on.
 
-    None comes in between whenever the next one takes longer than `patience()` seconds; None is patience without end.
-    Close it, or read it to its end, so that the thread ends.
+    Iterate it once, and close it, so that the thread ends.
     """
-    source = iter(items)
-    with ThreadPoolExecutor(1, thread_name_prefix="restore-ahead") as pool:
-        reading = pool.submit(next, source, None)
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._source = iter(items)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="restore-ahead")
+        self._reading = self._pool.submit(next, self._source, None)
+
+    def close(self) -> None:
+        """End the thread, after the item that it reads."""
+        self._pool.shutdown()
+
+    def items(self, patience: Callable[[], float | None]) -> Iterator[T | None]:
+        """None comes in between whenever the next one takes longer than `patience()` seconds, where that is no None."""
         while True:
-            if not wait([reading], patience()).done:
+            if not wait([self._reading], patience()).done:
                 yield None
                 continue
-            item = reading.result()
+            item = self._reading.result()
             if item is None:
                 return
-            reading = pool.submit(next, source, None)
+            self._reading = self._pool.submit(next, self._source, None)
             yield item

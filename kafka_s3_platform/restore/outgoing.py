@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, Reco
 from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.restore.partitioning import SOURCE, new_partitioner
 from kafka_s3_platform.restore.renaming import routed_topic, routes, routes_by_record
-from kafka_s3_platform.restore.request import Outgoing
+from kafka_s3_platform.restore.request import OnError, Outgoing
 from kafka_s3_platform.restore.values import Rewritten
 from kafka_s3_platform.transforms import new_chain
 
@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 PROVENANCE = "kafka_s3.source."
 PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
 """Behind the record's own headers, in this order: whole numbers as text, the timestamp in epoch milliseconds."""
-
-OnError = Literal["fail", "ignore", "log"]
 
 
 class Conversion(Protocol):

@@ -17,7 +17,7 @@ from kafka_s3_platform.restore.outgoing import OutgoingStream
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
-from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask, check_objects
+from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask, check_objects, stream_task
 from kafka_s3_platform.restore.target import (
     Finding,
     TargetConfigs,
@@ -235,14 +235,20 @@ def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:
     return bool(set.intersection(*addresses))
 
 
+def left_out(text: str) -> Finding:
+    """Of a bad object, where `behavior.on.error` lets it be."""
+    return remark(f"left out: {text}")
+
+
 def _object_findings(
     request: RestoreRequest, plan: RestorePlan, store: ObjectStore, runner: TaskRunner
 ) -> Iterator[Finding]:
     damaged = check_objects(store, request.topic, plan.objects)
-    yield from (refusal(text) for text in damaged[:MAX_NAMED])
+    say = refusal if request.behavior_on_error == "fail" else left_out
+    yield from (say(text) for text in damaged[:MAX_NAMED])
     if len(damaged) > MAX_NAMED:
-        yield refusal(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
-    if damaged:
+        yield say(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
+    if damaged and request.behavior_on_error == "fail":
         return
     counts = {p: n for p, n in runner.run(count_unsendable, _suspects(request, plan), request.config.tasks_max) if n}
     if counts:
@@ -275,12 +281,8 @@ def _suspects(request: RestoreRequest, plan: RestorePlan) -> list[CountTask]:
     selection = replace(chosen, from_ms=max(chosen.from_ms, first), to_ms=min(chosen.to_ms, last + 1))
     possible = selection.from_ms < selection.to_ms
     suspects = [o for o in plan.objects if possible and selection.overlaps(o)]
-    streams = (
-        StreamTask(
-            request.config.store, request.topic, p, selection, tuple(o for o in suspects if o.kafka_partition == p)
-        )
-        for p in sorted({o.kafka_partition for o in suspects})
-    )
+    reduced = replace(plan, selection=selection, objects=tuple(suspects))
+    streams = (stream_task(request, reduced, p) for p in reduced.kafka_partitions)
     return [CountTask(stream, replace(request.records, latest_per_key=False)) for stream in streams]
 
 
@@ -292,32 +294,32 @@ def count_unsendable(task: CountTask, attempt: Attempt) -> tuple[int, int]:  # n
 
 @dataclass(frozen=True)
 class SelectedCount:
-    """What of one source kafka partition passes the filter. Bytes are those of keys, values and headers."""
+    """What of one source kafka partition passes the filter. Bytes are those of keys, values and headers.
+
+    `skipped` names bad objects that are left out.
+    """
 
     kafka_partition: int
     record_count: int
     record_bytes: int
     largest_record_bytes: int
+    skipped: tuple[str, ...] = ()
 
 
 def count_exactly(request: RestoreRequest, plan: RestorePlan, runner: TaskRunner) -> list[SelectedCount]:
     """Reads everything that the plan names, to say before anything is sent how much passes the filter."""
-    tasks = [
-        CountTask(
-            StreamTask(request.config.store, request.topic, p, plan.selection, plan.objects_of(p)), request.records
-        )
-        for p in plan.kafka_partitions
-    ]
+    tasks = [CountTask(stream_task(request, plan, p), request.records) for p in plan.kafka_partitions]
     return sorted(runner.run(count_selected, tasks, request.config.tasks_max), key=lambda c: c.kafka_partition)
 
 
 def count_selected(task: CountTask, attempt: Attempt) -> SelectedCount:  # noqa: ARG001 - reading has no attempts
     """The count of one task."""
     count = size = largest = 0
-    for batch in filtered(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.records):
+    stream = ArchivedStream(task.stream, ObjectStore(task.stream.store))
+    for batch in filtered(stream, task.records):
         sizes = record_sizes(batch)
         count, size, largest = count + batch.num_rows, size + int(sizes.sum()), max(largest, int(sizes.max()))
-    return SelectedCount(task.stream.kafka_partition, count, size, largest)
+    return SelectedCount(task.stream.kafka_partition, count, size, largest, stream.skipped)
 
 
 def counted_findings(target: Target, counts: Sequence[SelectedCount]) -> list[Finding]:

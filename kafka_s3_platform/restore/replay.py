@@ -13,7 +13,7 @@ the bucket.
 import logging
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,18 +32,18 @@ from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, TransactionalReplayProducer
-from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.restore.ahead import ahead
+from kafka_s3_platform.restore.ahead import Ahead
 from kafka_s3_platform.restore.checkpoint import Checkpoint, Position
 from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.restore.marker import MARKED_KAFKA_PARTITION, Marker, Transactions, marker_name
 from kafka_s3_platform.restore.match import SubsequenceMatch
 from kafka_s3_platform.restore.partitioning import SOURCE
 from kafka_s3_platform.restore.request import Delivery
-from kafka_s3_platform.restore.sent import SentSettings, SentStream
+from kafka_s3_platform.restore.sent import SentBatch, SentSettings, SentStream
 from kafka_s3_platform.restore.stream import StreamTask
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
@@ -104,6 +104,10 @@ class ReplayTask:
         """Where the target's kafka partition of the same number stood."""
         return dict(self.target_starts)[self.kafka_partition]
 
+    def is_first_try(self, attempt: Attempt) -> bool:
+        """Whether nothing was sent yet, as far as this run knows."""
+        return not self.resumed and attempt.number == 0
+
     def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
         """What is sent, from source offset `start_offset` on."""
         return SentStream(self.stream, self.sent, store, start_offset, partial(_portions, self))
@@ -143,11 +147,11 @@ def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
     store = ObjectStore(task.stream.store)
     checkpoint = Checkpoint(store, task.checkpoint_key, f"{task.run_id}/{attempt.attempt_id}")
     if task.delivery == "exactly_once":
-        return _exactly_once(task, store, checkpoint)
+        return _exactly_once(task, store, checkpoint, attempt)
     return _at_least_once(task, store, checkpoint, attempt)
 
 
-def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint) -> ReplayResult:
+def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
     name = marker_name(task.restore_id, task.kafka_partition)
     group = GroupOffset(task.kafka, name, task.to_topic, MARKED_KAFKA_PARTITION)
     producer = TransactionalReplayProducer(
@@ -158,27 +162,37 @@ def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint) 
         allow_now=task.allow_unsendable_timestamps,
     )
     try:
-        with group, producer:
-            return _replay_marked(task, store, checkpoint, group, producer)
+        with group, producer, ExitStack() as readers:
+
+            def read(start_offset: int) -> Ahead[SentBatch]:
+                return readers.enter_context(closing(Ahead(task.sent_stream(store, start_offset))))
+
+            # Begun while older runs are fenced, where none can have sent anything.
+            early = read(0) if task.is_first_try(attempt) else None
+            transactions = _begun(task, checkpoint, group, producer)
+            start = transactions.committed.next_source_offset
+            return _replay_marked(task, transactions, early if early and not start else read(start))
     except SupersededError as err:
         raise _superseded(task, checkpoint, producer, err) from err
 
 
-def _replay_marked(
-    task: ReplayTask,
-    store: ObjectStore,
-    checkpoint: Checkpoint,
-    group: GroupOffset,
-    producer: TransactionalReplayProducer,
-) -> ReplayResult:
+def _begun(
+    task: ReplayTask, checkpoint: Checkpoint, group: GroupOffset, producer: TransactionalReplayProducer
+) -> Transactions:
+    """Older tries are fenced, the marker is there, and the bucket knows that it is."""
     producer.begin()
     start = _marked(task, group, checkpoint)
     transactions = Transactions(producer, group, checkpoint, task.plan_digest, start)
     transactions.begin()
     # Written after the marker and before the first record: from here on a marker that is not there has been lost.
     checkpoint.save(start)
+    return transactions
+
+
+def _replay_marked(task: ReplayTask, transactions: Transactions, reading: Ahead[SentBatch]) -> ReplayResult:
+    start = transactions.committed
     try:
-        sent_bytes = _send_in_transactions(task, store, transactions, start)
+        sent_bytes = _send_in_transactions(task, transactions, reading)
     except SupersededError:
         raise
     except Exception:
@@ -228,23 +242,21 @@ def _own(task: ReplayTask) -> tuple[int, int]:
     return task.kafka_partition, task.target_start
 
 
-def _send_in_transactions(task: ReplayTask, store: ObjectStore, transactions: Transactions, start: Position) -> int:
+def _send_in_transactions(task: ReplayTask, transactions: Transactions, reading: Ahead[SentBatch]) -> int:
     throttle = Throttle(task.records_per_second, task.bytes_per_second)
-    stream = task.sent_stream(store, start.next_source_offset)
     sent_bytes = 0
-    with closing(ahead(stream, lambda: transactions.seconds_left)) as batches:
-        for batch in batches:
-            if batch is None:
-                transactions.commit()
-                continue
-            size = 0
-            for number, part in batch.parts:
-                part_size = int(record_sizes(part).sum())
-                transactions.send(part, number, part_size)
-                size += part_size
-            transactions.passed(batch.next_source_offset)
-            _rest(task, throttle, transactions, batch.record_count, size)
-            sent_bytes += size
+    for batch in reading.items(lambda: transactions.seconds_left):
+        if batch is None:
+            transactions.commit()
+            continue
+        size = 0
+        for number, part in batch.parts:
+            part_size = int(record_sizes(part).sum())
+            transactions.send(part, number, part_size)
+            size += part_size
+        transactions.passed(batch.next_source_offset)
+        _rest(task, throttle, transactions, batch.record_count, size)
+        sent_bytes += size
     transactions.commit()
     return sent_bytes
 
@@ -297,7 +309,7 @@ def _start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt
     position = _known(task, saved)
     # Claimed first: an older run that is still alive fails at its next checkpoint.
     checkpoint.save(position)
-    if saved is None and not task.resumed and attempt.number == 0:
+    if saved is None and task.is_first_try(attempt):
         return position
     _settle(task)
     found = find_position(task, store, position)
@@ -359,7 +371,7 @@ def read_target(
     log = _stable(kafka, topic, kafka_partition)
     _check_target(topic, log, start_offset)
     if start_offset < log.high_watermark:
-        with ConfluentReader(kafka, topic) as reader:
+        with new_reader(kafka, topic) as reader:
             yield from reader.read(kafka_partition, OffsetRange(start_offset, log.high_watermark))
 
 
@@ -400,8 +412,8 @@ def _send(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: P
         allow_now=task.allow_unsendable_timestamps,
     )
     stream = task.sent_stream(store, start.next_source_offset)
-    with producer, closing(ahead(stream, lambda: None)) as batches:
-        for batch in filter(None, batches):
+    with producer, closing(Ahead(stream)) as reading:
+        for batch in filter(None, reading.items(lambda: None)):
             for number, part in batch.parts:
                 producer.send(part, number)
                 size = int(record_sizes(part).sum())

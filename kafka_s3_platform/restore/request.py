@@ -18,6 +18,9 @@ from kafka_s3_platform.errors import ConfigError
 
 Delivery = Literal["exactly_once", "at_least_once"]
 
+OnError = Literal["fail", "ignore", "log"]
+"""`behavior.on.error`: what becomes of a bad object, which is left out whole, or of a bad record."""
+
 Offsets = int | Mapping[int, int] | None
 """One offset for every kafka partition, or kafka partition -> offset; what is not named is unbounded."""
 
@@ -103,7 +106,7 @@ class RestoreRequest:
     exact: bool = False
     target_kafka_partitions: int | None = None
     connectors: tuple[ConnectorConfig, ...] = field(default=(), repr=False)
-    behavior_on_error: Literal["fail", "ignore", "log"] = "fail"
+    behavior_on_error: OnError = "fail"
 
     def __post_init__(self) -> None:
         if not _RESTORE_ID.fullmatch(self.restore_id):

@@ -35,7 +35,7 @@ from kafka_s3_platform.restore.report_page import save_page
 from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.schemas import SchemaMapping, map_schemas
 from kafka_s3_platform.restore.sent import SentSettings
-from kafka_s3_platform.restore.stream import StreamTask
+from kafka_s3_platform.restore.stream import stream_task
 from kafka_s3_platform.restore.target import (
     MAX_MESSAGE_BYTES,
     Finding,
@@ -102,6 +102,7 @@ def _dry_run(
         record_count=sum(c.record_count for c in counts),
         record_bytes=sum(c.record_bytes for c in counts),
         exact=True,
+        skipped=tuple(line for c in counts for line in c.skipped),
     )
 
 
@@ -217,6 +218,7 @@ class _Run:
             replay_seconds=replayed - started,
             verify_seconds=ended - replayed,
             verified=True,
+            skipped=tuple(line for p in verified for line in p.skipped),
             schema_ids=self._schema_ids(),
             finished_at=datetime.now(timezone.utc).isoformat(),
         )
@@ -252,9 +254,7 @@ class _Run:
             restore_id=request.restore_id,
             plan_digest=plan_digest,
             delivery=request.delivery,
-            stream=StreamTask(
-                request.config.store, request.topic, kafka_partition, plan.selection, plan.objects_of(kafka_partition)
-            ),
+            stream=stream_task(request, plan, kafka_partition),
             sent=SentSettings(
                 request.to_topic,
                 self.target.kafka_partition_count(request, plan),

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from kafka_s3_platform.restore.filters import FilteredStream
 from kafka_s3_platform.restore.foreign_stream import ForeignRecords, ForeignStreamTask, sent_now, whole
-from kafka_s3_platform.restore.outgoing import OnError, OutgoingStream
-from kafka_s3_platform.restore.request import LeftOut, Outgoing, RecordFilter
+from kafka_s3_platform.restore.outgoing import OutgoingStream
+from kafka_s3_platform.restore.request import LeftOut, OnError, Outgoing, RecordFilter
 from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.store.objects import ObjectStore
@@ -97,8 +97,8 @@ class SentStream:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Bad objects and records of others that were left out, of what was read so far."""
-        return self._source.skipped if isinstance(self._source, ForeignRecords) else ()
+        """Bad objects that were left out, and bad records of others, of what was read so far."""
+        return self._source.skipped
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The archived records of one kafka partition that a restore takes, in offset order, each object checked."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,9 +14,12 @@ from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope import EnvelopeReader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.restore.plan import PlannedObject
+from kafka_s3_platform.restore.plan import PlannedObject, RestorePlan
+from kafka_s3_platform.restore.request import OnError, RestoreRequest
 from kafka_s3_platform.restore.selection import Selection
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+
+logger = logging.getLogger(__name__)
 
 HEADS_AT_ONCE = 16
 
@@ -27,13 +31,14 @@ REPAIR = (
 
 @dataclass(frozen=True)
 class StreamTask:
-    """What the stream of one kafka partition is read from."""
+    """What the stream of one kafka partition is read from. `behavior_on_error`: what becomes of a bad object."""
 
     store: StoreSettings = field(repr=False)
     topic: str
     kafka_partition: int
     selection: Selection
     objects: tuple[PlannedObject, ...]
+    behavior_on_error: OnError = "fail"
 
     @property
     def record_count(self) -> int:
@@ -46,33 +51,61 @@ class StreamTask:
         return sum(o.record_bytes for o in self.objects)
 
 
+def stream_task(request: RestoreRequest, plan: RestorePlan, kafka_partition: int) -> StreamTask:
+    """Everything that the plan takes of a kafka partition."""
+    objects, store = plan.objects_of(kafka_partition), request.config.store
+    return StreamTask(store, request.topic, kafka_partition, plan.selection, objects, request.behavior_on_error)
+
+
 class ArchivedStream:
     """Record batches of the selection, ascending by offset, from source offset `start_offset` on.
 
     Every object must be the planned one (entity tag and size), its pages must pass their checksums, and one that is
-    read whole must give the digest and the number of records that the index holds. `out_of_range_count` counts what
-    was read of records with out-of-range timestamps.
+    read whole must give the digest and the number of records that the index holds. `out_of_range_count` counts records
+    with out-of-range timestamps, of what was iterated last.
+
+    Where `behavior.on.error` is `ignore` or `log`, a bad object is left out whole and named in `skipped`: each is read
+    twice, to its end before its first record goes out.
 
     Raises:
-        IntegrityError: an object is missing, replaced or damaged.
+        IntegrityError: an object is missing, replaced or damaged, and `behavior.on.error` is `fail`.
     """
 
     def __init__(self, task: StreamTask, store: ObjectStore, start_offset: int = 0) -> None:
         self._task, self._store, self._start = task, store, start_offset
         self.out_of_range_count = 0
+        self.skipped: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self.out_of_range_count, self.skipped = 0, ()
         wanted = [o for o in self._task.objects if o.end_offset > self._start]
         return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in wanted])
 
     def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+        if self._task.behavior_on_error != "fail" and not self._is_good(item):
+            return
+        for batch in self._records(item):
+            self.out_of_range_count += batch.num_rows if item.out_of_range else 0
+            yield batch
+
+    def _is_good(self, item: PlannedObject) -> bool:
+        try:
+            for _ in self._records(item):
+                pass
+        except IntegrityError as err:
+            self.skipped = (*self.skipped, str(err))
+            if self._task.behavior_on_error == "log":
+                logger.warning("object left out: %s", err)
+            return False
+        return True
+
+    def _records(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
         whole = self._task.selection.holds(item) and item.start_offset >= self._start
         reader = self._opened(item)
         if reader.num_records != item.record_count:
             raise _damaged(self._task, item, f"holds {reader.num_records} records, planned were {item.record_count}")
         batches = self._checked(reader, item) if whole else self._selected(reader, item)
         while (batch := self._next(batches, item)) is not None:
-            self.out_of_range_count += batch.num_rows if item.out_of_range else 0
             yield batch
 
     def _opened(self, item: PlannedObject) -> EnvelopeReader:
