@@ -30,17 +30,18 @@ from kafka_s3_platform.restore.foreign_plan import (
     check_same_terms,
     foreign_terms,
     make_foreign_plan,
+    offset_of,
     tells_times,
     with_starts,
 )
-from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRecords
 from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse
 from kafka_s3_platform.restore.rates import shares
 from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
 from kafka_s3_platform.restore.report_page import save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, Offsets, Outgoing, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.request import KafkaPartitionReport, Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.sent import SentSettings
 from kafka_s3_platform.restore.target import (
     MAX_MESSAGE_BYTES,
@@ -51,7 +52,6 @@ from kafka_s3_platform.restore.target import (
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.restore.verify import VerifyTask, verify
 from kafka_s3_platform.sources.objects import ObjectGroup
-from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.thaw import thaw
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
@@ -120,15 +120,12 @@ def _prepared(request: RestoreRequest) -> RestoreRequest:
         what = "ACLs" if request.restore_acls else "schema ids"
         raise ConfigError(f"connector {config.name} is a source: its objects tell no {what}, so none can be restored")
     check_filter(request.records)
-    behavior = config.source.behavior_on_error if request.behavior_on_error == "fail" else request.behavior_on_error
-    source = config.source.model_copy(update={"behavior_on_error": behavior})
+    source = config.source.model_copy(update={"behavior_on_error": request.on_error})
     made = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
     if not config.layout.is_envelope:
         key, value = (_converter(outgoing, given, own) for given, own in _sides(request))
         made = replace(made, key=key, value=value)
-    return replace(
-        request, config=config.model_copy(update={"source": source}), outgoing=made, behavior_on_error=behavior
-    )
+    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made)
 
 
 def _sides(request: RestoreRequest) -> Iterator[tuple[ConverterSettings | None, ConverterSettings]]:
@@ -253,7 +250,7 @@ def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding
         report,
         record_count=sum(c.record_count for c in counts),
         record_bytes=sum(c.record_bytes for c in counts),
-        exact=not (is_filtered(request.records) or drops_or_adds(request.outgoing) or plan.times),
+        exact=not (is_filtered(request.records) or drops_or_adds(request.outgoing)),
         skipped=(*report.skipped, *(s for c in counts for s in c.skipped)),
         notes=(*report.notes, *dict.fromkeys(n for c in counts for n in c.notes)),
     )
@@ -261,7 +258,7 @@ def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding
 
 @dataclass(frozen=True)
 class ForeignCount:
-    """What a stream holds before filters and transforms; bytes as they were read."""
+    """What a stream holds of the windows, before filters and transforms; bytes as they were read."""
 
     record_count: int
     record_bytes: int
@@ -271,13 +268,11 @@ class ForeignCount:
 
 def count_foreign(task: ForeignStreamTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
     """Read all objects of a task. Raises IntegrityError on a bad one, where `behavior.on.error` is `fail`."""
-    stream = ForeignStream(task.config, task.group, ObjectStore(task.store), task.from_offset or 0)
+    wanted = WantedRecords(task, ObjectStore(task.store))
     count = size = 0
-    for batch in stream:
-        count, size = count + batch.num_rows, size + int(record_sizes(batch).sum())
-    report = replace(stream.report, skipped_objects=[], skipped_records=[])
-    skipped = (*stream.report.skipped_objects, *stream.report.skipped_records)
-    return ForeignCount(count, size, skipped, tuple(report.notes(task.config)))
+    for batch in wanted:
+        count, size = count + batch.num_rows, size + int(record_sizes(batch.records).sum())
+    return ForeignCount(count, size, wanted.skipped, wanted.notes)
 
 
 def _begin(
@@ -308,14 +303,10 @@ def _stream(request: RestoreRequest, plan: ForeignPlan, group: ObjectGroup) -> F
         request.config,
         group,
         plan.times,
-        _offset(request.from_offset, group.kafka_partition),
-        _offset(request.to_offset, group.kafka_partition),
+        offset_of(request.from_offset, group.kafka_partition),
+        offset_of(request.to_offset, group.kafka_partition),
         request.allow_unsendable_timestamps,
     )
-
-
-def _offset(given: Offsets, kafka_partition: int) -> int | None:
-    return given if given is None or isinstance(given, int) else given.get(kafka_partition)
 
 
 @dataclass(frozen=True)
@@ -383,7 +374,7 @@ class _Run:
                 goal.size,
                 request.records,
                 request.outgoing,
-                request.behavior_on_error,
+                request.on_error,
                 _values(goal.request, group.topic),
             ),
             kafka=request.target_kafka,

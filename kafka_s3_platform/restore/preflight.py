@@ -244,11 +244,11 @@ def _object_findings(
     request: RestoreRequest, plan: RestorePlan, store: ObjectStore, runner: TaskRunner
 ) -> Iterator[Finding]:
     damaged = check_objects(store, request.topic, plan.objects)
-    say = refusal if request.behavior_on_error == "fail" else left_out
+    say = refusal if request.on_error == "fail" else left_out
     yield from (say(text) for text in damaged[:MAX_NAMED])
     if len(damaged) > MAX_NAMED:
         yield say(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
-    if damaged and request.behavior_on_error == "fail":
+    if damaged and request.on_error == "fail":
         return
     counts = {p: n for p, n in runner.run(count_unsendable, _suspects(request, plan), request.config.tasks_max) if n}
     if counts:
