@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 
 from kafka_s3_platform.config.settings import ConverterSettings, SourceSettings
 from kafka_s3_platform.errors import (
@@ -21,7 +22,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
-from kafka_s3_platform.restore.checkpoint import positions, save_document
+from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
     ForeignPlan,
@@ -47,10 +48,13 @@ from kafka_s3_platform.restore.target import (
     MAX_MESSAGE_BYTES,
     Finding,
     TargetConfigs,
+    refusal,
     remark,
 )
+from kafka_s3_platform.restore.together import check_together, together_tasks
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.restore.verify import VerifyTask, verify
+from kafka_s3_platform.restore.watch import CheckpointWatch
 from kafka_s3_platform.sources.objects import ObjectGroup
 from kafka_s3_platform.sources.thaw import thaw
 from kafka_s3_platform.spark.progress import Progress
@@ -197,7 +201,7 @@ def _check_target(request: RestoreRequest, start: TargetStart, target: Target) -
 
 
 def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
-    found = [finding for goal in goals for finding in _about(goal)]
+    found = [finding for goal in goals for finding in _about(goal, plan)]
     cold = [o for o in plan.objects if o.is_cold]
     if cold:
         found.append(remark(f"{len(cold)} objects lie in cold storage, such as {cold[0].key}"))
@@ -206,8 +210,15 @@ def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
     return [*found, *map(remark, plan.notes)]
 
 
-def _about(goal: _Goal) -> Iterator[Finding]:
+def _about(goal: _Goal, plan: ForeignPlan) -> Iterator[Finding]:
     request = goal.request
+    sources = [topic for topic, target in plan.targets.items() if target == request.to_topic]
+    if request.delivery == "at_least_once" and len(sources) > 1:
+        yield refusal(
+            f"{' and '.join(sources)} go to {request.to_topic} together: with delivery=at_least_once a run that goes "
+            f"on finds what has arrived by its content, and equal records of two topics are not told apart. Restore "
+            f"with exactly_once, or to a topic for each"
+        )
     values = _values(request, request.topic)
     made = None if values is None else new_values(values)
     OutgoingStream(request.outgoing, request.topic, 0, goal.size, request.to_topic, values=made)
@@ -388,14 +399,17 @@ class _Run:
         )
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
-        progress = Progress(logger, f"restore {self.request.restore_id}", len(tasks), self.plan.object_bytes)
+        what = f"restore {self.request.restore_id}"
+        progress = Progress(logger, what, len(tasks), self.plan.object_bytes)
+        keys = [t.checkpoint_key for t in tasks]
         results: list[ReplayResult] = []
-        try:
-            for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
-                progress.advance(result.size, result.sent_count, result.sent_bytes)
-                results.append(result)
-        except PlatformError as err:
-            raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
+        with CheckpointWatch(self.store, what, keys, self.plan.object_bytes, partial(_passed, tasks)):
+            try:
+                for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
+                    progress.advance(result.size, result.sent_count, result.sent_bytes)
+                    results.append(result)
+            except PlatformError as err:
+                raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
         return results
 
     def _verify(self, tasks: Sequence[ReplayTask]) -> list[KafkaPartitionReport]:
@@ -406,6 +420,8 @@ class _Run:
         for report in self.runner.run(verify, given, self.request.config.tasks_max):
             progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
             reports.append(report)
+        for _ in self.runner.run(check_together, together_tasks(tasks), self.request.config.tasks_max):
+            pass
         return sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
 
     def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
@@ -419,6 +435,12 @@ class _Run:
             for t, p in zip(in_order, reached, strict=True)
         )
         return f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on"
+
+
+def _passed(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
+    """Bytes of the objects that were sent, about."""
+    found = ((t.stream, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
+    return sum(s.bytes_before(p.next_source_offset) for s, p in found if isinstance(s, ForeignStreamTask))
 
 
 def _key(request: RestoreRequest, group: ObjectGroup, end: str) -> str:

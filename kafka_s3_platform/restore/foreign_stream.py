@@ -49,6 +49,15 @@ class ForeignStreamTask:
     def kafka_partition(self) -> int:
         return self.group.kafka_partition
 
+    def bytes_before(self, offset: int) -> int:
+        """Bytes of the objects before a source offset, about; 0 where names tell no offsets."""
+        firsts = [s.name.first_offset for s in self.group.sets]
+        known = [first for first in firsts if first is not None]
+        if not known or len(known) < len(firsts):
+            return 0
+        sizes = [sum(o.size for o in s.objects) for s in self.group.sets]
+        return int(np.interp(offset, known, np.cumsum([0, *sizes[:-1]])))
+
     @property
     def is_decoded(self) -> bool:
         """Whether objects hold decoded keys and values, which are encoded for the target; else whole records."""

@@ -2,7 +2,9 @@
 
 import io
 import json
+import logging
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore import watch
 from kafka_s3_platform.restore.groups import plan_and_report
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
@@ -156,6 +159,24 @@ def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_
     assert 0 < report.sent_count < 3000
 
 
+def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
+    load: Load, put: Put, topic_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for first in range(0, 400, 20):
+        put(topic_name, first, numbered(first, 20))
+    monkeypatch.setattr(watch, "EVERY_SECONDS", 0.5)
+    caplog.set_level(logging.INFO)
+    restored(load(LINES, JSON), (), "{topic}-copy", restore_id="r", records_per_second=60, delivery="at_least_once")
+    told = [
+        re.search(r"restore r: (\d+) records, \d+ records/s, (\d+)% .*bytes, about \d+ s left", m)
+        for m in caplog.messages
+    ]
+    found = [(int(m[1]), int(m[2])) for m in told if m]
+    # Objects are about equally large.
+    assert found
+    assert all(abs(share - records / 4) < 10 for records, share in found)
+
+
 def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
     load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
 ) -> None:
@@ -167,6 +188,8 @@ def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_
     with pytest.raises(IntegrityError, match=r"partition=0/.*\+0\+0000000003.json .*\nHow far restore .*: 0 records"):
         restored(load(LINES, JSON), (), "{topic}-failed")
     assert numbers(kafka_settings, f"{topic_name}-failed") == []
+    with pytest.raises(IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: 0 records"):
+        restored(load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
 
     report = restored(load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")
     assert numbers(kafka_settings, f"{topic_name}-ignored") == [0, 1, 2, 6, 7, 8]
