@@ -105,6 +105,7 @@ def preflight(
 def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> list[Finding]:
     """What there is to say of the target alone, whatever the records are read from."""
     return [
+        *_delivery_findings(request),
         *_target_findings(request, plan, target),
         *_rights_and_acls(request, plan, target),
         *_source_findings(request, plan, target),
@@ -113,10 +114,17 @@ def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> 
 
 
 def _delivery_findings(request: RestoreRequest) -> Iterator[Finding]:
-    """Without a marker a resume compares one kafka partition of the target with the archive."""
-    if request.delivery == "at_least_once" and request.outgoing.partitioning != "source":
+    """Without a marker a resume compares one kafka partition of the target with the archive, record by record."""
+    if request.delivery != "at_least_once":
+        return
+    if request.outgoing.partitioning != "source":
         yield refusal(
             "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
+        )
+    if any("." in step.type for step in request.outgoing.transforms):
+        yield refusal(
+            "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot tell "
+            "how many of them have arrived: restore with exactly_once"
         )
 
 

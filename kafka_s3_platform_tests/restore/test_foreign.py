@@ -17,7 +17,7 @@ import fastavro
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore import watch
@@ -42,6 +42,8 @@ from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
+
+MAPPER = TransformSettings(alias="lines", type="kafka_s3_platform_tests.transforms.example_mappers.LinesMapper")
 
 
 @pytest.fixture
@@ -270,6 +272,39 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
     with ClusterAdmin(kafka_settings) as admin:
         assert f"{topic_name}-copy" not in admin.topics()
     assert s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"] == before
+
+
+@pytest.mark.parametrize(
+    ("outgoing", "said"),
+    [
+        (Outgoing(partitioning="murmur2"), "where keys decide them, restore with exactly_once"),
+        (Outgoing(transforms=(MAPPER,)), "cannot tell how many of them have arrived: restore with exactly_once"),
+    ],
+)
+def test_at_least_once_is_refused_where_a_run_could_not_go_on(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str, outgoing: Outgoing, said: str
+) -> None:
+    put(topic_name, 0, ["one\ntwo", "three"])
+    text = "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
+    given: dict[str, Any] = {"outgoing": outgoing, "target_kafka_partitions": 1}
+    with pytest.raises(PreflightError, match=said):
+        restored(load(LINES, text), (), "{topic}-copy", delivery="at_least_once", **given)
+    assert restored(load(LINES, text), (), "{topic}-copy", **given).verified
+    found = [v.decode() for v in values(kafka_settings, f"{topic_name}-copy")]
+    assert found == (["one", "two", "three"] if outgoing.transforms else ["one\ntwo", "three"])
+
+
+def test_fewer_kafka_partitions_than_the_source_has_are_refused_and_more_are_left_unused(
+    load: Load, put: Put, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    for p in (0, 1):
+        put(topic_name, 0, numbered(10 * p, 3), p)
+    few, many = create_topic(f"{topic_name}-few", 1), create_topic(f"{topic_name}-many", 3)
+    with pytest.raises(PreflightError, match="kafka partitions"):
+        restored(load(LINES, JSON), (), few)
+    assert restored(load(LINES, JSON), (), few, kafka_partitions=(0,)).record_count == 3
+    restored(load(LINES, JSON), (), many)
+    assert [numbers(kafka_settings, many, p) for p in range(3)] == [[0, 1, 2], [10, 11, 12], []]
 
 
 def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
