@@ -2,11 +2,13 @@
 
 import base64
 import gzip
+import io
 import json
 import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -110,6 +112,20 @@ def test_avro_objects_come_back_as_their_values_with_their_schema(records: list[
         assert batch.value.schemas[0].avro == RICH.avro
         assert batch.value.avro_start == 0
         assert batch.records.column("value").equals(batch.value.raw)
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "snappy", "zstandard", "xz"])
+def test_what_pythons_fastavro_wrote_is_read_and_what_was_damaged_of_it_is_told(codec: str) -> None:
+    body = io.BytesIO()
+    fastavro.writer(body, fastavro.parse_schema(F1.avro), GOOD, codec=codec)
+    key, config = f"{FOLDER}0000000000.avro", source(AVRO, records={"value": {"format": "AVRO"}})
+    whole = body.getvalue()
+    assert decoded_values(config, {key: whole}) == GOOD
+    # Between the block and the sync marker behind it: what is left of zlib's checksum, with deflate.
+    for changed in (flipped(whole, len(whole) - 18, 1), whole[:-1]):
+        if codec != "null" or len(changed) < len(whole):
+            with pytest.raises(IntegrityError, match=r"\.avro"):
+                decoded_values(config, {key: changed})
 
 
 @settings(deadline=None)
