@@ -152,6 +152,35 @@ def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_it
         assert schema.schema_type == {"JSON_SR": "JSON"}.get(format_name, format_name)
 
 
+@pytest.mark.parametrize("schema", [ORDER, ["null", ORDER]], ids=["record", "union"])
+def test_avro_data_are_sent_as_they_are_behind_the_schemas_id_and_the_null_of_a_union_as_null(
+    load: Load,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    s3_client: Any,
+    topic_name: str,
+    schema: Any,
+) -> None:
+    wanted = [o if isinstance(schema, dict) or n % 7 else None for n, o in enumerate(ORDERS)]
+    body = io.BytesIO()
+    fastavro.writer(body, fastavro.parse_schema(schema), wanted, codec="deflate")
+    key = f"topics/{topic_name}/partition=0/{topic_name}+0+0000000000.avro"
+    s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body.getvalue())
+    text = sink_file(topic_name, f"{AVRO}{registry.url}").replace(SINK_CLASS, SOURCE_CLASS)
+    assert restored(load(text), (), "{topic}-copy").verified
+    found = values(kafka_settings, f"{topic_name}-copy")
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        there = client.get_latest_version(f"{topic_name}-copy-value")
+    assert found == [None if o is None else wire(there.schema_id or 0, schema, o) for o in wanted]
+
+
+def wire(schema_id: int, schema: Any, value: Any) -> bytes:
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(schema), value)
+    return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
+
+
 def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(
     load: Load, kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
 ) -> None:
