@@ -85,7 +85,11 @@ ANY_KEY = "Keys, prefixes and regex: any of them; may be repeated."
 )
 @click.option("--map-schema-ids", is_flag=True, help="Register archived schemas at the target and write its ids.")
 @click.option("--delivery", type=click.Choice(DELIVERIES), default=DELIVERIES[0], show_default=True)
-@click.option("--behavior-on-error", type=click.Choice(BEHAVIOURS), default=BEHAVIOURS[0], show_default=True)
+@click.option(
+    "--behavior-on-error",
+    type=click.Choice(BEHAVIOURS),
+    help="Of bad objects and records. Default: fail, or what the file of a source connector says.",
+)
 @click.option("--allow-source-topic", is_flag=True, help="Allow T2 to be T itself: its archive holds all twice then.")
 @click.option(
     "--allow-unsendable-timestamps", is_flag=True, help="Allow that records with timestamp 0 get the time of sending."

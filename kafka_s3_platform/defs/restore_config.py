@@ -161,8 +161,10 @@ class RestoreConfig(dg.Config):
         description="`exactly_once`, or `at_least_once`, which is faster: after a crash, readers may have seen some "
         "records twice.",
     )
-    behavior_on_error: str = Field(
-        default="fail", description="What to do on a bad object or record: `fail`, `ignore`, or `log` and go on."
+    behavior_on_error: str | None = Field(
+        default=None,
+        description="What to do on a bad object or record: `fail`, `ignore`, or `log` and go on. None: `fail`, or what "
+        "the file of a source connector says.",
     )
     records_per_second: float | None = Field(default=None, gt=0, description="The most records sent in a second.")
     bytes_per_second: float | None = Field(default=None, gt=0, description="The most bytes sent in a second.")
@@ -236,7 +238,9 @@ def _request(
         delivery=_one_of("delivery", config.delivery, DELIVERIES),
         records=_records(config),
         outgoing=sent,
-        behavior_on_error=_one_of("behavior_on_error", config.behavior_on_error, BEHAVIOURS),
+        behavior_on_error=None
+        if config.behavior_on_error is None
+        else _one_of("behavior_on_error", config.behavior_on_error, BEHAVIOURS),
         connectors=tuple(_known_connectors(connectors_folder(os.environ))),
     )
 

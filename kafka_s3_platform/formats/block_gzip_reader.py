@@ -1,4 +1,4 @@
-"""Reads Block-GZIP objects by their index: block by block, each one's first offset known, from any offset on."""
+"""Reads Block-GZIP objects by their index: block by block, each one's first offset known, and only those wanted."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,22 +10,21 @@ from kafka_s3_platform.formats.reading import ReadBatch, bytes_payload
 
 
 class BlockGzipReader:
-    """Reads the blocks that may hold records from `offset` on. `key` names the object in errors.
+    """Reads the blocks of numbers `wanted`. `key` names the object in errors.
 
     A block ends where the next one begins: where that is as many offsets on as it has records, each record's offset is
     known; where there are holes, and in the last block, only the first one's is. A line break at the end of a value is
     not told from that of its line.
     """
 
-    def __init__(self, read_range: ReadRange, blocks: Sequence[Block], key: str, offset: int = 0) -> None:
-        self._read_range, self._blocks, self._key, self._offset = read_range, tuple(blocks), key, offset
+    def __init__(self, read_range: ReadRange, blocks: Sequence[Block], key: str, wanted: slice = slice(None)) -> None:
+        self._read_range, self._blocks, self._key, self._wanted = read_range, tuple(blocks), key, wanted
 
     def batches(self) -> Iterator[ReadBatch]:
         """A batch a block. Raises IntegrityError where one is damaged, or has other lines than the index says."""
         ends = [*(block.first_record_offset for block in self._blocks[1:]), None]
-        for block, end in zip(self._blocks, ends, strict=True):
-            if end is None or end > self._offset:
-                yield self._batch(block, end)
+        for block, end in list(zip(self._blocks, ends, strict=True))[self._wanted]:
+            yield self._batch(block, end)
 
     def _batch(self, block: Block, end: int | None) -> ReadBatch:
         first = block.first_record_offset

@@ -45,6 +45,7 @@ class ParquetReader:
 
     def _batches(self) -> Iterator[ReadBatch]:
         file = pq.ParquetFile(self._source, page_checksum_verification=True)
+        _check_types(file)
         columns = file.schema_arrow
         wrapped = self._part != "value" or (self._wrapped and columns.names == ["value"])
         schema = Schema(self._wrapped_text(columns) if wrapped else _text(file))
@@ -63,6 +64,18 @@ class ParquetReader:
         if columns.names != [self._part]:
             raise ValueError(f"its columns are {columns.names}, not the one column {self._part}")
         return json.dumps(_Names().nullable(columns.field(0)))
+
+
+def _check_types(file: pq.ParquetFile) -> None:
+    """ValueError where a column that holds values is of no type: a footer has no checksum, and they came as nulls."""
+    for at in range(len(file.schema)):
+        groups = (file.metadata.row_group(group).column(at) for group in range(file.metadata.num_row_groups))
+        if file.schema.column(at).logical_type.type == "UNKNOWN" and any(map(_holds_values, groups)):
+            raise ValueError(f"its column {file.schema.column(at).path} holds values and is of the type null")
+
+
+def _holds_values(chunk: pq.ColumnChunkMetaData) -> bool:
+    return bool(chunk.is_stats_set and chunk.statistics.num_values)
 
 
 def _text(file: pq.ParquetFile) -> str:

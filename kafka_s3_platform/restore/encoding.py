@@ -14,6 +14,7 @@ import fastavro
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters.avro_schema import physical
@@ -28,6 +29,7 @@ from kafka_s3_platform.restore.wire import with_ids
 
 Body = Callable[[Any], bytes]
 
+_UNNAMED = b"\0" * PREFIX_BYTES
 _json = msgspec.json.Encoder()
 
 
@@ -132,9 +134,9 @@ class _SchemaEncoder:
 
     def encode(self, payload: Payload) -> Encoded:
         codes = np.unique(payload.codes[~payload.is_null]).tolist()
-        is_framed = payload.raw is not None and payload.avro_start == PREFIX_BYTES
-        if self._kind == "AVRO" and is_framed and NO_SCHEMA not in codes:
-            return Encoded(with_ids(payload.raw, self._ids(payload, codes)))
+        if self._kind == "AVRO" and NO_SCHEMA not in codes and _is_moved_as_it_is(payload, codes):
+            framed = payload.raw if payload.avro_start else pc.binary_join_element_wise(_UNNAMED, payload.raw, b"")
+            return Encoded(with_ids(framed, self._ids(payload, codes)))
         return _encoded(payload, {code: self._body(payload, code) for code in codes}, self._kind)
 
     def _body(self, payload: Payload, code: int) -> Body:
@@ -161,6 +163,13 @@ class _SchemaEncoder:
             new = NewSchema(writer.schema_type, writer.text)
             self._known[writer.text] = registry_of(self._registry).register(self._subject, new)
         return self._known[writer.text].schema_id
+
+
+def _is_moved_as_it_is(payload: Payload, codes: Sequence[int]) -> bool:
+    """Whether the bytes are Avro data, alone or framed. Alone, the null of a union is a datum too, and no null."""
+    if payload.raw is None or payload.avro_start not in {0, PREFIX_BYTES}:
+        return False
+    return payload.avro_start > 0 or not any(isinstance(payload.schemas[code].avro, list) for code in codes)
 
 
 def _encoded(payload: Payload, bodies: Mapping[int, Body], kind: str) -> Encoded:

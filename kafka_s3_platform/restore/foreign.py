@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 
 from kafka_s3_platform.config.settings import ConverterSettings, SourceSettings
 from kafka_s3_platform.errors import (
@@ -21,7 +22,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
-from kafka_s3_platform.restore.checkpoint import positions, save_document
+from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
     ForeignPlan,
@@ -30,29 +31,32 @@ from kafka_s3_platform.restore.foreign_plan import (
     check_same_terms,
     foreign_terms,
     make_foreign_plan,
+    offset_of,
     tells_times,
     with_starts,
 )
-from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRecords
 from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
 from kafka_s3_platform.restore.rates import shares
 from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
 from kafka_s3_platform.restore.report_page import save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, Offsets, Outgoing, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.request import KafkaPartitionReport, Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.sent import SentSettings
 from kafka_s3_platform.restore.space import objects_finding
 from kafka_s3_platform.restore.target import (
     MAX_MESSAGE_BYTES,
     Finding,
     TargetConfigs,
+    refusal,
     remark,
 )
+from kafka_s3_platform.restore.together import check_together, together_tasks
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.restore.verify import VerifyTask, verify
+from kafka_s3_platform.restore.watch import CheckpointWatch
 from kafka_s3_platform.sources.objects import ObjectGroup
-from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.thaw import thaw
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
@@ -91,12 +95,12 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
         PlatformError: what went wrong in its rooms; the message ends with how far each stream came.
     """
     request = _prepared(asked.request)
-    store = ObjectStore(request.config.store)
+    archive, store = ObjectStore(request.config.store), ObjectStore(request.config.restore_store)
     begun = _stored_plan(asked, request, store)
     if begun is not None and (done := _stored_report(request, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
         return done
-    plan = begun or make_foreign_plan(request, asked.topics, asked.rename, store)
+    plan = begun or make_foreign_plan(request, asked.topics, asked.rename, archive)
     with ClusterAdmin(request.target_kafka) as admin:
         goals = [_goal(request, plan, name, admin) for name in sorted(set(plan.targets.values()))]
         found = _preflight(plan, goals)
@@ -108,7 +112,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
         if begun is None:
             plan = _begin(request, plan, goals, admin, store)
         goals = [_goal(request, plan, goal.request.to_topic, admin) for goal in goals]
-    _thaw(asked, request, plan, store)
+    _thaw(asked, request, plan, archive)
     return _Run(request, plan, goals, store, runner, resumed=begun is not None).run(found)
 
 
@@ -121,15 +125,12 @@ def _prepared(request: RestoreRequest) -> RestoreRequest:
         what = "ACLs" if request.restore_acls else "schema ids"
         raise ConfigError(f"connector {config.name} is a source: its objects tell no {what}, so none can be restored")
     check_filter(request.records)
-    behavior = config.source.behavior_on_error if request.behavior_on_error == "fail" else request.behavior_on_error
-    source = config.source.model_copy(update={"behavior_on_error": behavior})
+    source = config.source.model_copy(update={"behavior_on_error": request.on_error})
     made = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
     if not config.layout.is_envelope:
         key, value = (_converter(outgoing, given, own) for given, own in _sides(request))
         made = replace(made, key=key, value=value)
-    return replace(
-        request, config=config.model_copy(update={"source": source}), outgoing=made, behavior_on_error=behavior
-    )
+    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made)
 
 
 def _sides(request: RestoreRequest) -> Iterator[tuple[ConverterSettings | None, ConverterSettings]]:
@@ -201,7 +202,7 @@ def _check_target(request: RestoreRequest, start: TargetStart, target: Target) -
 
 
 def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
-    found = [finding for goal in goals for finding in _about(goal)]
+    found = [finding for goal in goals for finding in _about(goal, plan)]
     cold = [o for o in plan.objects if o.is_cold]
     if cold:
         found.append(remark(f"{len(cold)} objects lie in cold storage, such as {cold[0].key}"))
@@ -212,8 +213,15 @@ def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
     return [*found, *map(remark, plan.notes)]
 
 
-def _about(goal: _Goal) -> Iterator[Finding]:
+def _about(goal: _Goal, plan: ForeignPlan) -> Iterator[Finding]:
     request = goal.request
+    sources = [topic for topic, target in plan.targets.items() if target == request.to_topic]
+    if request.delivery == "at_least_once" and len(sources) > 1:
+        yield refusal(
+            f"{' and '.join(sources)} go to {request.to_topic} together: with delivery=at_least_once a run that goes "
+            f"on finds what has arrived by its content, and equal records of two topics are not told apart. Restore "
+            f"with exactly_once, or to a topic for each"
+        )
     values = _values(request, request.topic)
     made = None if values is None else new_values(values)
     OutgoingStream(request.outgoing, request.topic, 0, goal.size, request.to_topic, values=made)
@@ -256,7 +264,7 @@ def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding
         report,
         record_count=sum(c.record_count for c in counts),
         record_bytes=sum(c.record_bytes for c in counts),
-        exact=not (is_filtered(request.records) or drops_or_adds(request.outgoing) or plan.times),
+        exact=not (is_filtered(request.records) or drops_or_adds(request.outgoing)),
         skipped=(*report.skipped, *(s for c in counts for s in c.skipped)),
         notes=(*report.notes, *dict.fromkeys(n for c in counts for n in c.notes)),
     )
@@ -264,7 +272,7 @@ def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding
 
 @dataclass(frozen=True)
 class ForeignCount:
-    """What a stream holds before filters and transforms; bytes as they were read."""
+    """What a stream holds of the windows, before filters and transforms; bytes as they were read."""
 
     record_count: int
     record_bytes: int
@@ -274,13 +282,11 @@ class ForeignCount:
 
 def count_foreign(task: ForeignStreamTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
     """Read all objects of a task. Raises IntegrityError on a bad one, where `behavior.on.error` is `fail`."""
-    stream = ForeignStream(task.config, task.group, ObjectStore(task.store), task.from_offset or 0)
+    wanted = WantedRecords(task, ObjectStore(task.store))
     count = size = 0
-    for batch in stream:
-        count, size = count + batch.num_rows, size + int(record_sizes(batch).sum())
-    report = replace(stream.report, skipped_objects=[], skipped_records=[])
-    skipped = (*stream.report.skipped_objects, *stream.report.skipped_records)
-    return ForeignCount(count, size, skipped, tuple(report.notes(task.config)))
+    for batch in wanted:
+        count, size = count + batch.num_rows, size + int(record_sizes(batch.records).sum())
+    return ForeignCount(count, size, wanted.skipped, wanted.notes)
 
 
 def _begin(
@@ -311,14 +317,10 @@ def _stream(request: RestoreRequest, plan: ForeignPlan, group: ObjectGroup) -> F
         request.config,
         group,
         plan.times,
-        _offset(request.from_offset, group.kafka_partition),
-        _offset(request.to_offset, group.kafka_partition),
+        offset_of(request.from_offset, group.kafka_partition),
+        offset_of(request.to_offset, group.kafka_partition),
         request.allow_unsendable_timestamps,
     )
-
-
-def _offset(given: Offsets, kafka_partition: int) -> int | None:
-    return given if given is None or isinstance(given, int) else given.get(kafka_partition)
 
 
 @dataclass(frozen=True)
@@ -364,7 +366,7 @@ class _Run:
         """Largest first, so that no long one is left for the end."""
         request, digest = self.request, self.plan.digest
         tasks = [self._task(group, digest) for group in self.plan.groups]
-        at_once = min(request.config.tasks_max, max(1, len(tasks)))
+        at_once = self.runner.at_once(request.config.tasks_max) if tasks else 1
         sizes = [t.stream.record_bytes for t in tasks]
         records = shares(request.records_per_second, sizes, at_once)
         size = shares(request.bytes_per_second, sizes, at_once)
@@ -386,7 +388,7 @@ class _Run:
                 goal.size,
                 request.records,
                 request.outgoing,
-                request.behavior_on_error,
+                request.on_error,
                 _values(goal.request, group.topic),
             ),
             kafka=request.target_kafka,
@@ -401,14 +403,17 @@ class _Run:
         )
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
-        progress = Progress(logger, f"restore {self.request.restore_id}", len(tasks), self.plan.object_bytes)
+        what = f"restore {self.request.restore_id}"
+        progress = Progress(logger, what, len(tasks), self.plan.object_bytes)
+        keys = [t.checkpoint_key for t in tasks]
         results: list[ReplayResult] = []
-        try:
-            for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
-                progress.advance(result.size, result.sent_count, result.sent_bytes)
-                results.append(result)
-        except PlatformError as err:
-            raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
+        with CheckpointWatch(self.store, what, keys, self.plan.object_bytes, partial(_passed, tasks)):
+            try:
+                for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
+                    progress.advance(result.size, result.sent_count, result.sent_bytes)
+                    results.append(result)
+            except PlatformError as err:
+                raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
         return results
 
     def _verify(self, tasks: Sequence[ReplayTask]) -> list[KafkaPartitionReport]:
@@ -419,6 +424,8 @@ class _Run:
         for report in self.runner.run(verify, given, self.request.config.tasks_max):
             progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
             reports.append(report)
+        for _ in self.runner.run(check_together, together_tasks(tasks), self.request.config.tasks_max):
+            pass
         return sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
 
     def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
@@ -432,6 +439,12 @@ class _Run:
             for t, p in zip(in_order, reached, strict=True)
         )
         return f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on"
+
+
+def _passed(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
+    """Bytes of the objects that were sent, about."""
+    found = ((t.stream, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
+    return sum(s.bytes_before(p.next_source_offset) for s, p in found if isinstance(s, ForeignStreamTask))
 
 
 def _key(request: RestoreRequest, group: ObjectGroup, end: str) -> str:

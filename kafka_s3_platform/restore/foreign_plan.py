@@ -12,7 +12,7 @@ from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.segment import TopicGeneration
 from kafka_s3_platform.restore.plan import BYTES_PER_SECOND, PlannedObject, RestorePlan, TargetStart, request_terms
 from kafka_s3_platform.restore.renaming import routed_topic, routes, target_topic
-from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.request import Offsets, RestoreRequest
 from kafka_s3_platform.restore.selection import FOREVER, MILLISECOND, Selection
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, groups, within
 from kafka_s3_platform.sources.scan import scan
@@ -113,6 +113,7 @@ def make_foreign_plan(
     chosen, notes = _chosen(list(found), times)
     wanted = None if request.kafka_partitions is None else set(request.kafka_partitions)
     objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
+    objects = tuple(o for o in objects if not _is_past(o, offset_of(request.to_offset, o.kafka_partition)))
     return ForeignPlan(
         restore_id=request.restore_id,
         terms=foreign_terms(request, topics, rename),
@@ -133,7 +134,6 @@ def foreign_terms(request: RestoreRequest, topics: Sequence[str], rename: Rename
         "to_topic": dict(rename) if isinstance(rename, Mapping) else rename,
         "topics_dir": layout.topics_dir,
         "format": layout.format,
-        "behavior_on_error": request.behavior_on_error,
     }
 
 
@@ -194,6 +194,15 @@ def _planned(item: ForeignObject, window: tuple[int, int]) -> PlannedObject:
         max_timestamp=window[1] - 1,
         out_of_range=False,
     )
+
+
+def offset_of(given: Offsets, kafka_partition: int) -> int | None:
+    """The bound of a kafka partition, None where it is open."""
+    return given if given is None or isinstance(given, int) else given.get(kafka_partition)
+
+
+def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
+    return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
 
 
 def _target(request: RestoreRequest, rename: Rename, topic: str) -> str:

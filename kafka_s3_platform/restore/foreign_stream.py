@@ -49,6 +49,15 @@ class ForeignStreamTask:
     def kafka_partition(self) -> int:
         return self.group.kafka_partition
 
+    def bytes_before(self, offset: int) -> int:
+        """Bytes of the objects before a source offset, about; 0 where names tell no offsets."""
+        firsts = [s.name.first_offset for s in self.group.sets]
+        known = [first for first in firsts if first is not None]
+        if not known or len(known) < len(firsts):
+            return 0
+        sizes = [sum(o.size for o in s.objects) for s in self.group.sets]
+        return int(np.interp(offset, known, np.cumsum([0, *sizes[:-1]])))
+
     @property
     def is_decoded(self) -> bool:
         """Whether objects hold decoded keys and values, which are encoded for the target; else whole records."""
@@ -65,33 +74,25 @@ class ForeignStreamTask:
         return self.group.size
 
 
-class ForeignRecords:
-    """The records of a task from source offset `start_offset` on, in source order; `outgoing` encodes decoded ones.
+class WantedRecords:
+    """The records of a task's windows from source offset `start_offset` on, in source order, as they were read.
 
-    Those that no object tells a timestamp of have NO_TIMESTAMP. `out_of_range_count` is 0: there are no such folders.
+    Those that no object tells a timestamp of have NO_TIMESTAMP.
 
     Raises (when iterated):
         IntegrityError: an object is missing, replaced or damaged, and `behavior.on.error` is `fail`.
-        PreflightError: an object tells a timestamp that cannot be sent, which was not allowed.
     """
 
-    out_of_range_count = 0
-
-    def __init__(
-        self, task: ForeignStreamTask, outgoing: OutgoingStream, store: ObjectStore, start_offset: int
-    ) -> None:
-        self._task, self._outgoing = task, outgoing
+    def __init__(self, task: ForeignStreamTask, store: ObjectStore, start_offset: int = 0) -> None:
+        self._task = task
         start = max(start_offset, task.from_offset or 0)
-        self._stream = ForeignStream(task.config, task.group, store, start)
+        self._stream = ForeignStream(task.config, task.group, store, start, task.to_offset)
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
+    def __iter__(self) -> Iterator[ConnectBatch]:
         for batch in self._stream.batches():
             wanted = batch.take(np.flatnonzero(self._is_wanted(batch)))
             if wanted.num_rows:
-                self._check_times(wanted)
-                records = self._outgoing.encoded(self._typed(wanted)) if self._task.is_decoded else wanted.records
-                if records.num_rows:
-                    yield records
+                yield wanted
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -106,14 +107,46 @@ class ForeignRecords:
 
     def _is_wanted(self, batch: ConnectBatch) -> npt.NDArray[np.bool_]:
         """Records without a timestamp are wanted whatever the windows: their folders were chosen."""
-        wanted = np.ones(batch.num_rows, bool)
-        if self._task.to_offset is not None:
-            wanted &= batch.offsets < self._task.to_offset
-        if self._task.times:
-            times = batch.timestamps
-            inside = [(times >= start) & (times < end) for start, end in self._task.times]
-            wanted &= (times == NO_TIMESTAMP) | np.any(inside, axis=0)
+        if not self._task.times:
+            return np.ones(batch.num_rows, bool)
+        times = batch.timestamps
+        inside = [(times >= start) & (times < end) for start, end in self._task.times]
+        wanted: npt.NDArray[np.bool_] = (times == NO_TIMESTAMP) | np.any(inside, axis=0)
         return wanted
+
+
+class ForeignRecords:
+    """Wanted records as bytes; `outgoing` encodes decoded ones. `out_of_range_count` is 0: there are no such folders.
+
+    Raises (when iterated):
+        IntegrityError: as `WantedRecords` does.
+        PreflightError: an object tells a timestamp that cannot be sent, which was not allowed.
+    """
+
+    out_of_range_count = 0
+
+    def __init__(
+        self, task: ForeignStreamTask, outgoing: OutgoingStream, store: ObjectStore, start_offset: int
+    ) -> None:
+        self._task, self._outgoing = task, outgoing
+        self._wanted = WantedRecords(task, store, start_offset)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for wanted in self._wanted:
+            self._check_times(wanted)
+            records = self._outgoing.encoded(self._typed(wanted)) if self._task.is_decoded else wanted.records
+            if records.num_rows:
+                yield records
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """As `WantedRecords` has it."""
+        return self._wanted.skipped
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """As `WantedRecords` has it."""
+        return self._wanted.notes
 
     def _check_times(self, batch: ConnectBatch) -> None:
         unsendable = np.flatnonzero(batch.timestamps == NOW)

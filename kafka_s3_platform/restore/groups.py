@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
+    ConfigError,
     IntegrityError,
     PermanentError,
     PreflightError,
@@ -100,13 +101,18 @@ def plan_and_report(config: ConnectorConfig, restore_id: str) -> tuple[RestorePl
     """The documents of a finished restore, None where the connector's bucket has no restore of that id.
 
     Raises:
-        PermanentError: the restore is not finished.
+        PermanentError: the restore is not finished, or is of objects that others wrote.
     """
     store, prefix = ObjectStore(config.restore_store), f"{config.archive.restore_dir}/{restore_id}"
     try:
         plan = RestorePlan.from_json(store.get(f"{prefix}.json"), f"{prefix}.json")
     except NotFoundError:
         return None
+    except PreflightError as err:
+        raise ConfigError(
+            f"restore {restore_id} has no offsets of consumer groups to translate: {err}. Groups are archived with a "
+            f"topic of ours, in its index; objects that others wrote tell of none"
+        ) from err
     if plan.terms["connector"] != config.name:
         return None
     try:

@@ -5,19 +5,12 @@ from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import final
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.errors import PermanentError
-
-MEMORY_LIMIT = "256MB"
-"""Of one stream; what does not fit goes to temporary files, about the bytes of the different keys.
-
-Measured with keys of 100 bytes: the process grew by 390 MB for 3 million different keys, and for 7.5 million.
-"""
+from kafka_s3_platform.restore.spill import read_by_duckdb, spilling
 
 ROWS_AT_ONCE = 65_536
 
@@ -26,25 +19,21 @@ Int64s = npt.NDArray[np.int64]
 
 @final
 class LatestOffsets:
-    """Each key's last offset of a stream of one kafka partition, which is read when this is made.
+    """Each key's last record of a stream of one kafka partition, which is read when this is made.
 
-    DuckDB groups by the keys themselves, not by a hash of them, and spills to the temporary directory of the machine.
-    The offsets come back in order, so that of a second reading of the same stream `kept` needs only the next ones.
-    Records without a key belong to no key: they are counted and not kept (Kafka's log cleaner drops them too).
+    DuckDB groups by the keys themselves, not by a hash of them, and spills to the temporary directory of the machine:
+    about the bytes of the different keys. Measured with keys of 100 bytes: the process grew by 390 MB for 3 million
+    different keys, and for 7.5 million. Records are told by their places in the stream, since a transform may have made
+    several of one offset. The places come back in order, so that of a second reading of the same stream `kept` needs
+    only the next ones. Records without a key belong to no key: they are counted and not kept (Kafka's log cleaner drops
+    them too).
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.without_key_count = 0
+        self._read = self._kept = 0
         self._folder = tempfile.TemporaryDirectory(prefix="kafka-s3-latest-")
-        self._connection = duckdb.connect(
-            ":memory:",
-            config={
-                "memory_limit": MEMORY_LIMIT,
-                "temp_directory": self._folder.name,
-                "threads": "1",
-                "preserve_insertion_order": "false",
-            },
-        )
+        self._connection = spilling(self._folder.name)
         self._ahead = np.empty(0, np.int64)
         try:
             self._offsets = self._grouped(batches)
@@ -69,12 +58,11 @@ class LatestOffsets:
         """Those records of the second reading's next batch that are the last ones of their keys."""
         if not batch.num_rows:
             return batch
-        offsets = batch.column("offset").to_numpy()
-        latest = self._up_to(int(offsets[-1]))
-        return batch.filter(pa.array(np.isin(offsets, latest, assume_unique=True)))
+        first, self._kept = self._kept, self._kept + batch.num_rows
+        return batch.take(pa.array(self._up_to(self._kept - 1) - first))
 
     def _up_to(self, last: int) -> Int64s:
-        """The latest offsets that were not asked for yet, up to `last`."""
+        """The places that were not asked for yet, up to `last`."""
         parts = [self._ahead]
         while not parts[-1].size or parts[-1][-1] <= last:
             more = next(self._offsets, None)
@@ -87,26 +75,21 @@ class LatestOffsets:
         return together[:at]
 
     def _grouped(self, batches: Iterable[pa.RecordBatch]) -> Generator[Int64s, None, None]:
-        schema = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
-        reader = pa.RecordBatchReader.from_batches(schema, (self._keyed(batch) for batch in batches))
-        # The stream ascends by offset, but the largest needs no order.
-        try:
-            self._connection.from_arrow(reader).aggregate('max("offset") AS latest', "key").project("latest").create(
+        schema = pa.schema([("key", pa.binary()), ("place", pa.int64())])
+        what = "--latest-per-key (latest_per_key): finding the last record of each key"
+        # The stream ascends by place, but the largest needs no order.
+        with read_by_duckdb(schema, map(self._keyed, batches), what) as reader:
+            self._connection.from_arrow(reader).aggregate("max(place) AS latest", "key").project("latest").create(
                 "found"
             )
             relation = self._connection.table("found").order("latest")
             return _columns(relation.to_arrow_reader(ROWS_AT_ONCE))
-        except (duckdb.OutOfMemoryException, duckdb.IOException) as err:
-            raise PermanentError(
-                f"--latest-per-key (latest_per_key): finding the last record of each key needs more than the "
-                f"{MEMORY_LIMIT} of memory and the temporary files of {tempfile.gettempdir()} that it may use: {err}. "
-                f"Make room there, or restore fewer kafka partitions or offsets at once"
-            ) from err
 
     def _keyed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        keyed = batch.select(["key", "offset"]).filter(pc.is_valid(batch.column("key")))
-        self.without_key_count += batch.num_rows - keyed.num_rows
-        return pa.RecordBatch.from_arrays(keyed.columns, names=["key", "offset"])
+        first, self._read = self._read, self._read + batch.num_rows
+        key, places = batch.column("key"), pa.array(np.arange(first, self._read))
+        self.without_key_count += key.null_count
+        return pa.RecordBatch.from_arrays([key, places], names=["key", "place"]).filter(pc.is_valid(key))
 
 
 def _columns(reader: pa.RecordBatchReader) -> Generator[Int64s, None, None]:

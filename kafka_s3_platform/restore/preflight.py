@@ -107,6 +107,7 @@ def preflight(
 def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> list[Finding]:
     """What there is to say of the target alone, whatever the records are read from."""
     return [
+        *_delivery_findings(request),
         *_target_findings(request, plan, target),
         *_rights_and_acls(request, plan, target),
         *_source_findings(request, plan, target),
@@ -115,10 +116,17 @@ def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> 
 
 
 def _delivery_findings(request: RestoreRequest) -> Iterator[Finding]:
-    """Without a marker a resume compares one kafka partition of the target with the archive."""
-    if request.delivery == "at_least_once" and request.outgoing.partitioning != "source":
+    """Without a marker a resume compares one kafka partition of the target with the archive, record by record."""
+    if request.delivery != "at_least_once":
+        return
+    if request.outgoing.partitioning != "source":
         yield refusal(
             "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
+        )
+    if any("." in step.type for step in request.outgoing.transforms):
+        yield refusal(
+            "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot tell "
+            "how many of them have arrived: restore with exactly_once"
         )
 
 
@@ -266,11 +274,11 @@ def left_out(text: str) -> Finding:
 
 def _object_findings(request: RestoreRequest, plan: RestorePlan, runner: TaskRunner) -> Iterator[Finding]:
     damaged = check_objects(ObjectStore(request.config.store), request.topic, plan.objects)
-    say = refusal if request.behavior_on_error == "fail" else left_out
+    say = refusal if request.on_error == "fail" else left_out
     yield from (say(text) for text in damaged[:MAX_NAMED])
     if len(damaged) > MAX_NAMED:
         yield say(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
-    if damaged and request.behavior_on_error == "fail":
+    if damaged and request.on_error == "fail":
         return
     counts = {p: n for p, n in runner.run(count_unsendable, _suspects(request, plan), request.config.tasks_max) if n}
     if counts:

@@ -106,6 +106,11 @@ class ReplayTask:
         """Where the target's kafka partition of the same number stood."""
         return dict(self.target_starts)[self.kafka_partition]
 
+    @property
+    def reached(self) -> tuple[tuple[int, int], ...]:
+        """Kafka partitions of the target that records may go to, and where each stood."""
+        return ((self.kafka_partition, self.target_start),) if self.keeps_number else self.target_starts
+
     def is_first_try(self, attempt: Attempt) -> bool:
         """Whether nothing was sent yet, as far as this run knows."""
         return not self.resumed and attempt.number == 0
@@ -239,16 +244,12 @@ def _marked(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Pos
 
 def _holds_records(task: ReplayTask) -> bool:
     """Whether the target holds committed records since this restore has begun."""
-    for kafka_partition, start in task.target_starts if not task.keeps_number else [_own(task)]:
+    for kafka_partition, start in task.reached:
         target = read_target(task.kafka, task.to_topic, kafka_partition, start)
         with closing(target):
             if next(target, None) is not None:
                 return True
     return False
-
-
-def _own(task: ReplayTask) -> tuple[int, int]:
-    return task.kafka_partition, task.target_start
 
 
 def _send_in_transactions(task: ReplayTask, transactions: Transactions, reading: Ahead[SentBatch]) -> int:

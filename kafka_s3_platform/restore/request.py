@@ -74,7 +74,8 @@ class RestoreRequest:
     `windows` are more windows of time, in any order: a record has to be in one of them too (hours picked here and
     there). `exact` reads everything on a dry run, to count what filters let pass. A new topic gets
     `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
-    `connectors` are all that are known here: preflight looks among them for one that archives the target.
+    `connectors` are all that are known here: preflight looks among them for one that archives the target. Without
+    `behavior_on_error` a source connector's file says it, see `on_error`.
 
     Raises:
         ConfigError: the id cannot stand in an object key, or a window is empty or has no timezone.
@@ -106,7 +107,7 @@ class RestoreRequest:
     exact: bool = False
     target_kafka_partitions: int | None = None
     connectors: tuple[ConnectorConfig, ...] = field(default=(), repr=False)
-    behavior_on_error: OnError = "fail"
+    behavior_on_error: OnError | None = None
 
     def __post_init__(self) -> None:
         if not _RESTORE_ID.fullmatch(self.restore_id):
@@ -120,6 +121,12 @@ class RestoreRequest:
     @property
     def target_kafka(self) -> KafkaSettings:
         return self.target or self.config.kafka
+
+    @property
+    def on_error(self) -> OnError:
+        """`behavior.on.error` as asked, else as the file of a source connector has it, else `fail`."""
+        source = self.config.source
+        return self.behavior_on_error or (source.behavior_on_error if source else "fail")
 
     def key(self, name: str) -> str:
         """Object key of one of this restore's documents: `<restore dir>/<restore id><name>`."""

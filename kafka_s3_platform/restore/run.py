@@ -257,7 +257,7 @@ class _Run:
                 self.target.kafka_partition_count(request, plan),
                 request.records,
                 request.outgoing,
-                request.behavior_on_error,
+                request.on_error,
                 self.values,
             ),
             kafka=request.target_kafka,

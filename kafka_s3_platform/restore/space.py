@@ -77,7 +77,7 @@ def _needs(plan: RestorePlan, room: Room) -> dict[int, int]:
 def _is_least(request: RestoreRequest, plan: RestorePlan, room: Room) -> bool:
     """Whether at least `record_bytes` of the plan's objects come to lie on the disks of each replica."""
     outgoing = request.outgoing
-    as_archived = plan.exact and not (outgoing.key or outgoing.value) and request.behavior_on_error == "fail"
+    as_archived = plan.exact and not (outgoing.key or outgoing.value) and request.on_error == "fail"
     tiered = room.configs.get("remote.storage.enable") == "true"
     # A plan whose target is known has begun: some of it may be there already.
     return as_archived and plan.target is None and not tiered and _is_plain(request, room)

@@ -54,7 +54,7 @@ class StreamTask:
 def stream_task(request: RestoreRequest, plan: RestorePlan, kafka_partition: int) -> StreamTask:
     """Everything that the plan takes of a kafka partition."""
     objects, store = plan.objects_of(kafka_partition), request.config.store
-    return StreamTask(store, request.topic, kafka_partition, plan.selection, objects, request.behavior_on_error)
+    return StreamTask(store, request.topic, kafka_partition, plan.selection, objects, request.on_error)
 
 
 class ArchivedStream:

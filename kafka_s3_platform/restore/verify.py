@@ -1,6 +1,5 @@
 """One Spark task reads one kafka partition of a finished restore back and finds every archived record in it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,17 +35,13 @@ def verify(task: VerifyTask, attempt: Attempt) -> KafkaPartitionReport:  # noqa:
     given = task.replay
     store = ObjectStore(given.stream.store)
     tally = _Tally()
-    for kafka_partition, start in _targets(given):
+    # Where keys decide, each kafka partition is compared by itself.
+    for kafka_partition, start in given.reached:
         _match(given, kafka_partition, start, store, tally)
     mapping = tally.mapping.close()
     if tally.count and given.keeps_number:
         save_document(given.beside(store), task.mapping_key, mapping.to_pybytes())
     return tally.report(given, task.mapping_key)
-
-
-def _targets(given: ReplayTask) -> Sequence[tuple[int, int]]:
-    """Kafka partitions of the target and where they stood. Those that keys decide are each compared by themselves."""
-    return [(given.kafka_partition, given.target_start)] if given.keeps_number else given.target_starts
 
 
 def _match(given: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> None:

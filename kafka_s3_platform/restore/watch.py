@@ -2,12 +2,12 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from types import TracebackType
 
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.restore.checkpoint import positions
+from kafka_s3_platform.restore.checkpoint import Position, positions
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -15,15 +15,26 @@ logger = logging.getLogger(__name__)
 EVERY_SECONDS = 10.0
 
 
-class CheckpointWatch:
-    """Logs records, rate and time left every `EVERY_SECONDS` while it is entered. `expected` is exact or at most."""
+Measure = Callable[[Sequence[Position | None]], int]
+"""How much of what is expected is done, by the positions of the checkpoints."""
 
-    def __init__(self, store: ObjectStore, what: str, keys: Sequence[str], expected: int) -> None:
+
+class CheckpointWatch:
+    """Logs records, rate and time left every `EVERY_SECONDS` while it is entered.
+
+    `expected` are records, exact or at most. Where nobody knows how many there are, it is anything else that `passed`
+    measures, such as bytes of objects.
+    """
+
+    def __init__(
+        self, store: ObjectStore, what: str, keys: Sequence[str], expected: int, passed: Measure | None = None
+    ) -> None:
         self._store, self._what, self._keys, self._expected = store, what, keys, expected
+        self._passed = passed
         self._ended = Event()
         self._thread = Thread(target=self._run, name="restore-progress", daemon=True)
         self._started = time.monotonic()
-        self._first: int | None = None
+        self._first: tuple[int, int] | None = None
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -39,22 +50,21 @@ class CheckpointWatch:
         while not self._ended.wait(wait):
             wait = EVERY_SECONDS
             try:
-                self._log(sum(p.record_count for p in positions(self._store, self._keys) if p is not None))
+                self._log(positions(self._store, self._keys))
             except PlatformError as err:
                 logger.debug("%s: no progress to tell: %s", self._what, err)
 
-    def _log(self, records: int) -> None:
+    def _log(self, reached: Sequence[Position | None]) -> None:
+        records = sum(p.record_count for p in reached if p is not None)
+        done = records if self._passed is None else self._passed(reached)
         # What an earlier run had sent is no speed of this one: the first look only sets the start.
         if self._first is None:
-            self._first, self._started = records, time.monotonic()
+            self._first, self._started = (records, done), time.monotonic()
             return
-        rate = (records - self._first) / max(time.monotonic() - self._started, 1e-3)
-        left = f"about {(self._expected - records) / rate:,.0f} s left" if rate else "time left unknown yet"
-        logger.info(
-            "%s: %s of at most %s records, %s records/s, %s",
-            self._what,
-            f"{records:,}",
-            f"{self._expected:,}",
-            f"{rate:,.0f}",
-            left,
-        )
+        seconds = max(time.monotonic() - self._started, 1e-3)
+        rates = [(now - before) / seconds for now, before in zip((records, done), self._first, strict=True)]
+        left = f"about {(self._expected - done) / rates[1]:,.0f} s left" if rates[1] else "time left unknown yet"
+        of = f"of at most {self._expected:,} records" if self._passed is None else "records"
+        if self._passed is not None and self._expected:
+            left = f"{done / self._expected:.0%} of the objects' bytes, {left}"
+        logger.info("%s: %s %s, %s records/s, %s", self._what, f"{records:,}", of, f"{rates[0]:,.0f}", left)

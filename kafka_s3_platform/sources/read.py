@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_s3_platform.config.plugins import load_class
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, LayoutSettings, SourceSettings
@@ -30,6 +29,7 @@ from kafka_s3_platform.formats.parquet_reader import ParquetReader
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload, is_text
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.sources.blocks import WantedBlocks, wanted_blocks
 from kafka_s3_platform.sources.objects import COLD, ForeignObject, ObjectGroup, ObjectSet
 from kafka_s3_platform.store.objects import ObjectFile, ObjectStore
 
@@ -93,8 +93,9 @@ def _of_layout(layout: LayoutSettings, tombstones: int) -> Iterator[str]:
 
 
 class ForeignStream:
-    """The records of one group of objects, ascending by offset, from source offset `start_offset` on.
+    """The records of one group of objects, ascending by offset, of source offsets [`start_offset`, `end_offset`).
 
+    Objects and blocks that hold none of them are not read, where that can be told without it.
     An object goes out only when all of it was read: every record decoded, as many keys and headers as values, as many
     records as its metadata say. Then `behavior.on.error` decides about one that is not so: it fails, or is skipped and
     reported; single lines of JSON are skipped alone. Iterated, it gives batches of RECORD_SCHEMA; `batches` gives them
@@ -105,9 +106,15 @@ class ForeignStream:
     """
 
     def __init__(
-        self, config: ConnectorConfig, group: ObjectGroup, store: ObjectStore | None = None, start_offset: int = 0
+        self,
+        config: ConnectorConfig,
+        group: ObjectGroup,
+        store: ObjectStore | None = None,
+        start_offset: int = 0,
+        end_offset: int | None = None,
     ) -> None:
         self._config, self._group, self._start = config, group, start_offset
+        self._end = 2**63 - 1 if end_offset is None else end_offset
         self._store = store or ObjectStore(config.store)
         self._behavior = (config.source or SourceSettings()).behavior_on_error
         self._next = 0
@@ -125,17 +132,48 @@ class ForeignStream:
             return
         sets = self._group.sets
         for at, objects in enumerate(sets):
-            if self._is_past(objects, sets[at + 1] if at + 1 < len(sets) else None):
-                continue
-            opened = partial(self._read, objects)
-            for found in self._sure(objects.name, opened, self._complaint(objects)):
+            if max(self._next, objects.name.first_offset or 0) >= self._end:
+                return
+            if not self._is_past(objects, sets[at + 1] if at + 1 < len(sets) else None):
+                yield from self._records(objects)
+
+    def _records(self, objects: ObjectSet) -> Iterator[ConnectBatch]:
+        blocks = self._wanted_blocks(objects)
+        if blocks is None:
+            for found in self._sure(objects.name, partial(self._read, objects), self._complaint(objects)):
                 yield from self._sent(objects, found)
+        else:
+            yield from self._records_of_blocks(objects, blocks)
+
+    def _records_of_blocks(self, objects: ObjectSet, blocks: WantedBlocks) -> Iterator[ConnectBatch]:
+        if blocks.left_out_count < blocks.record_count:
+            opened = partial(self._read, objects, blocks)
+            batches = self._sure(objects.name, opened, self._complaint(objects, blocks.left_out_count))
+            self._next = blocks.next_offset
+            for found in batches:
+                yield from self._sent(objects, found)
+        # Also behind the window: where records begin must not depend on what of it was read.
+        self._next = blocks.end_offset
+
+    def _wanted_blocks(self, objects: ObjectSet) -> WantedBlocks | None:
+        """Of an object with an index of its blocks; None of any other, and without an index."""
+        if self._config.layout.format != "block_gzip" or objects.value is None:
+            return None
+        index_key = f"{objects.name.key.removesuffix('.gz')}.{INDEX_SUFFIX}"
+        if self._store.head(index_key) is None:
+            return None
+        blocks = read_index(self._store.get(index_key), index_key)
+        # What is skipped if any of it is bad has to be looked at as a whole, and so has what lies beside other objects.
+        is_whole = self._behavior != "fail" or len(objects.objects) > 1
+        return wanted_blocks(blocks, self._next, *((0, 2**63 - 1) if is_whole else (self._start, self._end)))
 
     def _merged(self) -> Iterator[ConnectBatch]:
         """Whole records, by their own offsets: those of several folders lay between one another."""
-        sources = [self._merge_source(s.name) for s in self._group.sets]
+        before = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
+        sources = [self._merge_source(item) for item in before]
         for records in merge_by_offset([s for s in sources if s.end_offset > max(self._start, s.start_offset)]):
-            kept = records.filter(pc.greater_equal(records.column("offset"), self._start))
+            offsets = records.column("offset").to_numpy()
+            kept = records.slice(*_within(offsets, self._start, self._end))
             if kept.num_rows:
                 self.report.record_count += kept.num_rows
                 yield ConnectBatch.of(kept)
@@ -187,8 +225,11 @@ class ForeignStream:
                 self._skipped(self.report.skipped_objects, str(err))
             return iter(())
 
-    def _complaint(self, objects: ObjectSet) -> Complaint:
-        """What is wrong with an object of so many records, of which some are bad; empty where nothing is."""
+    def _complaint(self, objects: ObjectSet, left_out: int = 0) -> Complaint:
+        """What is wrong with an object of so many records, of which some are bad; empty where nothing is.
+
+        `left_out` records of it are not read.
+        """
         first = objects.name.first_offset
         count, last = self._told(objects.name)
         is_dense = count is not None and last is not None and first is not None and last - first + 1 == count
@@ -197,7 +238,7 @@ class ForeignStream:
         def complain(found: int, bad: dict[int, str]) -> str:
             if bad and self._behavior == "fail":
                 return f"object {objects.name.key} holds what cannot be read: {'; '.join(list(bad.values())[:3])}"
-            if what := _cut_off(objects.name, found, count):
+            if what := _cut_off(objects.name, found + left_out, count):
                 return what
             if self._is_exclusive and last is None and first is not None and found and first < self._next:
                 return (
@@ -224,9 +265,12 @@ class ForeignStream:
         count, last = (told.get(name, "") for name in ("record-count", "last-offset"))
         return int(count) if count.isdecimal() else None, int(last) if last.isdecimal() else None
 
-    def _read(self, objects: ObjectSet) -> Iterator[ReadBatch]:
+    def _read(self, objects: ObjectSet, blocks: WantedBlocks | None = None) -> Iterator[ReadBatch]:
         """The records of an object, its keys and headers beside them."""
-        parts = {o.part: self._reader(o).batches() for o in objects.objects}
+        readers = {o.part: self._reader(o) for o in objects.objects if blocks is None or o.part != "value"}
+        if blocks is not None:
+            readers["value"] = self._block_gzip(objects.name, blocks)
+        parts = {part: reader.batches() for part, reader in readers.items()}
         return aligned(parts, objects.name.key)
 
     def _reader(self, item: ForeignObject) -> BatchReader:
@@ -255,19 +299,16 @@ class ForeignStream:
                 wrapped = self._converter(item).format in {"STRING", "BYTES"}
                 return ParquetReader(self._opened(item), key, item.part, wrapped=wrapped)
             case "block_gzip":
-                return self._block_gzip(item)
+                return BytesReader(self._opened(item), key, "\n", "gzip")
         return _Plugin(load_class(format_name), layout, self._opened(item), key)
 
-    def _block_gzip(self, item: ForeignObject) -> BatchReader:
-        index_key = f"{item.key.removesuffix('.gz')}.{INDEX_SUFFIX}"
-        if self._store.head(index_key) is None:
-            return BytesReader(self._opened(item), item.key, "\n", "gzip")
+    def _block_gzip(self, item: ForeignObject, blocks: WantedBlocks) -> BatchReader:
         opened = self._opened(item)
 
         def read_range(start: int, length: int) -> bytes:
             return self._store.read_range(item.key, start, start + length, opened.info.etag)
 
-        return BlockGzipReader(read_range, read_index(self._store.get(index_key), index_key), item.key)
+        return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.wanted)
 
     def _opened(self, item: ForeignObject) -> Any:
         opened = self._store.open(item.key, item.etag)
@@ -283,7 +324,8 @@ class ForeignStream:
     def _sent(self, objects: ObjectSet, found: ReadBatch) -> Iterator[ConnectBatch]:
         offsets = self._offsets(objects.name, found)
         self._next = int(offsets[-1]) + 1
-        kept = np.flatnonzero(offsets >= self._start)
+        first, count = _within(offsets, self._start, self._end)
+        kept = np.arange(first, first + count)
         for row, why in found.bad.items():
             self._skipped(self.report.skipped_records, f"object {objects.name.key}: {why}")
             kept = kept[kept != row]
@@ -342,6 +384,12 @@ def read(
 ) -> ForeignStream:
     """The records of a group of objects, as batches of RECORD_SCHEMA, ascending by offset."""
     return ForeignStream(config, group, store, start_offset)
+
+
+def _within(offsets: Int64s, start: int, end: int) -> tuple[int, int]:
+    """Place of the first of ascending offsets in [start, end), and how many are."""
+    first, last = np.searchsorted(offsets, (start, end)).tolist()
+    return first, last - first
 
 
 def _cut_off(item: ForeignObject, found: int, count: int | None) -> str:

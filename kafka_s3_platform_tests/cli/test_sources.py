@@ -65,3 +65,7 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
 
     again = parsed(kafka_s3("restore", "c", "--restore-id", "mine", "--create-topic", "--json"))
     assert (again["already_finished"], again["sent_records"]) == (True, 5)
+
+    groups = kafka_s3("groups", "mine")
+    assert groups.returncode == 1
+    assert "objects that others wrote tell of none" in groups.stderr

@@ -7,8 +7,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.restore_config import RestoreConfig, asked_window, new_request
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
+from kafka_s3_platform.defs.restore_config import (
+    ForeignRestoreConfig,
+    RestoreConfig,
+    asked_window,
+    foreign_request,
+    new_request,
+)
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
@@ -52,6 +58,17 @@ def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> Restor
 )
 def test_the_target_is_named_by_a_name_a_rule_a_map_or_a_router(given: dict[str, Any], target: str) -> None:
     assert asked(given).to_topic == target
+
+
+@pytest.mark.parametrize(("given", "of_source"), [(None, "ignore"), ("fail", "fail"), ("log", "log")])
+def test_what_becomes_of_bad_objects_is_asked_for_or_said_by_a_sources_file_or_the_restore_fails(
+    given: str | None, of_source: str
+) -> None:
+    assert asked({"to_topic": "other", "behavior_on_error": given}).on_error == (given or "fail")
+    source = config().model_copy(update={"source": SourceSettings(behavior_on_error="ignore")})
+    terms = ForeignRestoreConfig(behavior_on_error=given)
+    made = foreign_request(ArchivedTopic(source, "every topic"), terms, "r1", "x", (None, None))
+    assert made.request.on_error == of_source
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Which records pass: the same as in plain Python, and nothing starts with a filter that cannot be used."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import ConfigError, PermanentError
+from kafka_s3_platform.errors import ConfigError, IntegrityError, PermanentError
 from kafka_s3_platform.restore.filters import FilteredStream, check_filter, filtered, is_filtered
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform_tests.restore.records import KEYS, STREAMS, batch_of, offsets_of, rows_of, stream_of
@@ -99,7 +100,7 @@ def test_the_latest_of_what_is_left_of_a_stream_is_what_is_left_of_the_latest(ba
 
 
 def test_more_keys_than_memory_holds_are_grouped_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.restore.latest.MEMORY_LIMIT", "64MB")
+    monkeypatch.setattr("kafka_s3_platform.restore.spill.MEMORY_LIMIT", "64MB")
     monkeypatch.setattr("kafka_s3_platform.restore.latest.ROWS_AT_ONCE", 1000)
     size, count = 10_000, 60
     keys = [pa.array([b"%0200d" % (n * 7919 % 400_000) for n in range(b * size, (b + 1) * size)]) for b in range(count)]
@@ -115,6 +116,24 @@ def test_more_keys_than_memory_holds_are_grouped_exactly(monkeypatch: pytest.Mon
     found = offsets_of(filtered(stream, RecordFilter(latest_per_key=True)))
 
     assert found == list(range(200_000, 600_000))
+
+
+def test_several_records_that_a_transform_made_of_one_offset_are_told_apart() -> None:
+    rows = [(7, b"a"), (7, b"b"), (8, b"a"), (8, b"c"), (9, b"c")]
+    stream = [batch_of([{"offset": offset, "key": key} for offset, key in rows])]
+
+    found = rows_of(filtered(stream, RecordFilter(latest_per_key=True)))
+
+    assert [(row["offset"], row["key"]) for row in found] == [(7, b"b"), (8, b"a"), (9, b"c")]
+
+
+def test_what_goes_wrong_when_the_stream_is_read_is_told_as_what_it_is() -> None:
+    def damaged() -> Iterator[pa.RecordBatch]:
+        yield batch_of([{"key": b"a"}])
+        raise IntegrityError("object o is damaged")
+
+    with pytest.raises(IntegrityError, match=r"^object o is damaged$"):
+        list(filtered([], RecordFilter(latest_per_key=True), damaged()))
 
 
 def test_a_stream_that_can_be_read_once_only_needs_another_for_the_first_pass() -> None:

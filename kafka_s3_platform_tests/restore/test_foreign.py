@@ -2,105 +2,48 @@
 
 import io
 import json
+import logging
 import pickle
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import fastavro
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore import watch
+from kafka_s3_platform.restore.groups import plan_and_report
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.foreign import (
+    JSON,
+    LINES,
+    Load,
+    Put,
+    asked,
+    numbered,
+    numbers,
+    restored,
+    values,
+)
 from kafka_s3_platform_tests.restore.test_restore import delete_topic
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
 
-BUCKET = "confluent-kafka-connect-s3-testing"
-JSON = """\
-value.converter=org.apache.kafka.connect.json.JsonConverter
-value.converter.schemas.enable=false
-"""
-LINES = """\
-name=lines
-connector.class=io.confluent.connect.s3.source.S3SourceConnector
-s3.bucket.name=confluent-kafka-connect-s3-testing
-format.class=io.confluent.connect.s3.format.json.JsonFormat
-"""
-
-Load = Callable[..., ConnectorConfig]
-Put = Callable[..., str]
-
-
-@pytest.fixture
-def load(kafka_settings: KafkaSettings, store_settings: StoreSettings, tmp_path: Path) -> Load:
-    """A connector file as it stands, with the bucket, the store and the cluster of the test."""
-
-    def loaded(text: str, more: str = "") -> ConnectorConfig:
-        worker, path = tmp_path / "worker.properties", tmp_path / "source.properties"
-        worker.write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
-        assert store_settings.access_key_id is not None
-        assert store_settings.secret_access_key is not None
-        own = (
-            f"store.url={store_settings.endpoint_url}\ns3.region={store_settings.region}\n"
-            f"aws.access.key.id={store_settings.access_key_id.get_secret_value()}\n"
-            f"aws.secret.access.key={store_settings.secret_access_key.get_secret_value()}\n"
-        )
-        path.write_text(text.replace(BUCKET, store_settings.bucket) + own + more)
-        return load_connector(path, worker, {}).config
-
-    return loaded
-
-
-@pytest.fixture
-def put(store_settings: StoreSettings, s3_client: Any) -> Put:
-    """Puts lines of JSON as Connect's sink names them, and tells the key."""
-
-    def stored(topic: str, first: int, values: Sequence[Any], kafka_partition: int = 0) -> str:
-        folder = f"topics/{topic}/partition={kafka_partition}"
-        key = f"{folder}/{topic}+{kafka_partition}+{first:010d}.json"
-        body = b"".join(json.dumps(v, separators=(",", ":")).encode() + b"\n" for v in values)
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
-        return key
-
-    return stored
-
-
-def asked(config: ConnectorConfig, topics: tuple[str, ...] = (), rename: Any = None, **terms: Any) -> ForeignRequest:
-    given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
-    return ForeignRequest(RestoreRequest(config=config, topic="", to_topic="", **given), topics, rename)
-
-
-def restored(config: ConnectorConfig, *given: Any, **terms: Any) -> RestoreReport:
-    return restore_foreign(asked(config, *given, **terms), InProcessRunner())
-
-
-def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes]:
-    found: list[bytes] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
-    return found
-
-
-def numbers(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[int]:
-    return [json.loads(v)["n"] for v in values(kafka, topic, kafka_partition)]
-
-
-def numbered(start: int, count: int) -> list[dict[str, int]]:
-    return [{"n": n} for n in range(start, start + count)]
+MAPPER = TransformSettings(alias="lines", type="kafka_s3_platform_tests.transforms.example_mappers.LinesMapper")
 
 
 @pytest.fixture
@@ -218,6 +161,24 @@ def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_
     assert 0 < report.sent_count < 3000
 
 
+def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
+    load: Load, put: Put, topic_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for first in range(0, 400, 20):
+        put(topic_name, first, numbered(first, 20))
+    monkeypatch.setattr(watch, "EVERY_SECONDS", 0.5)
+    caplog.set_level(logging.INFO)
+    restored(load(LINES, JSON), (), "{topic}-copy", restore_id="r", records_per_second=60, delivery="at_least_once")
+    told = [
+        re.search(r"restore r: (\d+) records, \d+ records/s, (\d+)% .*bytes, about \d+ s left", m)
+        for m in caplog.messages
+    ]
+    found = [(int(m[1]), int(m[2])) for m in told if m]
+    # Objects are about equally large.
+    assert found
+    assert all(abs(share - records / 4) < 10 for records, share in found)
+
+
 def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
     load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
 ) -> None:
@@ -229,11 +190,31 @@ def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_
     with pytest.raises(IntegrityError, match=r"partition=0/.*\+0\+0000000003.json .*\nHow far restore .*: 0 records"):
         restored(load(LINES, JSON), (), "{topic}-failed")
     assert numbers(kafka_settings, f"{topic_name}-failed") == []
+    with pytest.raises(IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: 0 records"):
+        restored(load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
 
     report = restored(load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")
     assert numbers(kafka_settings, f"{topic_name}-ignored") == [0, 1, 2, 6, 7, 8]
     assert (report.record_count, report.verified, len(report.skipped)) == (6, True, 1)
     assert bad in report.skipped[0]
+
+
+def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_without_the_bad_object(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    keys = [put(topic_name, first, numbered(first, 3)) for first in (0, 3, 6)]
+    s3_client.put_object(Bucket=store_settings.bucket, Key=keys[1], Body=b'{"n":3}\n{"n')
+    file = load(LINES, JSON + "behavior.on.error=ignore\n")
+    same: dict[str, Any] = {"restore_id": topic_name, "records_per_second": 1}
+    with pytest.raises(IntegrityError, match=r"\+0\+0000000003\.json"):
+        restored(file, (), "{topic}-copy", behavior_on_error="fail", **same)
+    sent_before = numbers(kafka_settings, f"{topic_name}-copy")
+    assert sent_before == [0, 1, 2][: len(sent_before)]
+
+    report = restored(file, (), "{topic}-copy", **same)
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2, 6, 7, 8]
+    assert (report.record_count, report.sent_count, len(report.skipped)) == (6, 6 - len(sent_before), 1)
+    assert keys[1] in report.skipped[0]
 
 
 def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(
@@ -283,12 +264,47 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
     before = s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"]
     planned = restored(config, (), "{topic}-copy", dry_run=True)
     assert (planned.object_count, planned.exact, planned.refusals) == (1, False, ())
-    assert restored(config, (), "{topic}-copy", dry_run=True, exact=True).record_count == 30
+    for window, count in (({}, 30), ({"to_offset": 12}, 12), ({"from_offset": 5, "to_offset": {0: 12}}, 7)):
+        counted = restored(config, (), "{topic}-copy", dry_run=True, exact=True, **window)
+        assert (counted.record_count, counted.exact) == (count, True)
     refused = restored(config, (), "{topic}-copy", dry_run=True, create_topic=False)
     assert "does not exist" in refused.refusals[0]
     with ClusterAdmin(kafka_settings) as admin:
         assert f"{topic_name}-copy" not in admin.topics()
     assert s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"] == before
+
+
+@pytest.mark.parametrize(
+    ("outgoing", "said"),
+    [
+        (Outgoing(partitioning="murmur2"), "where keys decide them, restore with exactly_once"),
+        (Outgoing(transforms=(MAPPER,)), "cannot tell how many of them have arrived: restore with exactly_once"),
+    ],
+)
+def test_at_least_once_is_refused_where_a_run_could_not_go_on(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str, outgoing: Outgoing, said: str
+) -> None:
+    put(topic_name, 0, ["one\ntwo", "three"])
+    text = "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
+    given: dict[str, Any] = {"outgoing": outgoing, "target_kafka_partitions": 1}
+    with pytest.raises(PreflightError, match=said):
+        restored(load(LINES, text), (), "{topic}-copy", delivery="at_least_once", **given)
+    assert restored(load(LINES, text), (), "{topic}-copy", **given).verified
+    found = [v.decode() for v in values(kafka_settings, f"{topic_name}-copy")]
+    assert found == (["one", "two", "three"] if outgoing.transforms else ["one\ntwo", "three"])
+
+
+def test_fewer_kafka_partitions_than_the_source_has_are_refused_and_more_are_left_unused(
+    load: Load, put: Put, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    for p in (0, 1):
+        put(topic_name, 0, numbered(10 * p, 3), p)
+    few, many = create_topic(f"{topic_name}-few", 1), create_topic(f"{topic_name}-many", 3)
+    with pytest.raises(PreflightError, match="kafka partitions"):
+        restored(load(LINES, JSON), (), few)
+    assert restored(load(LINES, JSON), (), few, kafka_partitions=(0,)).record_count == 3
+    restored(load(LINES, JSON), (), many)
+    assert [numbers(kafka_settings, many, p) for p in range(3)] == [[0, 1, 2], [10, 11, 12], []]
 
 
 def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
@@ -300,6 +316,16 @@ def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
         restored(load(LINES, JSON))
     report = restored(load(LINES, JSON), allow_source_topic=True)
     assert (report.to_topic, numbers(kafka_settings, topic_name)) == (topic_name, [0, 1, 2])
+
+
+def test_of_objects_of_others_no_consumer_groups_are_translated_and_the_reason_is_told(
+    load: Load, put: Put, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    config = load(LINES, JSON)
+    restored(config, (), "{topic}-copy", restore_id=topic_name)
+    with pytest.raises(ConfigError, match=rf"restore {topic_name} .* objects that others wrote tell of none"):
+        plan_and_report(config, topic_name)
 
 
 def test_the_same_restore_id_for_something_else_is_refused_by_name(load: Load, put: Put, topic_name: str) -> None:
