@@ -6,23 +6,19 @@ partition. A plan is of what the bucket held when it was made; what came later t
 
 import json
 import logging
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
-from functools import partial
+from dataclasses import dataclass, replace
 
 from kafka_s3_platform.config.settings import ConverterSettings, SourceSettings
 from kafka_s3_platform.errors import (
     ConfigError,
     MissingTopicError,
-    PlatformError,
     TopicRecreatedError,
 )
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
-from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
+from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
     ForeignPlan,
@@ -39,10 +35,8 @@ from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRe
 from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
-from kafka_s3_platform.restore.rates import shares
-from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
-from kafka_s3_platform.restore.report_page import save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, Outgoing, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.replay import ReplayTask
+from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.sent import SentSettings
 from kafka_s3_platform.restore.space import objects_finding
 from kafka_s3_platform.restore.target import (
@@ -52,13 +46,9 @@ from kafka_s3_platform.restore.target import (
     refusal,
     remark,
 )
-from kafka_s3_platform.restore.together import check_together, together_tasks
 from kafka_s3_platform.restore.values import ValueSettings, new_values
-from kafka_s3_platform.restore.verify import VerifyTask, verify
-from kafka_s3_platform.restore.watch import CheckpointWatch
 from kafka_s3_platform.sources.objects import ObjectGroup
 from kafka_s3_platform.sources.thaw import thaw
-from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
@@ -113,7 +103,8 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
             plan = _begin(request, plan, goals, admin, store)
         goals = [_goal(request, plan, goal.request.to_topic, admin) for goal in goals]
     _thaw(asked, request, plan, archive)
-    return _Run(request, plan, goals, store, runner, resumed=begun is not None).run(found)
+    streams = [_replay_task(request, plan, goals, group, resumed=begun is not None) for group in plan.groups]
+    return Execution(request, streams, store, runner).run(_planned_report(request, plan, found))
 
 
 def _prepared(request: RestoreRequest) -> RestoreRequest:
@@ -323,132 +314,29 @@ def _stream(request: RestoreRequest, plan: ForeignPlan, group: ObjectGroup) -> F
     )
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Sending and verifying a plan that is in the bucket."""
-
-    request: RestoreRequest
-    plan: ForeignPlan
-    goals: Sequence[_Goal]
-    store: ObjectStore
-    runner: TaskRunner
-    resumed: bool = field(kw_only=True)
-
-    def run(self, found: Sequence[Finding]) -> RestoreReport:
-        tasks = self._tasks()
-        started = time.monotonic()
-        sent = self._replay(tasks)
-        replayed = time.monotonic()
-        verified = self._verify(tasks)
-        ended = time.monotonic()
-        planned = _planned_report(self.request, self.plan, found)
-        notes = dict.fromkeys(f"{p.topic}-{p.kafka_partition}: {note}" for p in verified for note in p.notes)
-        report = replace(
-            planned,
-            kafka_partitions=tuple(verified),
-            record_count=sum(p.record_count for p in verified),
-            record_bytes=sum(p.record_bytes for p in verified),
-            exact=True,
-            sent_count=sum(r.sent_count for r in sent),
-            notes=(*planned.notes, *notes),
-            skipped=(*planned.skipped, *(line for p in verified for line in p.skipped)),
-            replay_seconds=replayed - started,
-            verify_seconds=ended - replayed,
-            verified=True,
-            finished_at=datetime.now(timezone.utc).isoformat(),
-        )
-        # The page first: the document is what marks the restore as finished.
-        save_page(self.store, self.request.page_key, report)
-        save_document(self.store, self.request.report_key, report.to_json())
-        return report
-
-    def _tasks(self) -> list[ReplayTask]:
-        """Largest first, so that no long one is left for the end."""
-        request, digest = self.request, self.plan.digest
-        tasks = [self._task(group, digest) for group in self.plan.groups]
-        at_once = self.runner.at_once(request.config.tasks_max) if tasks else 1
-        sizes = [t.stream.record_bytes for t in tasks]
-        records = shares(request.records_per_second, sizes, at_once)
-        size = shares(request.bytes_per_second, sizes, at_once)
-        limits = zip(tasks, records, size, strict=True)
-        limited = [replace(t, records_per_second=r, bytes_per_second=b) for t, r, b in limits]
-        return sorted(limited, key=lambda t: -t.stream.record_bytes)
-
-    def _task(self, group: ObjectGroup, plan_digest: str) -> ReplayTask:
-        request, to_topic = self.request, self.plan.targets[group.topic]
-        goal = next(g for g in self.goals if g.request.to_topic == to_topic)
-        return ReplayTask(
-            # Kafka partitions of several topics have the same numbers; no restore id holds a slash.
-            restore_id=f"{request.restore_id}/{group.topic}",
-            plan_digest=plan_digest,
-            delivery=request.delivery,
-            stream=_stream(request, self.plan, group),
-            sent=SentSettings(
-                to_topic,
-                goal.size,
-                request.records,
-                request.outgoing,
-                request.on_error,
-                _values(goal.request, group.topic),
-            ),
-            kafka=request.target_kafka,
-            target_starts=(self.plan.starts or {})[to_topic].offsets,
-            documents=request.config.restore_store,
-            checkpoint_key=_key(request, group, ".json"),
-            run_id=request.run_id,
-            resumed=self.resumed,
-            max_message_bytes=goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
-            # Those that objects tell are looked at when they are read; unknown ones become the time of sending.
-            allow_unsendable_timestamps=True,
-        )
-
-    def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
-        what = f"restore {self.request.restore_id}"
-        progress = Progress(logger, what, len(tasks), self.plan.object_bytes)
-        keys = [t.checkpoint_key for t in tasks]
-        results: list[ReplayResult] = []
-        with CheckpointWatch(self.store, what, keys, self.plan.object_bytes, partial(_passed, tasks)):
-            try:
-                for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
-                    progress.advance(result.size, result.sent_count, result.sent_bytes)
-                    results.append(result)
-            except PlatformError as err:
-                raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
-        return results
-
-    def _verify(self, tasks: Sequence[ReplayTask]) -> list[KafkaPartitionReport]:
-        progress = Progress(logger, f"verify {self.request.restore_id}", len(tasks), self.plan.object_bytes)
-        sizes = {(t.stream.topic, t.kafka_partition): t.stream.record_bytes for t in tasks}
-        given = [VerifyTask(t, t.checkpoint_key.removesuffix(".json") + ".mapping.parquet") for t in tasks]
-        reports: list[KafkaPartitionReport] = []
-        for report in self.runner.run(verify, given, self.request.config.tasks_max):
-            progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
-            reports.append(report)
-        for _ in self.runner.run(check_together, together_tasks(tasks), self.request.config.tasks_max):
-            pass
-        return sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
-
-    def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
-        in_order = sorted(tasks, key=lambda t: (t.stream.topic, t.kafka_partition))
-        try:
-            reached = positions(self.store, [t.checkpoint_key for t in in_order])
-        except PlatformError as err:
-            return f"How far it came cannot be read from the bucket: {err}"
-        places = "; ".join(
-            f"{t.stream.topic}-{t.kafka_partition}: {p.record_count if p else 0:,} records are in {t.to_topic}"
-            for t, p in zip(in_order, reached, strict=True)
-        )
-        return f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on"
-
-
-def _passed(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
-    """Bytes of the objects that were sent, about."""
-    found = ((t.stream, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
-    return sum(s.bytes_before(p.next_source_offset) for s, p in found if isinstance(s, ForeignStreamTask))
-
-
-def _key(request: RestoreRequest, group: ObjectGroup, end: str) -> str:
-    return request.key(f"/{group.topic}/{group.kafka_partition}{end}")
+def _replay_task(
+    request: RestoreRequest, plan: ForeignPlan, goals: Sequence[_Goal], group: ObjectGroup, *, resumed: bool
+) -> ReplayTask:
+    to_topic = plan.targets[group.topic]
+    goal = next(g for g in goals if g.request.to_topic == to_topic)
+    values = _values(goal.request, group.topic)
+    return ReplayTask(
+        # Kafka partitions of several topics have the same numbers; no restore id holds a slash.
+        restore_id=f"{request.restore_id}/{group.topic}",
+        plan_digest=plan.digest,
+        delivery=request.delivery,
+        stream=_stream(request, plan, group),
+        sent=SentSettings(to_topic, goal.size, request.records, request.outgoing, request.on_error, values),
+        kafka=request.target_kafka,
+        target_starts=(plan.starts or {})[to_topic].offsets,
+        documents=request.config.restore_store,
+        checkpoint_key=request.key(f"/{group.topic}/{group.kafka_partition}.json"),
+        run_id=request.run_id,
+        resumed=resumed,
+        max_message_bytes=goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
+        # Those that objects tell are looked at when they are read; unknown ones become the time of sending.
+        allow_unsendable_timestamps=True,
+    )
 
 
 def _planned_report(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding]) -> RestoreReport:

@@ -97,6 +97,16 @@ class ReplayTask:
         return self.sent.to_topic
 
     @property
+    def named_topic(self) -> str:
+        """The source's topic where a restore may have several, else empty."""
+        return self.stream.topic if isinstance(self.stream, ForeignStreamTask) else ""
+
+    @property
+    def mapping_key(self) -> str:
+        """Object key of the offset mapping."""
+        return self.checkpoint_key.removesuffix(".json") + ".mapping.parquet"
+
+    @property
     def keeps_number(self) -> bool:
         """Whether records go to the kafka partition of the same number, and to no other."""
         return self.sent.outgoing.partitioning == SOURCE

@@ -145,12 +145,6 @@ class RestoreRequest:
         """The report for people."""
         return self.key(".report.html")
 
-    def checkpoint_key(self, kafka_partition: int) -> str:
-        return self.key(f"/{kafka_partition}.json")
-
-    def mapping_key(self, kafka_partition: int) -> str:
-        return self.key(f"/{kafka_partition}.mapping.parquet")
-
 
 def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
     for name, moment in (("from", from_time), ("to", to_time)):

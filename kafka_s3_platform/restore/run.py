@@ -6,19 +6,16 @@ target itself, matched with the archive (`at_least_once`).
 """
 
 import logging
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import replace
 
 from kafka_s3_platform.errors import (
     MissingTopicError,
-    PlatformError,
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
-from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
+from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan
 from kafka_s3_platform.restore.preflight import (
     Target,
@@ -28,10 +25,8 @@ from kafka_s3_platform.restore.preflight import (
     preflight,
     refuse,
 )
-from kafka_s3_platform.restore.rates import shares
-from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
-from kafka_s3_platform.restore.report_page import save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.replay import ReplayTask
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.schemas import SchemaMapping, map_schemas
 from kafka_s3_platform.restore.sent import SentSettings
 from kafka_s3_platform.restore.stream import stream_task
@@ -43,9 +38,6 @@ from kafka_s3_platform.restore.target import (
     restorable_acls,
 )
 from kafka_s3_platform.restore.values import ValueSettings
-from kafka_s3_platform.restore.verify import VerifyTask, verify
-from kafka_s3_platform.restore.watch import CheckpointWatch
-from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.index import TopicIndex
@@ -82,8 +74,10 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
             plan = _begin(request, plan, target, admin, store)
         target = look_at_target(request, admin)
     values, mapping = _values(request)
-    run = _Run(request, plan, target, store, runner, begun is not None, values)
-    return run.run([*found, *(remark(note) for note in (mapping.notes if mapping else ()))])
+    found = [*found, *(remark(note) for note in (mapping.notes if mapping else ()))]
+    planned = replace(_planned_report(request, plan, found), schema_ids=_schema_ids(mapping))
+    streams = _streams(request, plan, target, values, resumed=begun is not None)
+    return Execution(request, streams, store, runner).run(planned)
 
 
 def _dry_run(
@@ -185,135 +179,41 @@ def _begin(
     return plan
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Sending and verifying a plan that is in the bucket."""
-
-    request: RestoreRequest
-    plan: RestorePlan
-    target: Target
-    store: ObjectStore
-    runner: TaskRunner
-    resumed: bool
-    values: ValueSettings | None
-
-    def run(self, found: Sequence[Finding]) -> RestoreReport:
-        tasks = self._tasks()
-        started = time.monotonic()
-        sent = self._replay(tasks)
-        replayed = time.monotonic()
-        verified = self._verify(tasks)
-        ended = time.monotonic()
-        report = replace(
-            _planned_report(self.request, self.plan, found),
-            kafka_partitions=tuple(verified),
-            record_count=sum(p.record_count for p in verified),
-            record_bytes=sum(p.record_bytes for p in verified),
-            exact=True,
-            out_of_range_count=sum(p.out_of_range_count for p in verified),
-            sent_count=sum(r.sent_count for r in sent),
-            replay_seconds=replayed - started,
-            verify_seconds=ended - replayed,
-            verified=True,
-            skipped=tuple(line for p in verified for line in p.skipped),
-            schema_ids=self._schema_ids(),
-            finished_at=datetime.now(timezone.utc).isoformat(),
-        )
-        # The page first: the document is what marks the restore as finished.
-        save_page(self.store, self.request.page_key, report)
-        save_document(self.store, self.request.report_key, report.to_json())
-        return report
-
-    def _schema_ids(self) -> tuple[tuple[int, int], ...]:
-        mapping = self.values.mapping if self.values else None
-        sides = (mapping.key_ids, mapping.value_ids) if mapping else ()
-        return tuple(sorted({pair for ids in sides if ids for pair in ids.items()}))
-
-    def _tasks(self) -> list[ReplayTask]:
-        """Largest first, so that no long one is left for the end."""
-        request, digest = self.request, self.plan.digest
-        tasks = [self._task(p, digest) for p in self.plan.kafka_partitions]
-        at_once = self.runner.at_once(request.config.tasks_max) if tasks else 1
-        sizes = [t.stream.record_count for t in tasks]
-        weights = [t.stream.record_bytes for t in tasks]
-        limits = zip(
-            tasks,
-            shares(request.records_per_second, sizes, at_once),
-            shares(request.bytes_per_second, weights, at_once),
-            strict=True,
-        )
-        limited = [replace(t, records_per_second=records, bytes_per_second=size) for t, records, size in limits]
-        return sorted(limited, key=lambda t: -t.stream.record_count)
-
-    def _task(self, kafka_partition: int, plan_digest: str) -> ReplayTask:
-        request, plan = self.request, self.plan
-        return ReplayTask(
+def _streams(
+    request: RestoreRequest, plan: RestorePlan, target: Target, values: ValueSettings | None, *, resumed: bool
+) -> list[ReplayTask]:
+    """One for each source kafka partition that has something to restore."""
+    sent = SentSettings(
+        request.to_topic,
+        target.kafka_partition_count(request, plan),
+        request.records,
+        request.outgoing,
+        request.on_error,
+        values,
+    )
+    return [
+        ReplayTask(
             restore_id=request.restore_id,
-            plan_digest=plan_digest,
+            plan_digest=plan.digest,
             delivery=request.delivery,
             stream=stream_task(request, plan, kafka_partition),
-            sent=SentSettings(
-                request.to_topic,
-                self.target.kafka_partition_count(request, plan),
-                request.records,
-                request.outgoing,
-                request.on_error,
-                self.values,
-            ),
+            sent=sent,
             kafka=request.target_kafka,
             target_starts=plan.start.offsets,
             documents=request.config.restore_store,
-            checkpoint_key=request.checkpoint_key(kafka_partition),
+            checkpoint_key=request.key(f"/{kafka_partition}.json"),
             run_id=request.run_id,
-            resumed=self.resumed,
-            max_message_bytes=self.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
+            resumed=resumed,
+            max_message_bytes=target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
             allow_unsendable_timestamps=plan.allow_unsendable_timestamps,
         )
-
-    def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
-        what = f"restore {self.request.restore_id}"
-        results: list[ReplayResult] = []
-        progress = Progress(logger, what, len(tasks), sum(t.stream.record_count for t in tasks))
-        keys = [t.checkpoint_key for t in tasks]
-        with CheckpointWatch(self.store, what, keys, self.plan.record_count):
-            try:
-                for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
-                    progress.advance(result.size, result.sent_count, result.sent_bytes)
-                    results.append(result)
-            except PlatformError as err:
-                raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
-        return results
-
-    def _verify(self, tasks: Sequence[ReplayTask]) -> list[KafkaPartitionReport]:
-        progress = Progress(
-            logger, f"verify {self.request.restore_id}", len(tasks), sum(t.stream.record_count for t in tasks)
-        )
-        sizes = {t.kafka_partition: t.stream.record_count for t in tasks}
-        given = [VerifyTask(t, self.request.mapping_key(t.kafka_partition)) for t in tasks]
-        reports: list[KafkaPartitionReport] = []
-        for report in self.runner.run(verify, given, self.request.config.tasks_max):
-            progress.advance(sizes[report.kafka_partition], report.record_count, report.record_bytes)
-            reports.append(report)
-        return sorted(reports, key=lambda r: r.kafka_partition)
-
-    def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
-        in_order = sorted(tasks, key=lambda t: t.kafka_partition)
-        try:
-            reached = positions(self.store, [t.checkpoint_key for t in in_order])
-        except PlatformError as err:
-            return f"How far it came cannot be read from the bucket: {err}"
-        places = "; ".join(_place(t, p) for t, p in zip(in_order, reached, strict=True))
-        return f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on"
+        for kafka_partition in plan.kafka_partitions
+    ]
 
 
-def _place(task: ReplayTask, position: Position | None) -> str:
-    if position is None or not position.record_count:
-        return f"kafka partition {task.kafka_partition}: nothing is in the target"
-    said = (
-        f"kafka partition {task.kafka_partition}: {position.record_count:,} records, those below source offset "
-        f"{position.next_source_offset}, are in the target"
-    )
-    return said if position.next_target_offset is None else f"{said} below offset {position.next_target_offset}"
+def _schema_ids(mapping: SchemaMapping | None) -> tuple[tuple[int, int], ...]:
+    sides = (mapping.key_ids, mapping.value_ids) if mapping else ()
+    return tuple(sorted({pair for ids in sides if ids for pair in ids.items()}))
 
 
 def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[Finding]) -> RestoreReport:

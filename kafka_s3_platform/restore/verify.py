@@ -1,14 +1,11 @@
 """One Spark task reads one kafka partition of a finished restore back and finds every archived record in it."""
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.errors import IntegrityError, OffsetGapError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.restore.checkpoint import save_document
-from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.restore.mapping import MappingWriter
 from kafka_s3_platform.restore.match import SubsequenceMatch
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS, ReplayTask, read_target
@@ -18,30 +15,21 @@ from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
 
-@dataclass(frozen=True)
-class VerifyTask:
-    """What was replayed, and where its offset mapping goes."""
-
-    replay: ReplayTask
-    mapping_key: str
-
-
-def verify(task: VerifyTask, attempt: Attempt) -> KafkaPartitionReport:  # noqa: ARG001 - reading has no attempts
+def verify(task: ReplayTask, attempt: Attempt) -> KafkaPartitionReport:  # noqa: ARG001 - reading has no attempts
     """Match the archived stream with the target, from the offset on where the restore began, and store the mapping.
 
     Raises:
         IntegrityError: an archived record is not in the target, or not in its place.
     """
-    given = task.replay
-    store = ObjectStore(given.stream.store)
+    store = ObjectStore(task.stream.store)
     tally = _Tally()
     # Where keys decide, each kafka partition is compared by itself.
-    for kafka_partition, start in given.reached:
-        _match(given, kafka_partition, start, store, tally)
+    for kafka_partition, start in task.reached:
+        _match(task, kafka_partition, start, store, tally)
     mapping = tally.mapping.close()
-    if tally.count and given.keeps_number:
-        save_document(given.beside(store), task.mapping_key, mapping.to_pybytes())
-    return tally.report(given, task.mapping_key)
+    if tally.count and task.keeps_number:
+        save_document(task.beside(store), task.mapping_key, mapping.to_pybytes())
+    return tally.report(task)
 
 
 def _match(given: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> None:
@@ -98,7 +86,7 @@ class _Tally:
         self._first = self._first or (offsets[0][0].as_py(), offsets[1][0].as_py())
         self._last = (offsets[0][-1].as_py(), offsets[1][-1].as_py())
 
-    def report(self, given: ReplayTask, mapping_key: str) -> KafkaPartitionReport:
+    def report(self, given: ReplayTask) -> KafkaPartitionReport:
         """Offsets at the target are told only where there is one kafka partition of it."""
         first, last = self._first or (None, None), self._last or (None, None)
         at_target = (first[1], last[1]) if given.keeps_number else (None, None)
@@ -114,9 +102,9 @@ class _Tally:
             foreign_count=self._foreign,
             altered_timestamps=self._altered,
             digest=self._digest.hexdigest(),
-            mapping_key=mapping_key if self.count and given.keeps_number else None,
+            mapping_key=given.mapping_key if self.count and given.keeps_number else None,
             left_out=self._left_out,
-            topic=given.stream.topic if isinstance(given.stream, ForeignStreamTask) else "",
+            topic=given.named_topic,
             skipped=self._skipped,
             notes=self._notes,
         )

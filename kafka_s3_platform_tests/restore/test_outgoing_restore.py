@@ -18,8 +18,11 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
     TransformSettings,
 )
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -33,14 +36,14 @@ def request(config: ConnectorConfig, to_topic: str, **terms: Any) -> RestoreRequ
     return RestoreRequest(config=config, topic=config.topics[0], to_topic=to_topic, **given)
 
 
-def restored(config: ConnectorConfig, to_topic: str, **terms: Any) -> RestoreReport:
-    return restore(request(config, to_topic, **terms), InProcessRunner())
+def restored(
+    config: ConnectorConfig, to_topic: str, runner: InProcessRunner | None = None, **terms: Any
+) -> RestoreReport:
+    return restore(request(config, to_topic, **terms), runner or InProcessRunner())
 
 
 def consumed(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[dict[str, Any]]:
     """Committed records, in order."""
-    from kafka_s3_platform.kafka.admin import ClusterAdmin
-
     with ClusterAdmin(kafka) as admin:
         log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
     if not log.high_watermark:
@@ -94,6 +97,27 @@ def test_keys_decide_the_kafka_partition_where_the_target_has_another_number_of_
     assert sorted(values) == sorted(b"v%d" % n for n in range(40))
     assert all(len(found) == 1 for found in places.values())
     assert (report.record_count, report.verified) == (40, True)
+
+
+class SkippingRunner(InProcessRunner):
+    """Sends only the first stream."""
+
+    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+        return super().run(function, tasks[:1] if function is replay else tasks, max_concurrent)
+
+
+def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, [Sent(b"v", b"k", kafka_partition=p) for p in (0, 1)])
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    by_key: dict[str, Any] = {"outgoing": Outgoing(partitioning="murmur2"), "restore_id": "one"}
+    with pytest.raises(IntegrityError, match=rf"source offset 0 of {topic_name}-. 1 times less often"):
+        restored(config, f"{topic_name}-copy", SkippingRunner(), **by_key)
+    report = restored(config, f"{topic_name}-copy", **by_key)
+    assert (report.sent_count, report.record_count, report.verified) == (1, 2, True)
 
 
 def test_transforms_and_provenance_headers_are_applied_and_verified(config: ConnectorConfig, topic_name: str) -> None:
@@ -154,7 +178,7 @@ def test_schemas_that_were_not_archived_are_told_before_the_first_record(
     records = {"value": {"format": "AVRO", "registry": registry}}
     config = connector(kafka_settings, store_settings, topic_name, records=records)
     archived(config)
-    mapped = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
+    mapped: dict[str, Any] = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
     assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
         True
     ]

@@ -272,7 +272,7 @@ def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(
     source([*numbered(100), Sent(b"x" * 5000, timestamp=NOON), *numbered(50)])
     target = create_topic(f"{config.topics[0]}-restored", max_message_bytes=2000)
 
-    with pytest.raises(PreflightError, match=r"source offset 100 .*\nHow far restore r1 came: kafka partition 0"):
+    with pytest.raises(PreflightError, match=r"source offset 100 .*\nHow far restore r1 came: .*-0: "):
         restored(config)
     admin = admin_client(config.kafka)
     set_config(admin, target, "max.message.bytes", "100000")
@@ -365,9 +365,7 @@ def test_an_object_deleted_while_it_is_restored_is_named_with_how_far_it_came(
             s3_client.delete_object(Bucket=config.store.bucket, Key=second.key)
             return super().run(function, tasks, max_concurrent)
 
-    with pytest.raises(
-        IntegrityError, match=rf"object {re.escape(second.key)} (.|\n)*How far restore r1 came: kafka partition 0"
-    ):
+    with pytest.raises(IntegrityError, match=rf"object {re.escape(second.key)} (.|\n)*How far restore r1 came: .*-0: "):
         restore(request(config), LosingRunner())
 
 
@@ -397,9 +395,7 @@ def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
     assert plan_now is not None
     blind = replace(plan, objects=tuple(replace(o, etag=found.etag) for o in plan.objects))
     store.replace(plan_key, blind.to_json(), plan_now.etag)
-    with pytest.raises(
-        IntegrityError, match=rf"object {re.escape(segment.key)} cannot be read(.|\n)*nothing is in the target"
-    ):
+    with pytest.raises(IntegrityError, match=rf"object {re.escape(segment.key)} cannot be read(.|\n)*nothing is in "):
         restored(config)
     assert values(config.kafka, f"{config.topics[0]}-restored") == []
 
