@@ -1,14 +1,15 @@
 """How every restore begins: its target created if asked for, where that stood, and the plan in the bucket."""
 
 import logging
+from dataclasses import replace
 
 from kafka_s3_platform.errors import MissingTopicError, SupersededError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse, room_findings
-from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.target import findings, new_topic_configs
-from kafka_s3_platform.store.errors import PreconditionError
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -51,3 +52,12 @@ def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> 
             f"restore {request.restore_id}: another run has just begun it ({request.plan_key}). Let it finish, or end "
             f"it and run again"
         ) from err
+
+
+def stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
+    """That of a restore which is finished, None where it is not."""
+    try:
+        content = store.get(request.report_key)
+    except NotFoundError:
+        return None
+    return replace(RestoreReport.from_json(content), already_finished=True)

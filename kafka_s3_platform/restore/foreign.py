@@ -17,7 +17,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
+from kafka_s3_platform.restore.begin import create_target, store_plan, stored_report, target_start
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
@@ -87,7 +87,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     request = _prepared(asked.request)
     archive, store = ObjectStore(request.config.store), ObjectStore(request.config.restore_store)
     begun = _stored_plan(asked, request, store)
-    if begun is not None and (done := _stored_report(request, store)) is not None:
+    if begun is not None and (done := stored_report(request, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
         return done
     plan = begun or make_foreign_plan(request, asked.topics, asked.rename, archive)
@@ -145,14 +145,6 @@ def _stored_plan(asked: ForeignRequest, request: RestoreRequest, store: ObjectSt
     plan = ForeignPlan.from_json(content, request.plan_key)
     check_same_terms(request, foreign_terms(request, asked.topics, asked.rename), plan)
     return plan
-
-
-def _stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
-    try:
-        content = store.get(request.report_key)
-    except NotFoundError:
-        return None
-    return replace(RestoreReport.from_json(content), already_finished=True)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.begin import create_target, store_plan, target_start
+from kafka_s3_platform.restore.begin import create_target, store_plan, stored_report, target_start
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan
 from kafka_s3_platform.restore.preflight import (
@@ -56,7 +56,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
     """
     store = ObjectStore(request.config.restore_store)
     begun = _stored_plan(request, store)
-    if begun is not None and (done := _stored_report(request, store)) is not None:
+    if begun is not None and (done := stored_report(request, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
         return done
     with ClusterAdmin(request.target_kafka) as admin:
@@ -125,14 +125,6 @@ def _stored_plan(request: RestoreRequest, store: ObjectStore) -> RestorePlan | N
     plan = RestorePlan.from_json(content, request.plan_key)
     check_same(request, plan)
     return plan
-
-
-def _stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
-    try:
-        content = store.get(request.report_key)
-    except NotFoundError:
-        return None
-    return replace(RestoreReport.from_json(content), already_finished=True)
 
 
 def _check_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> None:
