@@ -22,7 +22,6 @@ class ForeignObject:
     """One object and what its key tells of its records.
 
     `first_offset` is None where the key has none, `window` (half-open, epoch ms) where the folder tells no time.
-    `last_offset` and `record_count` are known of our own segments only. `epoch` is that of a rewritten one of ours.
     """
 
     topic: str
@@ -36,8 +35,6 @@ class ForeignObject:
     storage_class: str = "STANDARD"
     window: Window | None = None
     is_tombstone: bool = False
-    last_offset: int | None = None
-    record_count: int | None = None
 
     @property
     def is_cold(self) -> bool:

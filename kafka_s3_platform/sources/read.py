@@ -257,9 +257,7 @@ class ForeignStream:
         return layout.partitioner == "Default" and layout.key_layout == "connect" and not has_tombstones
 
     def _told(self, item: ForeignObject) -> tuple[int | None, int | None]:
-        """How many records, and the last one's offset, by the index, or by the metadata that our own objects have."""
-        if item.record_count is not None:
-            return item.record_count, item.last_offset
+        """How many records, and the last one's offset, by the metadata that our own objects have."""
         info = self._store.head(item.key)
         told = {} if info is None else info.metadata
         count, last = (told.get(name, "") for name in ("record-count", "last-offset"))

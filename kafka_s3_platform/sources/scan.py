@@ -1,15 +1,14 @@
 """Which objects there are: the listing of a bucket, each key judged, in the order in which objects are read."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, IntegrityError
-from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
 from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport
-from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.store.objects import WRITE_CHECK, ObjectInfo, ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +70,8 @@ class Scan:
             yield from self._store.list(f"{reader.root}{topic}{layout.directory_delim}")
 
     def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
-        if info.key.endswith("/") and not info.size:
-            return None  # a folder's own marker
+        if (info.key.endswith("/") and not info.size) or info.key.endswith(f"/{WRITE_CHECK}"):
+            return None  # a folder's own marker, or one of ours
         read = reader.read(info.key)
         told = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
         if told is None:
@@ -126,40 +125,6 @@ class Scan:
 def scan(config: ConnectorConfig, topics: Sequence[str] = (), store: ObjectStore | None = None) -> Scan:
     """The objects of a source: of `topics`, else of those that its file names, else of every topic found."""
     return Scan(config, topics, store)
-
-
-def of_segments(config: ConnectorConfig, topic: str, segments: Iterable[Segment]) -> list[ForeignObject]:
-    """The objects of our own segments of values alone, of which the index knows more than their keys tell.
-
-    Raises:
-        IntegrityError: a key is not of the layout that its segment names.
-    """
-    found = []
-    for segment in segments:
-        layout = LayoutSettings.model_validate_json(segment.settings)
-        reader = new_key_reader(config.model_copy(update={"layout": layout, "topics": (topic,), "source": None}))
-        for stored in segment.objects:
-            told = reader.read(stored.key)
-            if isinstance(told, Refusal):
-                if told.problem == "index":
-                    continue
-                raise IntegrityError(f"object {stored.key} of the index: {told.reason}")
-            item = ForeignObject(
-                topic=topic,
-                kafka_partition=segment.kafka_partition,
-                first_offset=segment.start_offset,
-                encoded_partition=segment.encoded_partition,
-                part=told.part,
-                key=stored.key,
-                size=stored.size,
-                etag=stored.etag,
-                window=(segment.min_timestamp, segment.max_timestamp + 1),
-                is_tombstone=told.is_tombstone,
-                last_offset=segment.end_offset - 1,
-                record_count=segment.record_count,
-            )
-            found.append(item)
-    return sorted(found, key=lambda o: o.order)
 
 
 def _object(told: Told, info: ObjectInfo) -> ForeignObject:

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 READ_AHEAD = 4_194_304
 WRITE_ID = "write-id"
+WRITE_CHECK = ".write-check"
 _METADATA_SAFE = "/:+=@,"
 
 T = TypeVar("T")
@@ -78,14 +79,14 @@ class ObjectStore:
     def check_writable(self, prefix: str) -> None:
         """Prove that the bucket is there and that objects under `prefix` can be written and read.
 
-        Overwrites the small object `<prefix>/.write-check`, always the same: the run path has no right to delete.
+        Overwrites the small object `<prefix>/WRITE_CHECK`, always the same: the run path has no right to delete.
         """
         try:
             self._call("HeadBucket", "", lambda: self._client.head_bucket(Bucket=self.bucket))
         except AuthorizationError:
             # HeadBucket needs the right to list, which archiving does not: the write below decides.
             logger.debug("no right to look at bucket %s itself", self.bucket)
-        key = f"{prefix}/.write-check".lstrip("/")
+        key = f"{prefix}/{WRITE_CHECK}".lstrip("/")
         body = b"kafka-s3-platform writes here\n"
         put = {"Bucket": self.bucket, "Key": key, "Body": body, **self._written_as}
         self._call("PutObject", key, lambda: self._client.put_object(**put))

@@ -21,13 +21,13 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
 )
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.sources.objects import groups, within
+from kafka_s3_platform.sources.objects import groups
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import of_segments, scan
+from kafka_s3_platform.sources.scan import scan
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.formats.records import rows_of
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
 
@@ -209,30 +209,6 @@ def test_envelopes_come_back_as_the_records_that_they_were(
             map(row_of, wanted)
         )
         assert [row["timestamp"] for row in rows] == [round(r.timestamp.timestamp() * 1000) for r in wanted]
-
-
-def test_the_index_tells_more_of_our_own_objects_than_their_keys(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produced = [Sent(b'{"n":%d}' % n, b"k%d" % n, NOON + n * HOUR / 10) for n in range(30)]
-    produce(kafka_settings, topic_name, produced)
-    layout = {"format": "json", "codec": "none", "keys_format": "json"}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON)
-    archived(config)
-    objects = of_segments(config, topic_name, snapshot(config).segments)
-    assert {(o.first_offset, o.last_offset, o.part) for o in objects} == {
-        (first, first + 9, part) for first in (0, 10, 20) for part in ("value", "key")
-    }
-    start = round(NOON.timestamp() * 1000)
-    chosen = within(objects, start + 3_600_000, start + 2 * 3_600_000)
-    (group,) = groups(chosen.objects)
-    stream = ForeignStream(config, group)
-    rows = [row for batch in stream for row in rows_of(batch)]
-    assert [(r["offset"], r["key"], r["value"]) for r in rows] == [
-        (n, b"k%d" % n, b'{"n":%d}' % n) for n in range(10, 20)
-    ]
-    assert stream.report.position_count == 0
 
 
 @pytest.mark.parametrize("fault", ["corrupted", "truncated", "replaced", "missing"])

@@ -49,6 +49,11 @@ def test_what_is_outside_of_topics_dir_is_ignored_and_counted() -> None:
     assert (len(objects), scanned.report.counts, scanned.report.lines) == (1, {"outside": 2}, [])
 
 
+def test_what_our_own_runs_leave_beside_objects_is_no_news() -> None:
+    objects, scanned = found([FIRST, "topics/.write-check"])
+    assert (len(objects), scanned.report.counts, scanned.report.lines) == (1, {}, [])
+
+
 def test_a_wrong_extension_is_skipped_and_counted_whatever_behavior_on_error_says() -> None:
     objects, scanned = found([FIRST, FIRST.replace("avro", "json")])
     assert (len(objects), scanned.report.counts) == (1, {"extension": 1})
