@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import hypothesis
 import pytest
 from pydantic import SecretStr
 
@@ -24,6 +25,10 @@ from kafka_s3_platform.local.settings import StackSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).parent.parent
 

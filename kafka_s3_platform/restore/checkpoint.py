@@ -32,6 +32,8 @@ class Checkpoint:
     def __init__(self, store: ObjectStore, key: str, owner: str) -> None:
         self._store, self._key, self._owner = store, key, owner
         self._etag: str | None = None
+        self.position: Position | None = None
+        """What this writer has loaded or saved last."""
 
     def load(self) -> Position | None:
         """The position written last, None before the first."""
@@ -39,7 +41,8 @@ class Checkpoint:
         if found is None:
             return None
         self._etag = found.etag
-        return _parsed(self._store.get(self._key))
+        self.position = _parsed(self._store.get(self._key))
+        return self.position
 
     def save(self, position: Position) -> None:
         body = json.dumps(asdict(position) | {"owner": self._owner}, indent=1).encode()
@@ -53,7 +56,7 @@ class Checkpoint:
                 f"restore checkpoint {self._key} is no longer the one that {self._owner} wrote: another run of this "
                 f"restore id is at work. Let that one finish, or end it and run again"
             ) from err
-        self._etag = written.etag
+        self._etag, self.position = written.etag, position
 
     @property
     def is_last(self) -> bool:

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kafka_s3_platform.config.settings import ConverterSettings, SourceSettings
 from kafka_s3_platform.errors import (
@@ -103,7 +104,8 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
             plan = _begin(request, plan, goals, admin, store)
         goals = [_goal(request, plan, goal.request.to_topic, admin) for goal in goals]
     _thaw(asked, request, plan, archive)
-    streams = [_replay_task(request, plan, goals, group, resumed=begun is not None) for group in plan.groups]
+    task_of = partial(_replay_task, request, plan, goals, plan.digest, begun is not None)
+    streams = [task_of(group) for group in plan.groups]
     return Execution(request, streams, store, runner).run(_planned_report(request, plan, found))
 
 
@@ -205,9 +207,10 @@ def _about(goal: _Goal, plan: ForeignPlan) -> Iterator[Finding]:
             f"on finds what has arrived by its content, and equal records of two topics are not told apart. Restore "
             f"with exactly_once, or to a topic for each"
         )
-    values = _values(request, request.topic)
-    made = None if values is None else new_values(values)
-    OutgoingStream(request.outgoing, request.topic, 0, goal.size, request.to_topic, values=made)
+    for topic in sources:
+        values = _values(request, topic)
+        made = None if values is None else new_values(values)
+        OutgoingStream(request.outgoing, topic, 0, goal.size, request.to_topic, values=made)
     yield from about_target(request, goal.plan, goal.target)
 
 
@@ -307,7 +310,7 @@ def _stream(request: RestoreRequest, plan: ForeignPlan, group: ObjectGroup) -> F
 
 
 def _replay_task(
-    request: RestoreRequest, plan: ForeignPlan, goals: Sequence[_Goal], group: ObjectGroup, *, resumed: bool
+    request: RestoreRequest, plan: ForeignPlan, goals: Sequence[_Goal], digest: str, resumed: bool, group: ObjectGroup
 ) -> ReplayTask:
     to_topic = plan.targets[group.topic]
     goal = next(g for g in goals if g.request.to_topic == to_topic)
@@ -315,7 +318,7 @@ def _replay_task(
     return ReplayTask(
         # Kafka partitions of several topics have the same numbers; no restore id holds a slash.
         restore_id=f"{request.restore_id}/{group.topic}",
-        plan_digest=plan.digest,
+        plan_digest=digest,
         delivery=request.delivery,
         stream=_stream(request, plan, group),
         sent=SentSettings(to_topic, goal.size, request.records, request.outgoing, request.on_error, values),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 CONTENT = ("key", "value", "headers")
 NARROW = 64
@@ -60,14 +61,28 @@ class SubsequenceMatch:
 
     def _skip(self, archived: pa.RecordBatch | None, target: pa.RecordBatch) -> None:
         """Pass over the target's first record, and those after it that cannot be the archived one either."""
-        count = target.num_rows
-        if archived is not None:
-            wanted = _times(archived, 1)
-            possible = (_times(target, count) == wanted) | np.isin(wanted, self._free)
-            later = np.flatnonzero(possible[1:])
-            count = int(later[0]) + 1 if later.size else count
+        count = target.num_rows if archived is None else self._next_possible(archived, target)
         self._target.advance(count)
         self.foreign_count += count
+
+    def _next_possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
+        """Place of the next of the target's records that has time, key and value of the first archived one."""
+        start, width = 1, NARROW
+        while start < target.num_rows:
+            possible = np.flatnonzero(self._possible(archived, target.slice(start, width)))
+            if possible.size:
+                return start + int(possible[0])
+            start, width = start + width, width * 4
+        return int(target.num_rows)
+
+    def _possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        wanted = _times(archived, 1)
+        possible: npt.NDArray[np.bool_] = (_times(target, target.num_rows) == wanted) | np.isin(wanted, self._free)
+        for name in ("key", "value") if possible.any() else ():
+            column, first = target.column(name), archived.column(name)[0]
+            same = pc.fill_null(pc.equal(column, first), fill_value=False) if first.is_valid else column.is_null()
+            possible &= same.to_numpy(zero_copy_only=False)
+        return possible
 
 
 class _Cursor:

@@ -112,11 +112,11 @@ class RestorePlan:
 
     def records_at_most(self, item: PlannedObject) -> int:
         start, end = self.selection.bounds(item)
-        return min(item.record_count, end - start)
+        return max(0, min(item.record_count, end - start))
 
     @property
     def record_bytes(self) -> int:
-        """Key and value bytes, exact or at most."""
+        """Of keys, values and headers, exact or at most."""
         return sum(o.record_bytes for o in self.objects)
 
     @property

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -183,7 +183,8 @@ def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, 
         allow_now=task.allow_unsendable_timestamps,
     )
     try:
-        with group, producer, ExitStack() as readers:
+        # What is open is aborted before a reader is waited for.
+        with ExitStack() as readers, group, producer:
 
             def read(start_offset: int) -> Ahead[SentBatch]:
                 return readers.enter_context(closing(Ahead(task.sent_stream(store, start_offset))))
@@ -396,14 +397,18 @@ def read_target(
 
 
 def _stable(kafka: KafkaSettings, topic: str, kafka_partition: int) -> Frontier:
-    """The target's log when no transaction is open in it, or how it is after `STABLE_SECONDS`."""
+    """The target's log as far as it goes now, when no transaction hides any of that, or after `STABLE_SECONDS`.
+
+    What others write meanwhile is not waited for: they may never stop.
+    """
     deadline = time.monotonic() + STABLE_SECONDS
     with ClusterAdmin(kafka) as admin:
-        while True:
-            log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-            if log.last_stable_offset >= log.high_watermark or time.monotonic() > deadline:
-                return log
+        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+        end = log.high_watermark
+        while log.last_stable_offset < end and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
+            log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+    return replace(log, high_watermark=min(end, log.high_watermark))
 
 
 def _check_target(topic: str, log: Frontier, start_offset: int) -> None:
@@ -476,10 +481,8 @@ class _Progress:
 def _leave_checkpoint(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint) -> None:
     """Find out and store how far a failed try came. Best effort: the next try finds out by itself."""
     try:
-        known = checkpoint.load()
-        if known is not None:
-            _settle(task)
-            checkpoint.save(find_position(task, store, _known(task, known)))
+        _settle(task)
+        checkpoint.save(find_position(task, store, _known(task, checkpoint.position)))
     except Exception as err:  # noqa: BLE001 - the try's own error is the one to tell
         logger.warning("restore %s: how far it came is found out by the next run only: %s", task.where, err)
 

@@ -108,7 +108,7 @@ def _tiles(report: RestoreReport) -> str:
     rate = report.records_per_second
     tiles = [
         (f"{report.record_count:,}", counted),
-        (_bytes(report.record_bytes), "keys and values"),
+        (_bytes(report.record_bytes), "keys, values, headers"),
         (f"{report.object_count:,}", f"objects, {_bytes(report.object_bytes)}"),
     ]
     if report.dry_run:

@@ -183,10 +183,11 @@ def _streams(
         request.on_error,
         values,
     )
+    digest = plan.digest
     return [
         ReplayTask(
             restore_id=request.restore_id,
-            plan_digest=plan.digest,
+            plan_digest=digest,
             delivery=request.delivery,
             stream=stream_task(request, plan, kafka_partition),
             sent=sent,

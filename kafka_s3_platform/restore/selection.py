@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,7 +42,7 @@ class OffsetWindow:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection:
     """Records with a timestamp in `[from_ms, to_ms)` and an offset in their kafka partition's window.
 
@@ -58,7 +59,11 @@ class Selection:
         return (self.from_ms, self.to_ms) != (-FOREVER, FOREVER)
 
     def window(self, kafka_partition: int) -> OffsetWindow | None:
-        return next((w for w in self.windows if w.kafka_partition == kafka_partition), None)
+        return self._by_number.get(kafka_partition)
+
+    @cached_property
+    def _by_number(self) -> dict[int, OffsetWindow]:
+        return {w.kafka_partition: w for w in reversed(self.windows)}
 
     def bounds(self, extent: Extent) -> tuple[int, int]:
         """The offsets `[start, end)` of an object that are in its kafka partition's window; none if they cross."""

@@ -47,7 +47,7 @@ class StreamTask:
 
     @property
     def record_bytes(self) -> int:
-        """Of keys and values, exact or at most."""
+        """Of keys, values and headers, exact or at most."""
         return sum(o.record_bytes for o in self.objects)
 
 
@@ -84,27 +84,33 @@ class ArchivedStream:
     def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
         if self._task.behavior_on_error != "fail" and not self._is_good(item):
             return
-        for batch in self._records(item):
+        for batch in self._records(item, self._start):
             self.out_of_range_count += batch.num_rows if item.out_of_range else 0
             yield batch
 
     def _is_good(self, item: PlannedObject) -> bool:
+        """Of all that is selected of it, also where an earlier run has sent its beginning."""
         try:
-            for _ in self._records(item):
+            for _ in self._records(item, item.start_offset):
                 pass
         except IntegrityError as err:
+            if self._task.selection.bounds(item)[0] < self._start:
+                raise IntegrityError(
+                    f"{err}. An earlier run may have sent a part of it, so it cannot be left out whole: restore to "
+                    f"another topic, under another restore id"
+                ) from err
             self.skipped = (*self.skipped, str(err))
             if self._task.behavior_on_error == "log":
                 logger.warning("object left out: %s", err)
             return False
         return True
 
-    def _records(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
-        whole = self._task.selection.holds(item) and item.start_offset >= self._start
+    def _records(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+        whole = self._task.selection.holds(item) and item.start_offset >= start_offset
         reader = self._opened(item)
         if reader.num_records != item.record_count:
             raise _damaged(self._task, item, f"holds {reader.num_records} records, planned were {item.record_count}")
-        batches = self._checked(reader, item) if whole else self._selected(reader, item)
+        batches = self._checked(reader, item) if whole else self._selected(reader, item, start_offset)
         while (batch := self._next(batches, item)) is not None:
             yield batch
 
@@ -128,10 +134,10 @@ class ArchivedStream:
         if digest.hexdigest() != item.digest:
             raise IntegrityError(f"the record digest is {digest.hexdigest()}, planned was {item.digest}")
 
-    def _selected(self, reader: EnvelopeReader, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+    def _selected(self, reader: EnvelopeReader, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
         selection = self._task.selection
         start, end = selection.bounds(item)
-        start = max(start, self._start)
+        start = max(start, start_offset)
         if start >= end:
             return iter(())
         offsets = OffsetRange(start, end)

@@ -67,7 +67,7 @@ def check_together(task: TogetherTask, attempt: Attempt) -> None:  # noqa: ARG00
         with read_by_duckdb(_SCHEMA, _rows(task), what) as reader:
             content = connection.from_arrow(reader).project(_CONTENT)
             content.aggregate(_COUNTED, "content, moment").create("counted")
-        lost = connection.execute(_LOST).fetchone()
+            lost = connection.execute(_LOST).fetchone()
     if lost is not None:
         of = task.replays[lost[1]].stream
         topics = ", ".join(sorted({t.stream.topic for t in task.replays}))

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.errors import IntegrityError, OffsetGapError
+from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.restore.checkpoint import save_document
 from kafka_s3_platform.restore.mapping import MappingWriter
@@ -79,12 +80,13 @@ class _Tally:
             self.mapping.add(source, target)
         self._digest.update(source)
         self.count += source.num_rows
-        self._bytes += sum(pc.sum(pc.binary_length(source.column(name))).as_py() or 0 for name in ("key", "value"))
+        self._bytes += int(record_sizes(source).sum())
         times = source.column("timestamp").cast(pa.int64())
         self._altered += pc.sum(pc.is_in(times, pa.array(sorted(UNSENDABLE_TIMESTAMPS), pa.int64()))).as_py() or 0
         offsets = source.column("offset"), target.column("offset")
-        self._first = self._first or (offsets[0][0].as_py(), offsets[1][0].as_py())
-        self._last = (offsets[0][-1].as_py(), offsets[1][-1].as_py())
+        first, last = ((offsets[0][n].as_py(), offsets[1][n].as_py()) for n in (0, -1))
+        # Where keys choose, each kafka partition of the target is compared by itself.
+        self._first, self._last = min(self._first or first, first), max(self._last or last, last)
 
     def report(self, given: ReplayTask) -> KafkaPartitionReport:
         """Offsets at the target are told only where there is one kafka partition of it."""

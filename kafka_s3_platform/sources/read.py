@@ -30,7 +30,7 @@ from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBat
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.sources.blocks import WantedBlocks, wanted_blocks
-from kafka_s3_platform.sources.objects import COLD, ForeignObject, ObjectGroup, ObjectSet
+from kafka_s3_platform.sources.objects import COLD, MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
 from kafka_s3_platform.store.objects import ObjectFile, ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class ReadReport:
     tombstone_count: int = 0
     skipped_objects: list[str] = field(default_factory=list)
     skipped_records: list[str] = field(default_factory=list)
+    skipped_record_count: int = 0
 
     def notes(self, config: ConnectorConfig) -> list[str]:
         """Sentences for the restore's report."""
@@ -75,7 +76,7 @@ class ReadReport:
         if self.skipped_objects:
             yield f"{len(self.skipped_objects)} objects were skipped: {'; '.join(self.skipped_objects[:10])}"
         if self.skipped_records:
-            yield f"{len(self.skipped_records)} records were skipped: {'; '.join(self.skipped_records[:10])}"
+            yield f"{self.skipped_record_count} records were skipped: {'; '.join(self.skipped_records[:10])}"
 
 
 def _of_layout(layout: LayoutSettings, tombstones: int) -> Iterator[str]:
@@ -134,7 +135,7 @@ class ForeignStream:
         for at, objects in enumerate(sets):
             if max(self._next, objects.name.first_offset or 0) >= self._end:
                 return
-            if not self._is_past(objects, sets[at + 1] if at + 1 < len(sets) else None):
+            if not self._is_past(objects, sets[at + 1 : at + 3]):
                 yield from self._records(objects)
 
     def _records(self, objects: ObjectSet) -> Iterator[ConnectBatch]:
@@ -197,15 +198,17 @@ class ForeignStream:
                     raise IntegrityError(f"object {item.key} holds records of another {name} than {wanted}")
             yield batch
 
-    def _is_past(self, objects: ObjectSet, following: ObjectSet | None) -> bool:
+    def _is_past(self, objects: ObjectSet, following: Sequence[ObjectSet]) -> bool:
         """Whether all of an object lies before the start, which is told without reading it."""
         first = objects.name.first_offset
-        end = None if following is None else following.name.first_offset
-        if first is None or end is None or end > self._start or not self._is_exclusive:
+        ends = [s.name.first_offset for s in following]
+        are_before = [end is not None and end <= self._start for end in ends]
+        if first is None or not any(are_before[:1]) or not self._is_exclusive:
             return False
         count, last = self._told(objects.name)
         if count is None or last is None:
-            return True
+            # The one before the first that is read is read too: it may reach into that.
+            return are_before == [True, True]
         # Our own sink ends objects with their hour: they lie between one another, unless they have no holes.
         if last - first + 1 != count or first < self._next or last >= self._start:
             return False
@@ -325,6 +328,7 @@ class ForeignStream:
         first, count = _within(offsets, self._start, self._end)
         kept = np.arange(first, first + count)
         for row, why in found.bad.items():
+            self.report.skipped_record_count += 1
             self._skipped(self.report.skipped_records, f"object {objects.name.key}: {why}")
             kept = kept[kept != row]
         if len(kept):
@@ -372,7 +376,8 @@ class ForeignStream:
             report.position_count += batch.num_rows
 
     def _skipped(self, lines: list[str], line: str) -> None:
-        lines.append(line)
+        if len(lines) < MAX_LINES:
+            lines.append(line)
         if self._behavior == "log":
             logger.warning("skipped: %s", line)
 

@@ -9,9 +9,11 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.restore.plan import make_plan
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.stream import ArchivedStream, stream_task
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -153,6 +155,27 @@ def test_a_window_within_an_object_leaves_it_out_too(config: ConnectorConfig, s3
     report = restored(config, behavior_on_error="ignore", from_offset=500, to_offset=2500)
     assert sent(config) == [*ALL[500:1000], *ALL[2000:2500]]
     assert len(report.skipped) == 1
+
+
+def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: ConnectorConfig, s3_client: Any) -> None:
+    topic = config.topics[0]
+    asked = RestoreRequest(config, topic, topic, restore_id="r", run_id="x", behavior_on_error="ignore")
+    task = stream_task(asked, make_plan(asked), 0)
+    harm_second(config, s3_client, gone)
+    from_third = ArchivedStream(task, ObjectStore(config.store), 2000)
+    assert sum(b.num_rows for b in from_third) == 1000
+    assert from_third.skipped == ()
+    with pytest.raises(IntegrityError, match=r"object .*hour=13.*An earlier run may have sent a part of it"):
+        list(ArchivedStream(task, ObjectStore(config.store), 1500))
+
+
+def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: ConnectorConfig) -> None:
+    topic = config.topics[0]
+    asked = RestoreRequest(config, topic, topic, restore_id="r", run_id="x", behavior_on_error="ignore")
+    task = stream_task(asked, make_plan(asked), 0)
+    objects = [replace(o, digest="00") if n == 1 else o for n, o in enumerate(task.objects)]
+    with pytest.raises(IntegrityError, match="the record digest is"):
+        list(ArchivedStream(replace(task, objects=tuple(objects)), ObjectStore(config.store), 1500))
 
 
 def test_what_failed_goes_on_without_the_object_when_asked_to(config: ConnectorConfig, s3_client: Any) -> None:

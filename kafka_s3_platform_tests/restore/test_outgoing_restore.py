@@ -120,6 +120,14 @@ def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(
     assert (report.sent_count, report.record_count, report.verified) == (1, 2, True)
 
 
+def test_first_and_last_offsets_are_of_the_source_wherever_its_records_went(
+    config: ConnectorConfig, topic_name: str
+) -> None:
+    by_key = Outgoing(partitioning="murmur2")
+    report = restored(config, f"{topic_name}-copy", outgoing=by_key, target_kafka_partitions=5)
+    assert [(p.first_source_offset, p.last_source_offset) for p in report.kafka_partitions] == [(0, 19), (0, 19)]
+
+
 def test_transforms_and_provenance_headers_are_applied_and_verified(config: ConnectorConfig, topic_name: str) -> None:
     mask = TransformSettings(alias="d", type="DropHeaders", options={"headers": "h"})
     outgoing = Outgoing(transforms=(mask,), provenance_headers=True)

@@ -384,7 +384,14 @@ def test_objects_before_the_start_are_not_even_opened() -> None:
     store = MemoryStore(lines_at(0, 10, 30))
     found = list(stream(source({"format": "json"}), store, 30))
     assert sum(b.num_rows for b in found) == 2
-    assert set(store.reads) == {f"{FOLDER}0000000030.json"}
+    # the one before the first that is wanted might reach into it
+    assert set(store.reads) == {f"{FOLDER}0000000010.json", f"{FOLDER}0000000030.json"}
+
+
+def test_an_object_that_reaches_into_the_next_one_is_told_also_where_a_run_goes_on_behind_both() -> None:
+    objects = {f"{FOLDER}{first:010d}.json": b"1\n" * count for first, count in ((0, 100), (50, 60), (200, 1))}
+    with pytest.raises(IntegrityError, match="records would come twice"):
+        list(stream(source({"format": "json"}), MemoryStore(objects), 100))
 
 
 AVRO = {"format": "avro", "codec": "null"}

@@ -46,12 +46,14 @@ def fail_always(folder: Path, task: int, attempt: Attempt) -> int:
     raise TransientError(f"try {attempt.number} of topic t-{task}")
 
 
-def take_a_while(folder: Path, task: int, _: Attempt) -> int:
-    """How many run at this moment."""
-    own = folder / str(task)
+def take_a_while(folder: Path, expected: int, task: int, _: Attempt) -> int:
+    """How many run at this moment, once as many as expected do, or after a while."""
+    own, deadline = folder / str(task), time.monotonic() + 10
     own.touch()
+    while len(list(folder.iterdir())) < expected and time.monotonic() < deadline:
+        time.sleep(0.02)
     time.sleep(0.2)
-    at_once = sum(1 for _ in folder.iterdir())
+    at_once = len(list(folder.iterdir()))
     own.unlink()
     return at_once
 
@@ -94,10 +96,10 @@ def test_after_an_error_nothing_new_starts(runner: SparkRunner, tmp_path: Path) 
 
 @pytest.mark.parametrize("max_concurrent", [1, 2])
 def test_no_more_tasks_run_at_once_than_allowed(runner: SparkRunner, tmp_path: Path, max_concurrent: int) -> None:
-    assert max(runner.run(partial(take_a_while, tmp_path), range(5), max_concurrent)) == max_concurrent
+    assert max(runner.run(partial(take_a_while, tmp_path, max_concurrent), range(4), max_concurrent)) == max_concurrent
 
 
 def test_as_many_tasks_run_at_once_as_are_told(runner: SparkRunner, tmp_path: Path) -> None:
     """The session has two cores: limits are shared out among two tasks, though eight may run."""
-    assert max(runner.run(partial(take_a_while, tmp_path), range(6), 8)) == runner.at_once(8) == 2
+    assert max(runner.run(partial(take_a_while, tmp_path, 2), range(6), 8)) == runner.at_once(8) == 2
     assert runner.at_once(1) == 1
