@@ -22,6 +22,7 @@ from kafka_s3_platform.defs.hourly import hourly_asset
 from kafka_s3_platform.defs.jobs import ConnectorJobs, connector_jobs, foreign_job
 from kafka_s3_platform.defs.lag_sensor import lag_sensor
 from kafka_s3_platform.defs.object_checks import object_checks
+from kafka_s3_platform.defs.poll_sensor import poll_sensor
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restored import restored_asset
 from kafka_s3_platform.defs.schedules import daily_schedule, hourly_schedule, verify_schedule
@@ -71,8 +72,8 @@ def _resolved(connectors: Sequence[ConnectorConfig]) -> Sequence[ConnectorConfig
 
 def _connector_definitions(config: ConnectorConfig, autostart: bool) -> dg.Definitions:
     if config.source is not None:
-        key = foreign_key(config.name)
-        return dg.Definitions(assets=[foreign_asset(config)], jobs=[foreign_job(config.name, key)])
+        job = foreign_job(config.name, foreign_key(config.name))
+        return dg.Definitions(assets=[foreign_asset(config)], jobs=[job], sensors=[poll_sensor(config, job)])
     topics = archived_topics([config])
     looking = dg.Definitions(sensors=[topics_sensor(config)] if config.topics_regex is not None else [])
     if not topics:

@@ -54,6 +54,7 @@ ANY_KEY = "Keys, prefixes and regex: any of them; may be repeated."
 @click.option("--day", "days", multiple=True, metavar="DAY", help="Only this day; may be repeated.")
 @click.option("--kafka-partitions", metavar="0,1,...", help="Only these kafka partitions.")
 @click.option("--restore-id", metavar="ID", help="Go on with the restore of that id. Default: the run's id.")
+@click.option("--after", metavar="ID", help="Of a source connector: only what the restore of that id did not find yet.")
 @click.option("--create-topic", is_flag=True, help="Create T2 with the source's kafka partition count if it is absent.")
 @click.option(
     "--target-kafka-partitions", type=click.IntRange(min=1), metavar="N", help="Kafka partitions of a created T2."
@@ -119,6 +120,7 @@ def restore(
     keys: tuple[str, ...],
     key_prefixes: tuple[str, ...],
     kafka_partitions: str | None,
+    after: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -149,8 +151,10 @@ def restore(
     )
     found = connector_of(connector)
     if found.source is not None:
-        outcome = run_foreign_restore(found, ForeignRestoreConfig(topics=list(topics), **terms))
+        outcome = run_foreign_restore(found, ForeignRestoreConfig(topics=list(topics), after=after, **terms))
     else:
+        if after is not None:
+            raise click.UsageError(f"--after is of source connectors: {connector} is none")
         named = any((given["to_topic"], rename, topic_map, outgoing_file))
         outcome = _restore_archived(connector, topics, RestoreConfig(**terms), is_named=named)
     report = {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}

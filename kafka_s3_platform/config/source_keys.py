@@ -12,7 +12,12 @@ SOURCE_KEYS = (
         "What becomes of objects and records that cannot be read, names that do not parse and objects in the wrong"
         " folder: `fail`, `ignore` or `log`. An Avro or Parquet object goes out whole or not at all.",
     ),
-    honoured("s3.poll.interval.ms", "60000", "How often new objects are looked for."),
+    honoured(
+        "s3.poll.interval.ms",
+        "60000",
+        "How often the connector's sensor looks for new objects, once it is turned on: see"
+        " [restore](restore.md#going-on-with-what-appears).",
+    ),
     honoured(
         "input.format", "bytes", "Aiven's word for what objects hold: `avro`, `parquet`, `jsonl` or `bytes` (lines)."
     ),

@@ -14,6 +14,7 @@ from kafka_s3_platform.defs.restore_config import ForeignRestoreConfig, asked_wi
 from kafka_s3_platform.defs.restored import restore_metadata
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.restore.foreign import restore_foreign
+from kafka_s3_platform.restore.request import RestoreReport
 
 EVERY_TOPIC = "every topic"
 """Where a name of a topic is wanted, of all that a source connector reads."""
@@ -29,6 +30,11 @@ def foreign_op(connector: str) -> str:
     return op_name("restored", connector)
 
 
+def poll_sensor_name(connector: str) -> str:
+    """The name of the sensor that asks for the asset."""
+    return op_name("poll", connector)
+
+
 def foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
     """`<connector>/restored`: what the file of a source connector describes, in one run."""
     key, topics = foreign_key(config.name), ArchivedTopic(config, EVERY_TOPIC)
@@ -36,7 +42,8 @@ def foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
         key,
         group_name="restored",
         kinds={"kafka", "spark"},
-        description=f"Objects that source connector `{config.name}` describes, replayed to topics.",
+        description=f"Objects that source connector `{config.name}` describes, replayed to topics. Its sensor "
+        f"`{poll_sensor_name(config.name)}`, once it is turned on, goes on with those that come later.",
         skippable=True,
     )
 
@@ -52,6 +59,7 @@ def foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
         metadata: Metadata = {
             "topic": dg.MetadataValue.text(report.topic),
             **restore_metadata(report, topics.config.restore_store.bucket),
+            **_after(report),
         }
         if report.dry_run:
             yield dg.AssetObservation(key, metadata=metadata)
@@ -59,3 +67,9 @@ def foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
             yield dg.MaterializeResult(metadata=metadata)
 
     return restored
+
+
+def _after(report: RestoreReport) -> Metadata:
+    """The restore that this one came after."""
+    after = report.asked.get("after")
+    return {} if after is None else {"after": dg.MetadataValue.text(after)}

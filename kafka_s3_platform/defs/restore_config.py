@@ -182,6 +182,11 @@ class ForeignRestoreConfig(RestoreConfig):
     thaw_seconds: float = Field(
         default=0.0, ge=0, description="How long to wait for objects that were asked for from cold storage."
     )
+    after: str | None = Field(
+        default=None,
+        description="The id of a finished restore of this connector: what it has sent is left out, and what those have "
+        "that it came after itself.",
+    )
 
 
 def new_request(
@@ -205,7 +210,7 @@ def foreign_request(
         ConfigError: something of it cannot be used; the message names the field.
     """
     request = _request(topics, config, _outgoing(config), "", (restore_id, run_id), window)
-    return ForeignRequest(request, tuple(config.topics), _rename(config), config.thaw_seconds)
+    return ForeignRequest(request, tuple(config.topics), _rename(config), config.thaw_seconds, config.after)
 
 
 def _request(

@@ -1,7 +1,8 @@
 """What the instance knows of a topic's runs: which hours are being worked on, and how earlier requests ended."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import dagster as dg
 from dagster._core.storage.tags import (
@@ -27,13 +28,23 @@ FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(hours=1)
 
 
-def request(key: dg.AssetKey, job_name: str, keys: Sequence[str], fingerprint: str = "") -> dg.RunRequest:
+def request(
+    key: dg.AssetKey,
+    job_name: str,
+    keys: Sequence[str],
+    fingerprint: str = "",
+    run_config: Mapping[str, Any] | None = None,
+) -> dg.RunRequest:
     """One run for the contiguous partition keys `keys`; for none, a run without partitions."""
     picked = {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]} if keys else {}
     known = {REQUEST_TAG: key.to_user_string(), INPUTS_TAG: fingerprint}
     # without naming checks, all of the asset's would run, those that list the bucket too
     return dg.RunRequest(
-        job_name=job_name, asset_selection=[key], asset_check_keys=index_checks(key), tags={**picked, **known}
+        job_name=job_name,
+        asset_selection=[key],
+        asset_check_keys=index_checks(key),
+        tags={**picked, **known},
+        run_config=run_config,
     )
 
 

@@ -19,6 +19,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import create_target, store_plan, stored_report, target_start
+from kafka_s3_platform.restore.chain import known_before, save_known
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
@@ -66,20 +67,23 @@ class ForeignRequest:
     `request` says how, its own `topic` and `to_topic` apart: `topics` are restored, by default those of the file, and
     every one that is found where it names none. `rename` makes the targets' names; without it RegexRouter does, of the
     file or of `request.outgoing`, else they are the sources' own. `thaw_seconds`: how long to wait for objects that
-    were asked for from cold storage.
+    were asked for from cold storage. `after` is the id of a finished restore of the same connector: what it has sent is
+    left out, and what restores before it have.
     """
 
     request: RestoreRequest
     topics: tuple[str, ...] = ()
     rename: Rename = None
     thaw_seconds: float = 0.0
+    after: str | None = None
 
 
 def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     """Restore what is asked for, or resume it, or say that it is done.
 
     Raises:
-        PreflightError: a target would not keep what is sent, or the restore id belongs to another restore.
+        PreflightError: a target would not keep what is sent, the restore id belongs to another restore, or the one that
+            this is to come after is not finished.
         IntegrityError: an object is bad, and `behavior.on.error` is `fail`: nothing of it was sent.
         BusyError: objects are in cold storage.
         TopicRecreatedError: a target is not the one that an earlier run of this id has sent to.
@@ -91,7 +95,8 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     if begun is not None and (done := stored_report(request, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
         return done
-    plan = begun or make_foreign_plan(request, asked.topics, asked.rename, archive)
+    known = None if begun else known_before(request, asked.after, store)
+    plan = begun or make_foreign_plan(request, asked.topics, asked.rename, archive, asked.after, known)
     with ClusterAdmin(request.target_kafka) as admin:
         goals = [_goal(request, plan, name, admin) for name in sorted(set(plan.targets.values()))]
         found = _preflight(plan, goals)
@@ -101,6 +106,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
         refuse(_named(request, plan), found)
         store.check_writable(request.config.archive.restore_dir)
         if begun is None:
+            save_known(request, known, store)
             plan = _begin(request, plan, goals, admin, store)
         goals = [_goal(request, plan, goal.request.to_topic, admin) for goal in goals]
     _thaw(asked, request, plan, archive)
@@ -145,7 +151,7 @@ def _stored_plan(asked: ForeignRequest, request: RestoreRequest, store: ObjectSt
     except NotFoundError:
         return None
     plan = ForeignPlan.from_json(content, request.plan_key)
-    check_same_terms(request, foreign_terms(request, asked.topics, asked.rename), plan)
+    check_same_terms(request, foreign_terms(request, asked.topics, asked.rename, asked.after), plan)
     return plan
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.segment import TopicGeneration
+from kafka_s3_platform.restore.known import Known, Unsent
 from kafka_s3_platform.restore.plan import BYTES_PER_SECOND, PlannedObject, RestorePlan, TargetStart, request_terms
 from kafka_s3_platform.restore.renaming import routed_topic, routes, target_topic
 from kafka_s3_platform.restore.request import Offsets, RestoreRequest
@@ -100,33 +101,41 @@ class ForeignPlan:
 
 
 def make_foreign_plan(
-    request: RestoreRequest, topics: Sequence[str], rename: Rename, store: ObjectStore
+    request: RestoreRequest,
+    topics: Sequence[str],
+    rename: Rename,
+    store: ObjectStore,
+    after: str | None = None,
+    known: Known | None = None,
 ) -> ForeignPlan:
     """Choose objects of the bucket as it is now: of `topics`, else of those of the file, else of every topic found.
+
+    `known` was sent by the restore `after` and those before it, and is left out.
 
     Raises:
         IntegrityError: an object cannot be told by its key, and `behavior.on.error` is `fail`.
         ConfigError: the rename rule makes no topic's name.
     """
-    found = scan(request.config, topics, store)
+    found = scan(request.config, topics, store, known.etags if known else ())
     times = _times(request)
-    chosen, notes = _chosen(list(found), times)
+    unsent = Unsent(tuple(found), ()) if known is None else known.unsent(list(found))
+    chosen, notes = _chosen(unsent.objects, times)
     wanted = None if request.kafka_partitions is None else set(request.kafka_partitions)
     objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
     objects = tuple(o for o in objects if not _is_past(o, offset_of(request.to_offset, o.kafka_partition)))
     return ForeignPlan(
         restore_id=request.restore_id,
-        terms=foreign_terms(request, topics, rename),
+        terms=foreign_terms(request, topics, rename, after),
         objects=objects,
         targets={topic: _target(request, rename, topic) for topic in sorted({o.topic for o in objects})},
         times=times,
-        notes=(*_listed(found.report), *notes),
+        notes=(*_listed(found.report), *unsent.notes, *notes),
         skipped=tuple(found.report.bad),
         created_at=datetime.now(timezone.utc).isoformat(),
     )
 
 
-def foreign_terms(request: RestoreRequest, topics: Sequence[str], rename: Rename) -> dict[str, Any]:
+def foreign_terms(request: RestoreRequest, topics: Sequence[str], rename: Rename, after: str | None) -> dict[str, Any]:
     """What makes two requests the same restore, as JSON."""
     layout = request.config.layout
     return request_terms(request) | {
@@ -134,6 +143,7 @@ def foreign_terms(request: RestoreRequest, topics: Sequence[str], rename: Rename
         "to_topic": dict(rename) if isinstance(rename, Mapping) else rename,
         "topics_dir": layout.topics_dir,
         "format": layout.format,
+        "after": after,
     }
 
 

@@ -1,6 +1,6 @@
 """Objects that others wrote, or that no index holds: what their keys tell, and in which order they are read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
@@ -148,8 +148,3 @@ def within(objects: Iterable[ForeignObject], from_ms: int | None, to_ms: int | N
         f"folder {folder} tells no time: its objects are taken, whatever the window" for folder in sorted(timeless)
     ]
     return Selected(kept, tuple(notes[:MAX_LINES]))
-
-
-def new_objects(known: Mapping[str, str], found: Iterable[ForeignObject]) -> tuple[ForeignObject, ...]:
-    """Those of a later scan that are new, or not any more what they were. `known` is etag by key."""
-    return tuple(o for o in found if known.get(o.key) != o.etag)

@@ -1,7 +1,7 @@
 """Which objects there are: the listing of a bucket, each key judged, in the order in which objects are read."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import islice
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
@@ -24,14 +24,21 @@ _NAMED = 10
 class Scan:
     """The objects of a source, by topic, kafka partition and first offset; `report` is whole once they were iterated.
 
-    Iterated again, it lists again: objects and folders that came later are found.
+    Iterated again, it lists again: objects and folders that came later are found. Of two that begin at the same offset,
+    one of the `known` keys is kept.
 
     Raises (when iterated):
         IntegrityError: a key does not parse or an object is misplaced, and `behavior.on.error` is `fail`.
     """
 
-    def __init__(self, config: ConnectorConfig, topics: Sequence[str] = (), store: ObjectStore | None = None) -> None:
-        self._config, self._topics = config, tuple(topics)
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        topics: Sequence[str] = (),
+        store: ObjectStore | None = None,
+        known: Container[str] = (),
+    ) -> None:
+        self._config, self._topics, self._known = config, tuple(topics), known
         self._store = store or ObjectStore(config.store)
         self._behavior = (config.source or SourceSettings()).behavior_on_error
         self._is_wanted = wanted_topics(config, self._topics)
@@ -46,7 +53,8 @@ class Scan:
             item = self._judged(reader, info, wrong)
             if item is not None:
                 found[item.key] = item
-        objects = self._distinct(sorted(found.values(), key=lambda o: o.order), wrong)
+        in_order = sorted(found.values(), key=lambda o: (*o.order[:-1], o.key not in self._known, o.key))
+        objects = self._distinct(in_order, wrong)
         if wrong and self._behavior == "fail":
             more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
             raise IntegrityError(
@@ -122,9 +130,14 @@ class Scan:
             self.report.counts["outside"] = count
 
 
-def scan(config: ConnectorConfig, topics: Sequence[str] = (), store: ObjectStore | None = None) -> Scan:
+def scan(
+    config: ConnectorConfig,
+    topics: Sequence[str] = (),
+    store: ObjectStore | None = None,
+    known: Container[str] = (),
+) -> Scan:
     """The objects of a source: of `topics`, else of those that its file names, else of every topic found."""
-    return Scan(config, topics, store)
+    return Scan(config, topics, store, known)
 
 
 def _object(told: Told, info: ObjectInfo) -> ForeignObject:

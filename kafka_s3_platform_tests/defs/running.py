@@ -55,7 +55,7 @@ def launch(config: ConnectorConfig, asked: dg.RunRequest, instance: dg.DagsterIn
     ).execute_in_process(
         instance=instance,
         tags={RETRIES_TAG: "0", **asked.tags},
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        run_config={**asked.run_config, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         raise_on_error=False,
     )
 

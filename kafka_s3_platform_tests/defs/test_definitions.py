@@ -178,19 +178,20 @@ def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folde
 
 
 @pytest.mark.parametrize("topics", [{}, {"topics": "flights"}, {"topics.regex": "fl.*"}], ids=["all", "named", "regex"])
-def test_a_source_connector_gets_an_asset_to_restore_and_nothing_that_archives(
+def test_a_source_connector_gets_an_asset_to_restore_a_sensor_that_waits_for_a_person_and_nothing_that_archives(
     folder: Path, topics: dict[str, str]
 ) -> None:
-    without = graph(load(folder))
+    without = graph(load(folder, autostart=True))
     keys = {"connector.class": "io.confluent.connect.s3.source.S3SourceConnector", "s3.bucket.name": "bucket"}
     given = {**keys, **topics, "format.class": "JsonFormat", "value.converter": "JsonConverter"}
     given |= {"value.converter.schemas.enable": "false"}
     (folder / "third.json").write_text(json.dumps({"name": "third", "config": given}))
-    definitions = load(folder, autostart=False)
+    definitions = load(folder, autostart=True)
     dg.Definitions.validate_loadable(definitions)
     found = graph(definitions)
     assert set(found["assets"]) - set(without["assets"]) == {"third/restored"}
     assert found["jobs"]["restore__third"] == ["third/restored"]
     assert found["ops"]["restored__third"]["pools"] == ["third/restore"]
+    assert found["sensors"].pop("poll__third") == (60, "restore__third", "STOPPED")
     same = ("checks", "schedules", "sensors")
     assert {name: found[name] for name in same} == {name: without[name] for name in same}

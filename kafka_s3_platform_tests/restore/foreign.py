@@ -29,7 +29,8 @@ Put = Callable[..., str]
 
 def asked(config: ConnectorConfig, topics: tuple[str, ...] = (), rename: Any = None, **terms: Any) -> ForeignRequest:
     given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
-    return ForeignRequest(RestoreRequest(config=config, topic="", to_topic="", **given), topics, rename)
+    after = given.pop("after", None)
+    return ForeignRequest(RestoreRequest(config=config, topic="", to_topic="", **given), topics, rename, after=after)
 
 
 def restored(config: ConnectorConfig, *given: Any, **terms: Any) -> RestoreReport:
