@@ -189,7 +189,12 @@ def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
     """A run of the topic's restore job on the hours of its window, or the newest: there the UI shows it."""
     keys = _hours(topic, config)
     return run_job(
-        topic, topic.op_name("restore"), topic.key("restored"), keys, ops={topic.op_name("restored"): config}
+        topic,
+        topic.op_name("restore"),
+        topic.key("restored"),
+        keys,
+        ops={topic.op_name("restored"): config},
+        only_looks=config.dry_run,
     )
 
 
@@ -197,7 +202,8 @@ def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig
     """A run of a source connector's restore job."""
     name = connector.name
     ops = {foreign_op(name): config}
-    return run_job(ArchivedTopic(connector, EVERY_TOPIC), op_name("restore", name), foreign_key(name), ops=ops)
+    topic, job_name = ArchivedTopic(connector, EVERY_TOPIC), op_name("restore", name)
+    return run_job(topic, job_name, foreign_key(name), ops=ops, only_looks=config.dry_run)
 
 
 def _hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:
@@ -212,14 +218,27 @@ def _hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
-    done = "would be restored" if report["dry_run"] else "restored and read back"
-    seconds = report["estimated_seconds"] if report["dry_run"] else report["replay_seconds"] + report["verify_seconds"]
+    where = f"{report['topic']} -> {report['to_topic']}"
     return [
-        f"{report['topic']} -> {report['to_topic']}: {report['records']:,} records {done} in {seconds:.1f} s",
-        f"restore id {report['restore_id']}, run {report['run_id']}",
+        f"{where}: {_forecast(report) if report['dry_run'] else _done(report)}",
         *report["notes"],
         *report["gaps"],
         *(f"skipped: {line}" for line in report["skipped"]),
         *(f"would be refused: {reason}" for reason in report["refusals"]),
-        *([] if report["dry_run"] else [f"report {report['report']}"]),
+        *([] if report["dry_run"] else [f"restore id {report['restore_id']}, report {report['report']}"]),
     ]
+
+
+def _forecast(report: dict[str, Any]) -> str:
+    count = "a number of records that is not known yet"
+    if report["exact"] or report["records"]:
+        count = f"{'' if report['exact'] else 'at most '}{report['records']:,} records"
+    if report["refusals"]:
+        return f"the restore of {count} would be refused"
+    return f"{count} would be restored, roughly in {max(1.0, report['estimated_seconds']):.0f} s after Spark's start"
+
+
+def _done(report: dict[str, Any]) -> str:
+    seconds = report["replay_seconds"] + report["verify_seconds"]
+    now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
+    return f"{report['records']:,} records restored and read back{now} in {seconds:.1f} s"

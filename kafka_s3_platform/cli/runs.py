@@ -27,6 +27,8 @@ topic_option = click.option("--topic", metavar="T", help="Only this topic of the
 
 PARTITION_KEY = "partition_key"
 
+_INTERRUPTS = frozenset({"KeyboardInterrupt", "DagsterExecutionInterruptedError"})
+
 
 @dataclass(frozen=True)
 class RunOutcome:
@@ -81,8 +83,12 @@ def run_job(
     key: dg.AssetKey,
     partition_keys: Sequence[str] = (),
     ops: Mapping[str, dg.Config] | None = None,
+    *,
+    only_looks: bool = False,
 ) -> RunOutcome:
     """Run one asset of a job in this process, on the contiguous `partition_keys` or without any.
+
+    One that `only_looks` may run beside others of its topic.
 
     Raises TransientError or PermanentError with the message of the error that ended it.
     """
@@ -95,7 +101,8 @@ def run_job(
         }
     job = defs().resolve_job_def(job_name)
     with instance() as found:
-        _refuse_overlap(found, topic, key)
+        if not only_looks:
+            _refuse_overlap(found, topic, key)
         result = job.get_subset(
             asset_selection=frozenset([key]), asset_check_selection=frozenset(index_checks(key))
         ).execute_in_process(
@@ -162,6 +169,11 @@ def _error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exce
     if failed is None:
         return PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
     data = failed.step_failure_data
+    if data.error and data.error.cls_name in _INTERRUPTS:
+        return TransientError(
+            f"run {result.run_id} was interrupted. What it had committed stays; run the command again to go on, a "
+            f"restore with its --restore-id ({result.run_id}, where none was given)"
+        )
     said = data.user_failure_data.description if data.user_failure_data else None
     message = f"run {result.run_id}: {said or (data.error.to_string() if data.error else 'failed')}"
     run = found.get_run_by_id(result.run_id)

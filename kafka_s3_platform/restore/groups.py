@@ -392,11 +392,13 @@ def _undone(admin: ClusterAdmin, group: str, topic: str, before: GroupBefore) ->
     offsets = {p: c for p, c in before.offsets.items() if c is not None}
     _commit(admin, group, topic, offsets)
     yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))
-    yield from (
-        f"{group}, kafka partition {p}: had committed nothing before, its offset stays; remove it with "
-        f"kafka-consumer-groups.sh --delete-offsets --group {group} --topic {topic}:{p}"
-        for p in sorted(set(before.offsets) - set(offsets))
-    )
+    if stay := sorted(set(before.offsets) - set(offsets)):
+        numbers = ",".join(map(str, stay))
+        yield (
+            f"{group}: had committed nothing of kafka partitions {numbers} before; their offsets stay, as the client "
+            f"library removes none. Remove them with kafka-consumer-groups.sh --bootstrap-server HOST:PORT "
+            f"--delete-offsets --group {group} --topic {topic}:{numbers}"
+        )
 
 
 def _committed_before(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> GroupBefore:

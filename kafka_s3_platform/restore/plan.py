@@ -373,15 +373,16 @@ def _incomplete(request: RestoreRequest, state: IndexState, selection: Selection
         named = ", ".join(_stretches(missing)[:MAX_STRETCHES])
         yield (
             f"{request.topic}: {len(missing)} of {len(hours)} hours are not complete in the archive ({named}): what is "
-            f"not archived yet may hold more of their records"
+            f"not archived yet may hold more of their records, until the archive goes far enough (kafka-s3 archive "
+            f"{request.config.name} --until-now)"
         )
 
 
 def _stretches(hours: Sequence[datetime]) -> list[str]:
     """Hours that follow each other as one."""
     runs = [[h for _, h in run] for _, run in groupby(enumerate(hours), lambda place: place[1] - place[0] * HOUR)]
-    ends = [(f"{run[0]:%Y-%m-%dT%H:%M}", f"{run[-1]:%Y-%m-%dT%H:%M%z}") for run in runs]
-    return [f"{first} to {last}" for first, last in ends]
+    ends = [(f"{run[0]:%Y-%m-%dT%H:%M%z}", f"{run[-1]:%Y-%m-%dT%H:%M%z}") for run in runs]
+    return [first if first == last else f"{first} to {last}" for first, last in ends]
 
 
 def _hours(request: RestoreRequest) -> Iterator[datetime]:

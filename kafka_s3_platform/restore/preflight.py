@@ -160,11 +160,10 @@ def _target_findings(request: RestoreRequest, plan: RestorePlan, target: Target)
         return
     yield from findings(plan, target.configs)
     yield from size_findings(request, plan, len(target.description.kafka_partitions), is_new=False)
-    held = {
-        p: f.high_watermark - f.log_start_offset
-        for p, f in target.frontiers.items()
-        if f.high_watermark > f.log_start_offset
-    }
+    # What came since the restore has begun is its own, or comes between its records and is counted then.
+    before = dict(plan.target.offsets) if plan.target else {}
+    ends = {p: before.get(p, f.high_watermark) for p, f in target.frontiers.items()}
+    held = {p: ends[p] - f.log_start_offset for p, f in target.frontiers.items() if ends[p] > f.log_start_offset}
     if held:
         yield remark(
             f"{request.to_topic} is not empty: up to {sum(held.values()):,} records in {len(held)} kafka partitions "

@@ -106,6 +106,7 @@ def test_a_refused_restore_names_the_options_that_allow_it(kafka_s3: KafkaS3, to
     for target, allows in ((topic, "--allow-source-topic"), (f"{topic}.absent", "--create-topic")):
         found = kafka_s3("restore", "c", "--topic", topic, "--to-topic", target, "--dry-run")
         assert found.returncode == 1
+        assert f"{topic} -> {target}: the restore of 6 records would be refused\n" in found.stdout
         assert allows in found.stdout
         assert allows.strip("-").replace("-", "_") in found.stdout
 

@@ -103,7 +103,8 @@ def test_offsets_are_committed_read_back_and_set_back(
         lines = roll_back(admin, rollback)
         assert committed_offsets(admin, group, target) == {0: 1, 1: 5}
     assert lines[0] == f"{group}, kafka partition 0: back at offset 1"
-    assert "had committed nothing before, its offset stays" in lines[1]
+    assert f"{group}: had committed nothing of kafka partitions 1 before; their offsets stay" in lines[1]
+    assert lines[1].endswith(f"--bootstrap-server HOST:PORT --delete-offsets --group {group} --topic {target}:1")
 
 
 def test_a_group_that_did_not_exist_is_gone_after_the_rollback(

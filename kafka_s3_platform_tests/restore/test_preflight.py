@@ -16,7 +16,8 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterDescription, TopicDescription
-from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import LOOK_SECONDS, Target, preflight
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.target import TargetConfigs
@@ -100,6 +101,18 @@ def test_an_absent_target_is_refused_unless_creation_is_asked_and_then_checked_a
     assert told(request(create_topic=True), without_objects(), absent) == []
     [(refuses, text)] = told(request(create_topic=True, replication_factor=3), without_objects(), absent)
     assert (refuses, "its cluster has 2 brokers" in text) == (True, True)
+
+
+def test_what_a_restore_has_sent_itself_is_no_finding_when_it_goes_on() -> None:
+    log = Frontier(
+        0, log_start_offset=2, last_stable_offset=100, high_watermark=100, leader_epoch=None, observed_at=NOW
+    )
+    found = replace(target(), frontiers={0: log})
+    [(_, text)] = told(request(), without_objects(), found)
+    assert "is not empty: up to 98 records" in text
+    [(_, text)] = told(request(), without_objects(target=TargetStart("id-of-u", ((0, 7),))), found)
+    assert "is not empty: up to 5 records" in text
+    assert told(request(), without_objects(target=TargetStart("id-of-u", ((0, 2),))), found) == []
 
 
 REGISTRY = RegistrySettings(url="http://127.0.0.1:1")
