@@ -38,8 +38,9 @@ dev: export KAFKA_S3_AUTOSTART := 1
 dev: up ## Start the stack and Dagster's UI with sensors and schedules
 	$(BIN)/dagster dev
 
+# Most tests wait for servers more than they compute: each of the two processes has servers of its own.
 test: setup ## Run all tests, with real Kafka and S3
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: setup ## Check format, style, types and the rooms' imports
 	$(BIN)/ruff format --check
