@@ -1,7 +1,7 @@
 """Progress markers: where a restore goes on, and what it refuses to guess."""
 
 from collections.abc import Callable, Iterable
-from threading import Timer
+from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
@@ -14,13 +14,13 @@ from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed, delete_group, publish_offsets
 from kafka_s3_platform.restore import marker
 from kafka_s3_platform.restore.marker import Marker
-from kafka_s3_platform.restore.replay import ReplayTask, replay
+from kafka_s3_platform.restore.replay import ReplayTask, read_target, replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of
+from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
 RECORDS = 40_000
@@ -311,3 +311,33 @@ def test_verification_waits_for_a_transaction_of_others_that_ends_soon(config: C
 
 def commit_later(client: Producer) -> None:
     Timer(1.0, client.commit_transaction, [10]).start()
+
+
+def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(
+    kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """There is always a transaction open: each of theirs begins when the last one ends."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"ours")] * 5)
+    ended = Event()
+
+    def write() -> None:
+        client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name, "linger.ms": 0})
+        client.init_transactions(30)
+        while not ended.is_set():
+            client.begin_transaction()
+            client.produce(topic_name, b"theirs")
+            client.flush(30)
+            ended.wait(0.3)
+            client.commit_transaction(30)
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        with ClusterAdmin(kafka_settings) as admin:
+            until(30, lambda: admin.frontiers(topic_name, [0])[0].high_watermark > 8)
+        found = [v for b in read_target(kafka_settings, topic_name, 0, 0) for v in b.column("value").to_pylist()]
+    finally:
+        ended.set()
+        writer.join()
+    assert found[:6] == [b"ours"] * 5 + [b"theirs"]

@@ -241,6 +241,19 @@ def test_two_topics_may_go_to_one_target(load: Load, put: Put, kafka_settings: K
     assert (report.to_topic, report.record_count, report.verified) == (f"{topic_name}-copy", 6, True)
 
 
+def test_a_router_of_the_file_may_lead_two_topics_to_one_target(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    put(f"{topic_name}-1", 0, numbered(0, 3))
+    put(f"{topic_name}-2", 0, numbered(10, 3))
+    router = (
+        "transforms=r\ntransforms.r.type=RegexRouter\ntransforms.r.regex=(.*)-[12]\ntransforms.r.replacement=$1-one\n"
+    )
+    report = restored(load(LINES, JSON + router))
+    assert sorted(numbers(kafka_settings, f"{topic_name}-one")) == [0, 1, 2, 10, 11, 12]
+    assert (report.to_topic, report.verified) == (f"{topic_name}-one", True)
+
+
 def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_where_they_go(
     load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
 ) -> None:
