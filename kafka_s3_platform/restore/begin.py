@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from kafka_s3_platform.errors import MissingTopicError, SupersededError
+from kafka_s3_platform.errors import MissingTopicError, SupersededError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse, room_findings
@@ -37,6 +37,25 @@ def target_start(request: RestoreRequest, target: Target) -> TargetStart:
         raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
     offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
     return TargetStart(target.description.topic_id, offsets)
+
+
+def check_target(request: RestoreRequest, start: TargetStart, target: Target) -> None:
+    """That the topic is the one that an earlier run of this restore id has sent to.
+
+    Raises:
+        MissingTopicError: there is none any more.
+        TopicRecreatedError: it is another of the same name.
+    """
+    another = "Restore under another restore id"
+    if target.description is None:
+        raise MissingTopicError(
+            f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
+        )
+    if target.description.topic_id != start.topic_id:
+        raise TopicRecreatedError(
+            f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}; the one "
+            f"there now has id {target.description.topic_id}: it was deleted and created again. {another}"
+        )
 
 
 def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> None:

@@ -13,12 +13,10 @@ from functools import partial
 from kafka_s3_platform.config.settings import ConverterSettings, SourceSettings
 from kafka_s3_platform.errors import (
     ConfigError,
-    MissingTopicError,
-    TopicRecreatedError,
 )
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.begin import create_target, store_plan, stored_report, target_start
+from kafka_s3_platform.restore.begin import check_target, create_target, store_plan, stored_report, target_start
 from kafka_s3_platform.restore.chain import known_before, save_known
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
@@ -26,7 +24,6 @@ from kafka_s3_platform.restore.foreign_plan import (
     ForeignPlan,
     Rename,
     as_restore_plan,
-    check_same_terms,
     foreign_terms,
     make_foreign_plan,
     offset_of,
@@ -35,7 +32,7 @@ from kafka_s3_platform.restore.foreign_plan import (
 )
 from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRecords
 from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
-from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
+from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_terms
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
 from kafka_s3_platform.restore.replay import ReplayTask
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
@@ -151,7 +148,7 @@ def _stored_plan(asked: ForeignRequest, request: RestoreRequest, store: ObjectSt
     except NotFoundError:
         return None
     plan = ForeignPlan.from_json(content, request.plan_key)
-    check_same_terms(request, foreign_terms(request, asked.topics, asked.rename, asked.after), plan)
+    check_terms(request, foreign_terms(request, asked.topics, asked.rename, asked.after), plan.terms, plan.created_at)
     return plan
 
 
@@ -173,23 +170,12 @@ def _goal(request: RestoreRequest, plan: ForeignPlan, to_topic: str, admin: Clus
     own = replace(request, topic=to_topic if to_topic in sources else ", ".join(sources), to_topic=to_topic)
     target = look_at_target(own, admin)
     if plan.starts is not None:
-        _check_target(own, plan.starts[to_topic], target)
+        check_target(own, plan.starts[to_topic], target)
     if not tells_times(request.config):
         # What the target makes of timestamps matters to those only that are told.
         given = {name: value for name, value in target.configs.configs.items() if name != TIMESTAMP_TYPE}
         target = replace(target, configs=TargetConfigs(to_topic, given, target.configs.now))
     return _Goal(own, as_restore_plan(own, plan), target)
-
-
-def _check_target(request: RestoreRequest, start: TargetStart, target: Target) -> None:
-    where, another = f"restore {request.restore_id}: its target topic {request.to_topic}", "Take another restore id"
-    if target.description is None:
-        raise MissingTopicError(f"{where} was deleted since it began. {another}")
-    if target.description.topic_id != start.topic_id:
-        raise TopicRecreatedError(
-            f"{where} had id {start.topic_id} when it began, now it has {target.description.topic_id}: it was deleted "
-            f"and created again. {another}"
-        )
 
 
 def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:

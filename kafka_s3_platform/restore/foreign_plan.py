@@ -147,20 +147,6 @@ def foreign_terms(request: RestoreRequest, topics: Sequence[str], rename: Rename
     }
 
 
-def check_same_terms(request: RestoreRequest, asked: Mapping[str, Any], plan: ForeignPlan) -> None:
-    """PreflightError if the restore id was used for something else before, naming each difference."""
-    differences = [
-        f"{name} was {plan.terms.get(name)}, is now {value}"
-        for name, value in json.loads(json.dumps(asked)).items()
-        if plan.terms.get(name) != value
-    ]
-    if differences:
-        raise PreflightError(
-            f"restore id {request.restore_id} belongs to another restore ({request.plan_key} of {plan.created_at}): "
-            f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
-        )
-
-
 def tells_times(config: ConnectorConfig) -> bool:
     """Whether objects tell the timestamps of their records."""
     fields = (config.source or SourceSettings()).fields

@@ -235,14 +235,19 @@ def estimated_seconds(request: RestoreRequest, plan: RestorePlan) -> float:
 
 def check_same(request: RestoreRequest, plan: RestorePlan) -> None:
     """PreflightError if the restore id was used for something else before, naming each difference."""
-    asked = request_terms(request)
-    if differences := [
-        f"{name} was {plan.terms.get(name)}, is now {asked[name]}"
-        for name in asked
-        if plan.terms.get(name) != asked[name]
-    ]:
+    check_terms(request, request_terms(request), plan.terms, plan.created_at)
+
+
+def check_terms(request: RestoreRequest, asked: Mapping[str, Any], terms: Mapping[str, Any], created_at: str) -> None:
+    """As `check_same`, by the terms of whichever kind of plan."""
+    differences = [
+        f"{name} was {terms.get(name)}, is now {value}"
+        for name, value in json.loads(json.dumps(asked)).items()
+        if terms.get(name) != value
+    ]
+    if differences:
         raise PreflightError(
-            f"restore id {request.restore_id} belongs to another restore ({request.plan_key} of {plan.created_at}): "
+            f"restore id {request.restore_id} belongs to another restore ({request.plan_key} of {created_at}): "
             f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
         )
 

@@ -9,12 +9,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafka_s3_platform.errors import (
-    MissingTopicError,
-    TopicRecreatedError,
-)
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.begin import create_target, store_plan, stored_report, target_start
+from kafka_s3_platform.restore.begin import check_target, create_target, store_plan, stored_report, target_start
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan
 from kafka_s3_platform.restore.preflight import (
@@ -63,7 +59,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         plan = begun or make_plan(request)
         target = look_at_target(request, admin)
         if begun is not None:
-            _check_target(request, begun, target)
+            check_target(request, begun.start, target)
         found = preflight(request, plan, target, runner)
         if request.dry_run:
             return _dry_run(request, plan, target, found, runner)
@@ -125,19 +121,6 @@ def _stored_plan(request: RestoreRequest, store: ObjectStore) -> RestorePlan | N
     plan = RestorePlan.from_json(content, request.plan_key)
     check_same(request, plan)
     return plan
-
-
-def _check_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> None:
-    another = "Restore under another restore id"
-    if target.description is None:
-        raise MissingTopicError(
-            f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
-        )
-    if target.description.topic_id != plan.start.topic_id:
-        raise TopicRecreatedError(
-            f"restore {request.restore_id} began with target topic {request.to_topic} of id {plan.start.topic_id}; the "
-            f"one there now has id {target.description.topic_id}: it was deleted and created again. {another}"
-        )
 
 
 def _log(request: RestoreRequest, plan: RestorePlan, found: Sequence[Finding]) -> None:
