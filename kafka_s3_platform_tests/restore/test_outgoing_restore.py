@@ -1,15 +1,12 @@
 """Restores that choose, rewrite and deal out records, from the archive to what a consumer reads."""
 
-import io
-import json
 from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-import fastavro
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
@@ -25,6 +22,7 @@ from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.archive.test_sink import avro, framed
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
@@ -155,18 +153,16 @@ def test_schema_ids_are_those_of_the_targets_registry(
 ) -> None:
     """Source and target share a registry here, under other subjects: ids are mapped onto what is registered there."""
     create_topic(topic_name)
-    text = json.dumps({"type": "record", "name": "r", "fields": [{"name": "f", "type": "string"}]})
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": "string"}]}
+    [value] = framed(registry, topic_name, schema, [{"f": "x"}])
+    schema_id = int.from_bytes(value[1:5], "big")
+    produce(kafka_settings, topic_name, [Sent(value)])
+    config = connector(kafka_settings, store_settings, topic_name, records=avro(registry))
+    archived(config)
+    assert [s.schema_id for s in snapshot(config).state.schemas] == [schema_id]
+    outgoing = Outgoing(map_schema_ids=True, target_registry=registry)
+    report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
     with SchemaRegistryClient({"url": registry.url}) as client:
-        schema_id = client.register_schema(f"{topic_name}-value", Schema(text, "AVRO"))
-        body = io.BytesIO()
-        fastavro.schemaless_writer(body, fastavro.parse_schema(json.loads(text)), {"f": "x"})
-        produce(kafka_settings, topic_name, [Sent(b"\0" + schema_id.to_bytes(4, "big") + body.getvalue())])
-        records = {"value": {"format": "AVRO", "registry": registry}}
-        config = connector(kafka_settings, store_settings, topic_name, records=records)
-        archived(config)
-        assert [s.schema_id for s in snapshot(config).state.schemas] == [schema_id]
-        outgoing = Outgoing(map_schema_ids=True, target_registry=registry)
-        report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
         there = client.get_latest_version(f"{topic_name}-copy-value")
     (row,) = consumed(kafka_settings, f"{topic_name}-copy")
     assert report.gaps == ()
@@ -183,8 +179,7 @@ def test_schemas_that_were_not_archived_are_told_before_the_first_record(
 ) -> None:
     create_topic(topic_name)
     produce(kafka_settings, topic_name, [Sent(b"\0\x77\0\0\1x"), Sent(b"plain")])
-    records = {"value": {"format": "AVRO", "registry": registry}}
-    config = connector(kafka_settings, store_settings, topic_name, records=records)
+    config = connector(kafka_settings, store_settings, topic_name, records=avro(registry))
     archived(config)
     mapped: dict[str, Any] = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
     assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
