@@ -171,6 +171,7 @@ def as_restore_plan(request: RestoreRequest, plan: ForeignPlan) -> RestorePlan:
         gaps=(),
         allow_unsendable_timestamps=request.allow_unsendable_timestamps,
         created_at=plan.created_at,
+        target=(plan.starts or {}).get(request.to_topic),
     )
 
 

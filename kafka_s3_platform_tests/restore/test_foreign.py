@@ -159,6 +159,7 @@ def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_
     assert numbers(kafka_settings, target) == [n for n in range(1500) for _ in range(2)]
     assert (report.record_count, report.object_count, report.verified) == (3000, 30, True)
     assert 0 < report.sent_count < 3000
+    assert not any("is not empty" in note for note in report.notes)
 
 
 def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
