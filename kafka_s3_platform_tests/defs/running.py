@@ -1,21 +1,43 @@
 """Runs of assets on an instance, as Dagster's daemons launch them."""
 
+import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from kafka_s3_platform.cli.runs import plain
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.checks import index_checks
 from kafka_s3_platform.defs.failures import RETRIES_TAG
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform_tests.support import HOUR, connector
+
+ARCHIVE_AGE = timedelta(days=30)
+LONGEST_TEST = timedelta(minutes=1)
 
 
 def definitions(config: ConnectorConfig) -> dg.Definitions:
     return build_definitions([config], autostart=False)
+
+
+def connector_of_this_hour(kafka: KafkaSettings, store: StoreSettings, topic: str) -> ConnectorConfig:
+    """A connector for tests of what is due now. Close to the end of an hour it waits for the next one."""
+    hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) + HOUR
+    left = hour - datetime.now(timezone.utc)
+    if left > LONGEST_TEST:
+        hour -= HOUR
+    else:
+        time.sleep(left.total_seconds())
+    return connector(kafka, store, topic, start_hour=hour - ARCHIVE_AGE)
+
+
+def ago(config: ConnectorConfig, hours: int) -> datetime:
+    """The hour that many before the one in which `connector_of_this_hour` made the connector."""
+    return config.archive.start_hour + ARCHIVE_AGE - hours * HOUR
 
 
 def topic_of(config: ConnectorConfig) -> ArchivedTopic:

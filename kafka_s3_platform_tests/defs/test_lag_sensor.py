@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import dagster as dg
 import pytest
@@ -17,12 +17,10 @@ from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
-from kafka_s3_platform_tests.support import HOUR, Sent, archived, connector, produce, scanned, send, snapshot
+from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, launch, tick, topic_of
+from kafka_s3_platform_tests.support import Sent, archived, produce, scanned, send, snapshot
 
 pytestmark = pytest.mark.integration
-
-NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
 
 
 @pytest.fixture
@@ -30,20 +28,20 @@ def config(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
 ) -> ConnectorConfig:
     create_topic(topic_name)
-    return connector(kafka_settings, store_settings, topic_name, start_hour=NOW - timedelta(days=30))
+    return connector_of_this_hour(kafka_settings, store_settings, topic_name)
 
 
 def send_hours(config: ConnectorConfig, hours: Sequence[int]) -> None:
-    produce(config.kafka, config.topics[0], [Sent(timestamp=NOW - h * HOUR + timedelta(minutes=1)) for h in hours])
+    produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, h) + timedelta(minutes=1)) for h in hours])
 
 
 def keys(config: ConnectorConfig, first: int, last: int) -> tuple[str, str]:
     hours = topic_of(config).hours
-    return hours.key(NOW - first * HOUR), hours.key(NOW - last * HOUR)
+    return hours.key(ago(config, first)), hours.key(ago(config, last))
 
 
 def archive_hours(config: ConnectorConfig, first: int, last: int) -> None:
-    archived(config, [NOW - h * HOUR for h in range(first, last - 1, -1)])
+    archived(config, [ago(config, h) for h in range(first, last - 1, -1)])
 
 
 def test_a_new_topic_asks_for_its_hours_in_one_run_and_shows_its_lag(
@@ -131,13 +129,13 @@ def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loo
     producer = Producer(config.kafka.properties("producer") | {"transactional.id": config.topics[0]})
     producer.init_transactions(30)
     producer.begin_transaction()
-    send(producer, config.topics[0], Sent(timestamp=NOW - HOUR))
+    send(producer, config.topics[0], Sent(timestamp=ago(config, 1)))
     assert producer.flush(30) == 0
     archive_hours(config, 2, 1)
     [asked] = tick(config, "lag__c", instance).run_requests or ()
     assert launch(config, asked, instance).success
     assert not tick(config, "lag__c", instance).run_requests
-    assert not topic_of(config).index.open().state.is_complete(NOW - HOUR, timedelta())
+    assert not topic_of(config).index.open().state.is_complete(ago(config, 1), timedelta())
     producer.commit_transaction(30)
     assert tick(config, "lag__c", instance).run_requests
 
@@ -164,7 +162,7 @@ def test_the_open_hour_is_asked_for_at_each_interval_by_one_run_at_a_time(
     often = rotated(config, 1)
     archive_hours(config, 2, 1)
     for hour in (2, 1):
-        key = topic_of(config).hours.key(NOW - hour * HOUR)
+        key = topic_of(config).hours.key(ago(config, hour))
         instance.report_runless_asset_event(dg.AssetMaterialization(topic_of(config).key("hourly"), partition=key))
     for sent in range(1, 3):
         send_hours(config, [0])
@@ -204,7 +202,7 @@ def test_hours_that_retention_has_cut_into_are_told_and_not_asked_for(
     found = tick(config, "lag__c", instance)
     asked = [asked_keys(r) for r in found.run_requests or ()]
     assert keys(config, 4, 1) in asked
-    assert not any(topic_of(config).hours.key(NOW - 5 * HOUR) in pair for pair in asked)
+    assert not any(topic_of(config).hours.key(ago(config, 5)) in pair for pair in asked)
 
 
 def test_a_log_that_retention_cut_before_archiving_began_is_first_archived_up_to_now(

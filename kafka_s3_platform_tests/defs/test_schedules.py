@@ -1,7 +1,7 @@
 """What the schedules ask for, and what they do not ask for twice."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -10,12 +10,10 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import asked_keys, definitions, launch, topic_of
-from kafka_s3_platform_tests.support import HOUR, Sent, archived, connector, produce
+from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, definitions, launch, topic_of
+from kafka_s3_platform_tests.support import Sent, archived, produce
 
 pytestmark = pytest.mark.integration
-
-NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
 
 
 @pytest.fixture
@@ -23,7 +21,7 @@ def config(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
 ) -> ConnectorConfig:
     create_topic(topic_name)
-    return connector(kafka_settings, store_settings, topic_name, start_hour=NOW - timedelta(days=30))
+    return connector_of_this_hour(kafka_settings, store_settings, topic_name)
 
 
 @pytest.fixture
@@ -34,10 +32,10 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def asked_by(
-    config: ConnectorConfig, name: str, instance: dg.DagsterInstance, at: datetime = NOW
+    config: ConnectorConfig, name: str, instance: dg.DagsterInstance, at: datetime | None = None
 ) -> list[dg.RunRequest]:
     schedule = definitions(config).get_repository_def().get_schedule_def(name)
-    with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
+    with dg.build_schedule_context(instance=instance, scheduled_execution_time=at or ago(config, 0)) as context:
         return list(schedule.evaluate_tick(context).run_requests or ())
 
 
@@ -56,16 +54,16 @@ def test_an_hour_that_failed_for_good_is_not_asked_for_again_and_the_next_is(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     [asked] = asked_by(config, "hourly__c", instance)
-    assert asked_keys(asked)[0] == topic_of(config).hours.key(NOW - HOUR)
+    assert asked_keys(asked)[0] == topic_of(config).hours.key(ago(config, 1))
     fail(config, asked, instance)
     assert not asked_by(config, "hourly__c", instance)
-    assert asked_by(config, "hourly__c", instance, NOW + HOUR)
+    assert asked_by(config, "hourly__c", instance, ago(config, -1))
 
 
 def test_a_day_that_failed_for_good_is_asked_for_again_when_its_inputs_change(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    yesterday = NOW.replace(hour=12) - timedelta(days=1)
+    yesterday = ago(config, 0).replace(hour=12) - timedelta(days=1)
     produce(config.kafka, config.topics[0], [Sent(timestamp=yesterday)])
     archived(config)
     [asked] = asked_by(config, "daily__c", instance)

@@ -52,14 +52,20 @@ PERSON = '{"title":"Person","type":"object","properties":{"name":{"type":"string
 def target(
     registry: RegistrySettings, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RegistrySettings]:
-    """A second registry, whose ids are others than those of the first."""
+    """A second registry, whose ids are higher than any that these tests get from the first, which all tests share."""
     own = dataclasses.replace(stack_settings, data_dir=tmp_path_factory.mktemp("target"), **free_port_settings())
     with stopped_at_exit(own):
         up_registry(own)
-        with SchemaRegistryClient({"url": own.registry_url}) as client:
-            for at in range(20):
-                client.register_schema("other", Schema(f'{{"type":"fixed","name":"f{at}","size":{at + 1}}}', "AVRO"))
+        first_id = filled(registry.url, 1)
+        assert filled(own.registry_url, first_id + 200) > first_id
         yield RegistrySettings(url=own.registry_url)
+
+
+def filled(url: str, schemas: int) -> int:
+    """Register that many schemas that nobody else does, and return the last one's id."""
+    with SchemaRegistryClient({"url": url}) as client:
+        texts = [f'{{"type":"fixed","name":"filler{at}","size":1}}' for at in range(schemas)]
+        return [client.register_schema("filler", Schema(text, "AVRO")) for text in texts][-1]
 
 
 @pytest.fixture
