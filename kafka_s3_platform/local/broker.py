@@ -3,10 +3,10 @@
 import base64
 import subprocess
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import javaproperties
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -62,7 +62,7 @@ class Broker:
         folder = self.daemon.folder
         folder.mkdir(parents=True, exist_ok=True)
         java = self._java(kafka_jars(self.settings.cache))
-        write_atomically(folder / "server.properties", _as_text(self.properties()))
+        write_atomically(folder / "server.properties", javaproperties.dumps(self.properties(), timestamp=False))
         write_atomically(folder / "log4j2.properties", LOGGING)
         if not self._meta_properties.exists():
             _format(java, folder)
@@ -147,7 +147,3 @@ def _format(java: list[str], folder: Path) -> None:
 def _new_cluster_id() -> str:
     """Kafka's form of a UUID. "A" in front, since an option's value cannot begin with a hyphen."""
     return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
-
-
-def _as_text(properties: Mapping[str, str]) -> str:
-    return "".join(f"{key}={value}\n" for key, value in properties.items())
