@@ -168,9 +168,19 @@ def free_port_settings() -> Any:
     return dict(zip(names, free_ports(len(names)), strict=True))
 
 
+def _ports_of_this_process() -> Iterator[int]:
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    own = TEST_PORTS[int(worker.removeprefix("gw")) :: int(workers)]
+    return iter(random.sample(own, len(own)))
+
+
+# Each is handed out once, and to one of xdist's processes: servers start some time after their ports were chosen.
+_PORTS = _ports_of_this_process()
+
+
 def free_ports(count: int) -> list[int]:
     """Ports on which nothing listens now."""
-    free = (port for port in random.sample(TEST_PORTS, len(TEST_PORTS)) if port_is_free(port))
+    free = (port for port in _PORTS if port_is_free(port))
     return [next(free) for _ in range(count)]
 
 

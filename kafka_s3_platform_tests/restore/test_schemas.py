@@ -65,7 +65,8 @@ def filled(url: str, schemas: int) -> int:
     """Register that many schemas that nobody else does, and return the last one's id."""
     with SchemaRegistryClient({"url": url}) as client:
         texts = [f'{{"type":"fixed","name":"filler{at}","size":1}}' for at in range(schemas)]
-        return [client.register_schema("filler", Schema(text, "AVRO")) for text in texts][-1]
+        ids: list[int] = [client.register_schema("filler", Schema(text, "AVRO")) for text in texts]
+        return ids[-1]
 
 
 @pytest.fixture
