@@ -9,7 +9,7 @@ from botocore.config import Config
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.store.credentials import new_client
-from kafka_s3_platform.store.errors import UNREACHABLE
+from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted
 
 MAX_BACKOFF_SECONDS = 20.0
 _CONNECT_SECONDS, _READ_SECONDS = 5, 60
@@ -78,7 +78,7 @@ class Backoff:
 
 def _is_passing(response: Any, error: Any) -> bool:
     if response is None:
-        return isinstance(error, UNREACHABLE)
+        return isinstance(error, UNREACHABLE) and not is_untrusted(error)
     http, parsed = response
     return http.status_code in _PASSING_STATUS or parsed.get("Error", {}).get("Code") in _PASSING_CODES
 

@@ -13,6 +13,7 @@ from botocore.exceptions import (
     IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
+    SSLError,
 )
 
 from kafka_s3_platform.errors import (
@@ -41,6 +42,9 @@ _FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED, _TOO_MANY, _SERVER_ERRO
 
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError)
 """No answer, or one that broke off."""
+
+
+UNTRUSTED = "Have AWS_CA_BUNDLE and SSL_CERT_FILE name a PEM file with the authority that the store's certificate is of"
 
 
 class PreconditionError(IntegrityError):
@@ -74,11 +78,18 @@ def translated(tried: Attempted) -> Iterator[None]:
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as err:
         raise AuthorizationError(f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key") from err
     except UNREACHABLE as err:
+        if is_untrusted(err):
+            raise ConfigError(f"{tried}: {err}. {UNTRUSTED}") from err
         raise StoreUnavailableError(
             f"{tried}: no answer ({type(err).__name__}). Check that the store is up and store.url is right"
         ) from err
     except BotoCoreError as err:
         raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
+
+
+def is_untrusted(err: Exception) -> bool:
+    """Whether the store's certificate was not accepted, which another try does not change."""
+    return isinstance(err, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(err)
 
 
 def from_response(err: ClientError, tried: Attempted) -> PlatformError:

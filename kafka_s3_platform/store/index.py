@@ -48,6 +48,7 @@ from kafka_s3_platform.model.segment import (
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.client import MAX_BACKOFF_SECONDS, delta_endpoint
 from kafka_s3_platform.store.credentials import current
+from kafka_s3_platform.store.errors import UNTRUSTED
 
 logger = logging.getLogger(__name__)
 
@@ -223,6 +224,8 @@ class TopicIndex:
             return MissingBucketError(f"{what}; create the bucket or correct s3.bucket.name")
         if _REFUSED.search(str(err)):
             return AuthorizationError(f"{what}; check the aws.* keys and the bucket's policy")
+        if "invalid peer certificate" in str(err):
+            return ConfigError(f"{what}. {UNTRUSTED}")
         return StoreUnavailableError(f"{what}; run again when the store answers")
 
     @property

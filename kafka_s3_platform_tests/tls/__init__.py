@@ -1,0 +1,1 @@
+"""Kafka, S3 and the Schema Registry over TLS, with certificates of a private authority."""

@@ -1,0 +1,106 @@
+"""A worker file and a connector file as they are written for secured clusters: archived, and restored exactly once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from kafka_s3_platform.config.files import load_connector
+from kafka_s3_platform.config.settings import RegistrySettings, StoreSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
+from kafka_s3_platform_tests.restore.test_restore import restored, values
+from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
+from kafka_s3_platform_tests.tls.broker import PASSWORD, USER, SecuredKafka, java_quoted
+from kafka_s3_platform_tests.tls.terminator import tls_before
+
+pytestmark = pytest.mark.integration
+
+PERSON = '{"type":"record","name":"Person","fields":[{"name":"name","type":"string"}]}'
+
+WORKER = """\
+bootstrap.servers={servers}
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="{user}" password={password};
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+ssl.endpoint.identification.algorithm=https
+client.dns.lookup=use_all_dns_ips
+"""
+
+CONNECTOR = """\
+name=people
+connector.class=io.confluent.connect.s3.S3SinkConnector
+topics={topic}
+s3.bucket.name={bucket}
+s3.region=us-east-1
+store.url=https://127.0.0.1:{s3}
+aws.access.key.id={access_key}
+aws.secret.access.key={secret_key}
+value.converter=io.confluent.connect.avro.AvroConverter
+value.converter.schema.registry.url=https://127.0.0.1:{registry}{path}
+value.converter.schema.registry.ssl.truststore.type=PEM
+value.converter.schema.registry.ssl.truststore.location={ca}
+archive.start.hour=2025-12-01T00:00
+"""
+
+
+@pytest.fixture
+def connector_file(
+    secured: SecuredKafka,
+    registry: RegistrySettings,
+    stack_settings: StackSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    tmp_path: Path,
+) -> Iterator[Path]:
+    """`worker.properties` beside a connector file; S3 and the registry answer over TLS while it is there."""
+    identity, ca = secured.authority.server, secured.authority.ca
+    with (
+        tls_before(stack_settings.s3_port, identity) as s3,
+        tls_before(stack_settings.registry_port, identity) as asked,
+    ):
+        worker = WORKER.format(
+            servers=secured.users, user=USER, password=java_quoted(java_quoted(PASSWORD)[1:-1]), ca=ca
+        )
+        (tmp_path / "worker.properties").write_text(worker)
+        assert registry.url.endswith(REGISTRY_PATH)
+        text = CONNECTOR.format(
+            topic=topic_name,
+            bucket=store_settings.bucket,
+            s3=s3,
+            access_key=stack_settings.aws_access_key_id,
+            secret_key=stack_settings.aws_secret_access_key,
+            registry=asked,
+            path=REGISTRY_PATH,
+            ca=ca,
+        )
+        (tmp_path / "people.properties").write_text(text)
+        yield tmp_path / "people.properties"
+
+
+def test_what_is_archived_from_a_secured_cluster_comes_back_exactly_once(
+    connector_file: Path,
+    secured: SecuredKafka,
+    registry: RegistrySettings,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ClusterAdmin(secured.by_certificate()) as admin:
+        admin.create_topic(topic_name, 1)
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        schema_id = client.register_schema(f"{topic_name}-value", Schema(PERSON, "AVRO"))
+    sent = [b"\0" + schema_id.to_bytes(4, "big") + bytes([2 * len(name)]) + name for name in (b"ada", b"grace")]
+    produce(secured.by_certificate(), topic_name, map(Sent, sent))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(secured.authority.ca))
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.authority.ca))
+
+    config = load_connector(connector_file, connector_file.parent / "worker.properties", {}).config
+    archived(config)
+    report = restored(config)
+
+    assert [schema.schema_text for schema in snapshot(config).state.schemas] == [PERSON]
+    assert report.verified
+    assert values(config.kafka, f"{topic_name}-restored") == sent

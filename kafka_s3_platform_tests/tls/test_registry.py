@@ -1,0 +1,21 @@
+"""A Schema Registry over TLS. Schemas that it gives are in test_connector.py."""
+
+import pytest
+
+from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform.converters.registry import registry_of
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
+from kafka_s3_platform_tests.tls.authority import Authority
+from kafka_s3_platform_tests.tls.terminator import tls_before
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_certificate_of_an_authority_that_was_not_named_is_refused(
+    registry: RegistrySettings, stack_settings: StackSettings, authority: Authority
+) -> None:
+    with tls_before(stack_settings.registry_port, authority.server) as port:
+        secured = registry.model_copy(update={"url": f"https://127.0.0.1:{port}{REGISTRY_PATH}"})
+        with pytest.raises(ConfigError, match=r"certificate verify failed.*check schema\.registry\.ssl\.ca\.location"):
+            registry_of(secured).archived(1)
