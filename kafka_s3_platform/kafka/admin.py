@@ -36,7 +36,7 @@ from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 
 TIMEOUT_SECONDS = 30.0
 GRACE_SECONDS = 5.0
-"""How much longer a future is awaited than librdkafka itself waits."""
+"""How much longer a future is awaited than librdkafka itself waits, and how long after a refusal."""
 
 CALLS_IN_FLIGHT = 64
 POLL_SECONDS = 0.05
@@ -348,12 +348,23 @@ class ClusterAdmin:
             raise self._failure(err, what) from err
 
     def _wait(self, future: "Future[Any]", what: str) -> Any:
+        """The answer. librdkafka repeats what was refused until the time is over; we do for the grace only."""
+        asked = f"{what} at {self._bootstrap_servers}"
         try:
-            answer = future.result(timeout=self._timeout + GRACE_SECONDS)
-        except FutureTimeoutError as err:
-            raise self._reasons.silence(f"{what} at {self._bootstrap_servers}: no answer in time") from err
+            answer = future.result(timeout=GRACE_SECONDS)
+        except FutureTimeoutError:
+            self._client.poll(0)
+            if refusal := self._reasons.refusal(asked):
+                raise refusal from None
+            answer = self._late(future, asked)
         self._reasons.forget()
         return answer
+
+    def _late(self, future: "Future[Any]", asked: str) -> Any:
+        try:
+            return future.result(timeout=self._timeout)
+        except FutureTimeoutError as err:
+            raise self._reasons.silence(f"{asked}: no answer in time") from err
 
     def _failure(self, err: KafkaException, what: str) -> PlatformError:
         self._client.poll(0)

@@ -30,13 +30,14 @@ class Reasons:
 
     def failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:
         """The error to raise for `error`; refused credentials explain whatever else went wrong."""
-        return self._refusal(what) or kafka_failure(error, what, str(self) if self._latest else "")
+        return self.refusal(what) or kafka_failure(error, what, str(self) if self._latest else "")
 
     def silence(self, what: str) -> PlatformError:
         """The error to raise when no answer came: AuthorizationError where credentials or rights were refused."""
-        return self._refusal(what) or BrokerUnavailableError(f"{what}; {self}")
+        return self.refusal(what) or BrokerUnavailableError(f"{what}; {self}")
 
-    def _refusal(self, what: str) -> AuthorizationError | None:
+    def refusal(self, what: str) -> AuthorizationError | None:
+        """The error to raise if credentials, rights or a certificate were refused."""
         for error in self._latest.values():
             failure = kafka_failure(error, what)
             if isinstance(failure, AuthorizationError):

@@ -2,6 +2,7 @@
 
 # ruff: noqa: SLF001 -- the codes of librdkafka itself are public and begin with an underscore
 
+import re
 from typing import NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
@@ -31,6 +32,9 @@ UNKNOWN_LOCALLY = KafkaError._UNKNOWN_PARTITION
 
 POSSIBLY_PERSISTED = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT})
 """Delivery errors after which the cluster may hold the record nevertheless."""
+
+_UNTRUSTED = re.compile("certificate verify failed|alert .*certificate|alert unknown ca")
+"""What OpenSSL says of a certificate that one side does not accept. Broken handshakes have the same code."""
 
 ENTAILED = frozenset(
     {
@@ -146,6 +150,8 @@ def raise_kafka_error(error: KafkaException | KafkaError, what: str, said: str =
 
 
 def _kind(error: KafkaError) -> type[PlatformError]:
+    if _UNTRUSTED.search(error.str()):
+        return AuthorizationError
     for kind, codes in _CODES.items():
         if error.code() in codes:
             return kind

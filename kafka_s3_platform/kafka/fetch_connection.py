@@ -1,6 +1,6 @@
 """A blocking connection to one broker, for FETCH requests and for what librdkafka has no call for.
 
-It speaks to clusters without security, over TLS, and with SASL PLAIN. What it does not know it refuses
+It speaks to clusters without security, over TLS, and with SASL PLAIN or SCRAM. What it does not know it refuses
 (`UnsupportedError`), so that confluent-kafka reads instead.
 """
 
@@ -10,25 +10,39 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import final
 
-from kafka_s3_platform.kafka import wire
+from kafka_s3_platform.kafka import sasl, wire
 from kafka_s3_platform.kafka.wire import FetchAnswer, LogDir
 from kafka_s3_platform.model.offsets import TopicPartition
 
 _FRAME = 4
 _UNDERSTOOD = frozenset(
     {
+        "client.dns.lookup",
         "security.protocol",
         "sasl.mechanism",
         "sasl.mechanisms",
         "sasl.username",
         "sasl.password",
+        "ssl.endpoint.identification.algorithm",
         "ssl.ca.location",
+        "ssl.ca.pem",
         "ssl.certificate.location",
         "ssl.key.location",
         "ssl.key.password",
     }
 )
-_DECIDING = ("ssl.", "sasl.", "security.", "enable.ssl", "enable.sasl", "socket.", "broker.address", "client.dns")
+# A rack asks for the nearest replica, which librdkafka finds.
+_DECIDING = (
+    "client.dns",
+    "client.rack",
+    "broker.address.family",
+    "enable.sasl",
+    "enable.ssl",
+    "sasl.",
+    "security.",
+    "ssl.",
+)
+_EVERY_ADDRESS = "use_all_dns_ips"
 
 
 class UnsupportedError(Exception):
@@ -38,8 +52,11 @@ class UnsupportedError(Exception):
 def is_supported(properties: Mapping[str, str]) -> bool:
     """Whether all of librdkafka's properties that decide how to connect are followed here."""
     deciding = {name for name in properties if name.startswith(_DECIDING)}
-    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
-    return deciding <= _UNDERSTOOD and (not _protocol(properties).startswith("sasl") or mechanism == "PLAIN")
+    return (
+        deciding <= _UNDERSTOOD
+        and properties.get("client.dns.lookup", _EVERY_ADDRESS) == _EVERY_ADDRESS
+        and (not _protocol(properties).startswith("sasl") or _mechanism(properties) in sasl.MECHANISMS)
+    )
 
 
 @final
@@ -99,14 +116,17 @@ class BrokerConnection:
         return wire.log_dirs(self._receive())
 
     def _authenticate(self, properties: Mapping[str, str]) -> None:
-        self._send(wire.SASL_HANDSHAKE, wire.handshake_request("PLAIN"))
-        refused = wire.handshake_error(self._receive())
-        if not refused:
-            token = f"\0{properties.get('sasl.username', '')}\0{properties.get('sasl.password', '')}".encode()
-            self._send(wire.SASL_AUTHENTICATE, wire.authenticate_request(token))
-            refused = wire.authenticate_error(self._receive())
-        if refused:
-            raise UnsupportedError(f"the broker refuses to authenticate (Kafka's error {refused})")
+        mechanism = _mechanism(properties)
+        self._send(wire.SASL_HANDSHAKE, wire.handshake_request(mechanism))
+        _refuse(wire.handshake_error(self._receive()))
+        user, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
+        sasl.authenticate(mechanism, user, password, self._said)
+
+    def _said(self, token: bytes) -> bytes:
+        self._send(wire.SASL_AUTHENTICATE, wire.authenticate_request(token))
+        error, answered = wire.authenticate_answer(self._receive())
+        _refuse(error)
+        return answered
 
     def _send(self, api: tuple[int, int], body: bytes) -> None:
         self._correlation_id += 1
@@ -130,8 +150,18 @@ def _protocol(properties: Mapping[str, str]) -> str:
     return properties.get("security.protocol", "plaintext").lower()
 
 
+def _mechanism(properties: Mapping[str, str]) -> str:
+    return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+
+
+def _refuse(error: int) -> None:
+    if error:
+        raise UnsupportedError(f"the broker refuses to authenticate (Kafka's error {error})")
+
+
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"))
+    context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))
+    context.check_hostname = properties.get("ssl.endpoint.identification.algorithm") != "none"
     if "ssl.certificate.location" in properties:
         key, password = properties.get("ssl.key.location"), properties.get("ssl.key.password")
         context.load_cert_chain(properties["ssl.certificate.location"], key, password)

@@ -115,9 +115,12 @@ def handshake_error(frame: memoryview) -> int:
     return _Answer(frame, flexible=False).number(2)
 
 
-def authenticate_error(frame: memoryview) -> int:
-    """The error code of a SaslAuthenticate answer."""
-    return _Answer(frame).number(2)
+def authenticate_answer(frame: memoryview) -> tuple[int, bytes]:
+    """The error code of a SaslAuthenticate answer, and what the mechanism says."""
+    answer = _Answer(frame)
+    error = answer.number(2)
+    answer.data()
+    return error, bytes(answer.data())
 
 
 def supports(frame: memoryview, api: tuple[int, int]) -> bool:

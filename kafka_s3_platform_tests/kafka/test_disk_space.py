@@ -35,7 +35,7 @@ def test_a_broker_that_cannot_be_asked_is_unknown_with_its_reason(kafka_settings
     [silent] = disk_space(kafka_settings, {1: ("127.0.0.1", port)}).values()
     assert (silent.usable_bytes, "refused" in silent.reason) == (None, True)
 
-    common = {"security.protocol": SecretStr("SASL_PLAINTEXT"), "sasl.mechanism": SecretStr("SCRAM-SHA-256")}
+    common = {"security.protocol": SecretStr("SASL_PLAINTEXT"), "sasl.mechanism": SecretStr("OAUTHBEARER")}
     [strange] = disk_space(kafka_settings.model_copy(update={"common": common}), {1: ("127.0.0.1", port)}).values()
     assert strange == DiskSpace(None, "the security settings are such that only librdkafka connects, which cannot ask")
 

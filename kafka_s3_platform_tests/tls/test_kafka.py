@@ -1,0 +1,134 @@
+"""Every client over TLS, by each way of telling who one is."""
+
+import ssl
+
+import pyarrow as pa
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import AuthorizationError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.disk_space import disk_space
+from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, UnsupportedError
+from kafka_s3_platform.kafka.fetch_reader import FetchReader
+from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform_tests.restore.test_restore import numbered
+from kafka_s3_platform_tests.support import produce
+from kafka_s3_platform_tests.tls.authority import Authority
+from kafka_s3_platform_tests.tls.broker import SecuredKafka
+
+pytestmark = pytest.mark.integration
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+ALL = OffsetRange(0, 20)
+
+
+@pytest.fixture
+def topic(secured: SecuredKafka, topic_name: str) -> str:
+    """A topic with 20 records, created and written by a client with a certificate."""
+    with ClusterAdmin(secured.by_certificate()) as admin:
+        admin.create_topic(topic_name, 1)
+    produce(secured.by_certificate(), topic_name, numbered(20))
+    return topic_name
+
+
+def of(secured: SecuredKafka, way: str, **changed: str | None) -> KafkaSettings:
+    return secured.by_certificate(**changed) if way == "certificate" else secured.by_password(way, **changed)
+
+
+def quickly_read(settings: KafkaSettings, topic: str) -> pa.Table:
+    with FetchReader(settings, topic) as reader:
+        return pa.Table.from_batches(list(reader.read(0, ALL)))
+
+
+def handed_over(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether confluent-kafka read what the quick reader should have."""
+    return "confluent-kafka reads on" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["certificate", *MECHANISMS])
+def test_both_readers_read_the_same(
+    secured: SecuredKafka, topic: str, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = of(secured, way)
+    with caplog.at_level("INFO"):
+        found = quickly_read(settings, topic)
+    with ConfluentReader(settings, topic) as reader:
+        assert pa.Table.from_batches(list(reader.read(0, ALL))).equals(found)
+    assert (found.num_rows, handed_over(caplog)) == (20, False)
+
+
+@pytest.mark.parametrize("way", ["certificate", *MECHANISMS])
+def test_the_broker_tells_its_free_space(secured: SecuredKafka, way: str) -> None:
+    settings = of(secured, way)
+    with ClusterAdmin(settings) as admin:
+        [found] = disk_space(settings, admin.describe_cluster().addresses).values()
+    assert found.reason == ""
+    assert found.usable_bytes
+
+
+def test_the_properties_that_confluent_cloud_hands_out_are_understood(
+    secured: SecuredKafka, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = secured.by_password(
+        "PLAIN",
+        client_dns_lookup="use_all_dns_ips",
+        socket_timeout_ms="20000",
+        ssl_endpoint_identification_algorithm="https",
+        ssl_ca_location=None,
+        ssl_ca_pem=secured.authority.ca.read_text(),
+    )
+    with caplog.at_level("INFO"):
+        assert quickly_read(settings, topic).num_rows == 20
+    assert not handed_over(caplog)
+
+
+def test_the_nearest_replica_of_a_rack_is_left_to_librdkafka(
+    secured: SecuredKafka, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert quickly_read(secured.by_password("PLAIN", client_rack="eu-1a"), topic).num_rows == 20
+    assert handed_over(caplog)
+
+
+def test_a_broker_under_a_name_that_its_certificate_has_not_is_refused_unless_names_do_not_count(
+    secured: SecuredKafka, topic: str
+) -> None:
+    misnamed = {"bootstrap_servers": secured.users.replace("127.0.0.1", "localhost")}
+    careless = secured.by_password("PLAIN", ssl_endpoint_identification_algorithm="none").model_copy(update=misnamed)
+    assert quickly_read(careless, topic).num_rows == 20
+    careful = secured.by_password("PLAIN").model_copy(update=misnamed)
+    with pytest.raises(AuthorizationError, match="certificate verify failed"), ClusterAdmin(careful) as admin:
+        admin.describe_cluster()
+
+
+def refused_everywhere(settings: KafkaSettings, topic: str, why: str) -> None:
+    """By an admin client, by confluent-kafka's reader, and, before that, by the quick one's connection."""
+    with pytest.raises(AuthorizationError, match=why), ClusterAdmin(settings) as admin:
+        admin.describe_topic(topic)
+    with (
+        ConfluentReader(settings, topic, answer_seconds=3) as reader,
+        pytest.raises(AuthorizationError, match=why),
+    ):
+        list(reader.read(0, ALL))
+    host, _, port = settings.bootstrap_servers.partition(":")
+    with pytest.raises((UnsupportedError, ssl.SSLCertVerificationError), match=why):
+        BrokerConnection(host, int(port), settings.properties("consumer"), timeout=5)
+
+
+def test_a_broker_of_another_authority_is_refused(secured: SecuredKafka, strangers: Authority, topic: str) -> None:
+    settings = secured.by_password("PLAIN", ssl_ca_location=str(strangers.ca))
+    refused_everywhere(settings, topic, "certificate verify failed")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_refused(secured: SecuredKafka, topic: str, mechanism: str) -> None:
+    settings = secured.by_password(mechanism, sasl_password="wrong")
+    refused_everywhere(settings, topic, "(?i)authentication failed|refuses to authenticate")
+
+
+def test_a_client_without_certificate_is_refused_where_one_is_asked_for(secured: SecuredKafka, topic: str) -> None:
+    settings = secured.by_certificate(ssl_certificate_location=None, ssl_key_location=None)
+    with pytest.raises(AuthorizationError, match="certificate"), ClusterAdmin(settings) as admin:
+        admin.describe_topic(topic)
