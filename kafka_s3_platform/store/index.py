@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import StoreSettings
@@ -210,12 +209,12 @@ class TopicIndex:
         return IndexSnapshot(self, self.handle())
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
-        """`call()`; what delta-rs raises becomes a store error that names the index."""
+        """`call()`; what delta-rs and Arrow raise becomes a store error that names the index."""
         try:
             return call()
         except TableNotFoundError:
             raise
-        except (DeltaError, OSError) as err:
+        except (DeltaError, OSError, pa.ArrowException) as err:
             raise self._classified(verb, err) from err
 
     def _classified(self, verb: str, err: Exception) -> Exception:
@@ -407,8 +406,14 @@ class IndexSnapshot:
             logger.warning("%s: not optimized at version %d, tried again later: %s", self.index.uri, version, err)
 
     def _read(self, kinds: Sequence[str]) -> pa.Table:
-        filters = pc.field("kind").isin(list(kinds))
-        return _with_all_columns(self.index.run("read", lambda: self._table.to_pyarrow_table(filters=filters)))
+        return _with_all_columns(self.index.run("read", lambda: self._selected(kinds)))
+
+    def _selected(self, kinds: Sequence[str]) -> pa.Table:
+        """By DataFusion: the threads of a dataset of Arrow's may outlive Python, and abort it (apache/arrow 34314)."""
+        sql = f"select * from rows where kind in ({', '.join(map(quote, kinds))})"  # noqa: S608 - of our own kinds
+        found = QueryBuilder().register("rows", self._table).execute(sql)
+        # read by PyArrow, which lets other threads of Python's run meanwhile
+        return pa.RecordBatchReader.from_stream(found).read_all()
 
 
 def committed(index: TopicIndex, step: Callable[[IndexSnapshot], R]) -> R:
@@ -431,11 +436,15 @@ def committed(index: TopicIndex, step: Callable[[IndexSnapshot], R]) -> R:
 
 
 def _with_all_columns(rows: pa.Table) -> pa.Table:
-    """An index of an earlier version of this platform lacks columns until the first commit of this one adds them."""
-    for field in INDEX_SCHEMA:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows
+    """The columns of this version, null where an index of an earlier one lacks them until the next commit.
+
+    DataFusion gives texts as views, which Arrow has few kernels for.
+    """
+    given = set(rows.column_names)
+    columns = [
+        rows.column(f.name).cast(f.type) if f.name in given else pa.nulls(rows.num_rows, f.type) for f in INDEX_SCHEMA
+    ]
+    return pa.table(columns, schema=INDEX_SCHEMA)
 
 
 def _plain(err: Exception) -> str:

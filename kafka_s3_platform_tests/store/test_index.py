@@ -21,6 +21,7 @@ from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, span
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
 from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change, TopicIndex
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 
 pytestmark = pytest.mark.integration
 
@@ -140,6 +141,22 @@ def test_a_store_that_refuses_is_named_with_what_to_do(
         broken.open()
     assert "not-the-secret" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [(403, "AccessDenied", AuthorizationError), (503, "SlowDown", StoreUnavailableError)],
+)
+def test_a_store_that_refuses_while_rows_are_read_is_named_too(
+    index: TopicIndex, store_settings: StoreSettings, status: int, code: str, kind: type[Exception]
+) -> None:
+    index.open().commit(Change((scan(0, 10),)))
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
+        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
+        opened = TopicIndex(given, "_index", "flights", "topic.a").open()
+        proxy.refuse("GET", r"\.parquet", status, code)
+        with pytest.raises(kind, match=r"could not read the index s3://.*/_index/flights/topic\.a"):
+            _ = opened.state
 
 
 def test_an_empty_index_covers_nothing(index: TopicIndex) -> None:
