@@ -20,6 +20,7 @@ COMMANDS = {
     "describe": "kafka_s3_platform.cli.describe",
     "convert": "kafka_s3_platform.cli.convert",
     "archive": "kafka_s3_platform.cli.archive",
+    "show": "kafka_s3_platform.cli.show",
     "compact": "kafka_s3_platform.cli.compact",
     "restore": "kafka_s3_platform.cli.restore",
     "groups": "kafka_s3_platform.cli.groups",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.output import aligned, json_option, show
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE, conflicts, connector_files, connectors_folder
 from kafka_s3_platform.config.sheet import KeyClass
@@ -43,8 +43,7 @@ def _lines(rows: Sequence[dict[str, Any]]) -> Sequence[str]:
         return ["there are no connector files"]
     cells = [("NAME", "CLASS", "STATUS", "FILE")]
     cells += [(row["name"] or "?", row["class"], _status(row), row["file"]) for row in rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return aligned(cells)
 
 
 def _status(row: dict[str, Any]) -> str:

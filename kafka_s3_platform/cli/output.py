@@ -1,7 +1,7 @@
 """How commands print: JSON for scripts, or lines for people."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import click
@@ -12,3 +12,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 def show(value: Any, as_json: bool, lines: Sequence[str]) -> None:
     """Print a command's outcome."""
     click.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:
+    """Rows of a table as lines, their cells below each other; those of the columns `numbers` end there."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(_cells(row, widths, numbers)).rstrip() for row in rows]
+
+
+def _cells(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
+    for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        yield cell.rjust(width) if at in numbers else cell.ljust(width)

@@ -80,6 +80,20 @@ def shown_hours(kafka_s3: KafkaS3, topic: str) -> set[str]:
         return instance.get_materialized_partitions(dg.AssetKey(["c", "restored", topic]))
 
 
+def test_what_is_archived_is_shown_day_by_day(kafka_s3: KafkaS3, topic: str) -> None:
+    assert kafka_s3("show", "c").stdout == f"{topic}: nothing is archived yet\n"
+    parsed(kafka_s3("archive", "c", "--json"))
+    [shown] = parsed(kafka_s3("show", "c", "--json"))["topics"]
+    [day] = shown["days"]
+    assert (day["day"], day["records"], day["objects"], day["merged"]) == ("2026-01-01", 6, 6, False)
+    assert (day["hours"], day["complete_hours"]) == (24, 24)
+    [head, columns, row] = kafka_s3("show", "c").stdout.splitlines()
+    assert head.startswith(f"{topic}: 6 records in 6 objects of ")
+    assert columns.startswith("DAY         COMPLETE HOURS  RECORDS")
+    assert row.split()[:6] == ["2026-01-01", "24", "of", "24", "6", "0"]
+    assert row.endswith("no")
+
+
 def test_a_restore_is_shown_at_the_hours_of_its_window(
     kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings
 ) -> None:

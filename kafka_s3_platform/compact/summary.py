@@ -1,0 +1,51 @@
+"""What the index holds, day by day."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.compact.days import day_end, day_of, day_start
+from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredObject
+from kafka_s3_platform.model.state import HOUR, IndexState
+from kafka_s3_platform.store.index import IndexSnapshot
+
+
+@dataclass(frozen=True)
+class DaySummary(SegmentTotals):
+    """A day of the connector's timezone; None: records too old or too new for any.
+
+    `complete_count` of the day's `hour_count` hours are complete.
+    """
+
+    day: date | None
+    segments: tuple[Segment, ...]
+    hour_count: int
+    complete_count: int
+
+    @property
+    def objects(self) -> tuple[StoredObject, ...]:
+        return tuple(o for s in self.segments for o in s.objects)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the day holds records, and compaction has merged them all."""
+        return bool(self.segments) and all(s.chunk == "daily" for s in self.segments)
+
+
+def day_summaries(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
+    """The days with an object or an hour that was asked for, ascending; before them, records of no day."""
+    found: dict[date | None, list[Segment]] = {row.hour.astimezone(zone).date(): [] for row in snapshot.state.hours}
+    for segment in snapshot.segments:
+        found.setdefault(day_of(segment, zone), []).append(segment)
+    days = sorted(found, key=lambda day: day or date.min)
+    return [_summary(snapshot.state, day, tuple(found[day]), zone, lateness) for day in days]
+
+
+def _summary(
+    state: IndexState, day: date | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
+) -> DaySummary:
+    if day is None:
+        return DaySummary(None, segments, 0, 0)
+    start, end = day_start(day, zone), day_end(day, zone)
+    hours = [start + n * HOUR for n in range((end - start) // HOUR)]
+    return DaySummary(day, segments, len(hours), len(state.complete_hours(hours, lateness)))
