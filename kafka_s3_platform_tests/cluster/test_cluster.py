@@ -1,0 +1,113 @@
+"""Archive and restore on three brokers, of which one dies meanwhile."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.disk_space import disk_space
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.cluster.brokers import Cluster
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.test_restore import request
+from kafka_s3_platform_tests.support import (
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    connector,
+    offsets_by_kafka_partition,
+    produce,
+    stored,
+)
+
+pytestmark = pytest.mark.integration
+
+KAFKA_PARTITIONS = 6
+RECORDS = 2000
+
+
+@pytest.fixture
+def config(cluster: Cluster, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
+    """A connector of a topic whose leaders are spread over the brokers."""
+    with ClusterAdmin(cluster.kafka) as admin:
+        admin.create_topic(topic_name, KAFKA_PARTITIONS)
+    records = [
+        Sent(b"%d" % n, timestamp=NOON + n * timedelta(milliseconds=1), kafka_partition=p)
+        for p in range(KAFKA_PARTITIONS)
+        for n in range(RECORDS)
+    ]
+    produce(cluster.kafka, topic_name, records, acks="all")
+    assert set(cluster.leaders(topic_name).values()) == {1, 2, 3}
+    return connector(cluster.kafka, store_settings, topic_name)
+
+
+def all_archived(config: ConnectorConfig) -> bool:
+    every = {p: list(range(RECORDS)) for p in range(KAFKA_PARTITIONS)}
+    return offsets_by_kafka_partition(stored(config)) == every
+
+
+def test_kafka_partitions_are_read_from_their_leaders_wherever_those_are(
+    config: ConnectorConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        archived(config)
+    assert all_archived(config)
+    assert "confluent-kafka reads on" not in caplog.text
+
+
+def test_every_broker_tells_its_free_space(cluster: Cluster) -> None:
+    with ClusterAdmin(cluster.kafka) as admin:
+        found = disk_space(cluster.kafka, admin.describe_cluster().addresses)
+    assert [(broker, space.reason, bool(space.usable_bytes)) for broker, space in sorted(found.items())] == [
+        (1, "", True),
+        (2, "", True),
+        (3, "", True),
+    ]
+
+
+def done_while_one_dies(cluster: Cluster, node_id: int, seconds: float, work: Callable[[], object]) -> None:
+    """`work`, again as Dagster does where it failed for a passing reason; the broker dies after `seconds` of it."""
+    death = threading.Timer(seconds, cluster.kill, [node_id])
+    death.start()
+    try:
+        until_it_succeeds(work)
+        assert not death.is_alive(), "it was done before the broker died"
+    finally:
+        death.join()
+        cluster.start(node_id)
+
+
+def until_it_succeeds(work: Callable[[], object]) -> None:
+    for _ in range(10):
+        with suppress(TransientError):
+            work()
+            return
+    raise AssertionError("it failed ten times")
+
+
+def test_a_leader_that_dies_during_a_scan_loses_nothing(cluster: Cluster, config: ConnectorConfig) -> None:
+    slow = config.model_copy(update={"archive": config.archive.model_copy(update={"records_per_second": 2000.0})})
+    done_while_one_dies(cluster, 2, 1.0, lambda: archived(slow))
+    assert all_archived(config)
+    assert verify_archive(config, config.topics[0], deep=True, runner=InProcessRunner()).ok
+
+
+def test_a_leader_that_dies_under_a_restore_loses_nothing_and_doubles_nothing(
+    cluster: Cluster, config: ConnectorConfig
+) -> None:
+    archived(config)
+    topic = config.topics[0]
+    given = request(config, records_per_second=3000.0, replication_factor=3)
+    done_while_one_dies(cluster, 3, 2.0, lambda: restore(given, InProcessRunner()))
+    report = restore(given, InProcessRunner())
+    assert report.verified
+    for kafka_partition in range(KAFKA_PARTITIONS):
+        was, now = (records_of(cluster.kafka, t, kafka_partition)["value"] for t in (topic, f"{topic}-restored"))
+        assert now.equals(was)
