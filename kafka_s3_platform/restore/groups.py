@@ -180,7 +180,7 @@ def load_runs(store: ObjectStore, key: str | None) -> Runs:
     """An offset mapping that `MappingWriter` wrote; no key, no runs."""
     if key is None:
         return NO_RUNS
-    table = pq.read_table(pa.BufferReader(store.get(key)))
+    table = pq.ParquetFile(pa.BufferReader(store.get(key))).read(use_threads=False)
     return np.stack([column.to_numpy() for column in table.columns])
 
 

@@ -94,7 +94,9 @@ class Known:
     def from_parquet(content: bytes, key: str) -> "Known":
         """What `to_parquet` wrote. IntegrityError if it is damaged."""
         try:
-            table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+            # in this thread: those of a dataset may outlive Python, and abort it (apache/arrow 34314)
+            file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+            table = file.read(use_threads=False)
         except (pa.ArrowException, OSError) as err:
             raise IntegrityError(f"{key}, which says what was sent before, cannot be read: {err}") from err
         if not table.schema.equals(KNOWN_SCHEMA):
