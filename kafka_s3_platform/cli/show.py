@@ -23,7 +23,8 @@ _NUMBERS = range(1, 6)
 def show(connector: str, topic: str | None, as_json: bool) -> None:
     """Show what is archived of CONNECTOR's topics, day by day.
 
-    A complete hour is archived whole, up to the allowed lateness; a MERGED day is compacted.
+    An hour is complete when everything is archived that Kafka held once the hour and the allowed lateness were over. A
+    MERGED day is compacted.
     """
     found = [(t, _days(t)) for t in topics_of(connector, topic)]
     documents = [{"topic": t.topic, "days": [_document(day) for day in days]} for t, days in found]
