@@ -59,7 +59,7 @@ def up(settings: StackSettings) -> StackStatus:
         TransientError: a server did not answer in time, or Kafka could not be fetched.
     """
     with locked(settings.data_dir):
-        _start(_servers(settings))
+        start(_servers(settings))
         SeaweedFS(settings).create_bucket()
     return status(settings)
 
@@ -73,7 +73,7 @@ def up_registry(settings: StackSettings) -> StackStatus:
         TransientError: it did not answer in time, or could not be fetched.
     """
     with locked(settings.data_dir):
-        _start((SchemaRegistry(settings),))
+        start((SchemaRegistry(settings),))
     return status(settings)
 
 
@@ -108,7 +108,8 @@ def _servers(settings: StackSettings) -> tuple[Server, ...]:
     return Broker(settings), SeaweedFS(settings), *([registry] if registry.daemon.is_wanted else [])
 
 
-def _start(servers: tuple[Server, ...]) -> None:
+def start(servers: tuple[Server, ...]) -> None:
+    """Start those that do not run and wait until all answer. Raises as `up`."""
     for server in _to_start(servers):
         logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
         server.start()

@@ -2,21 +2,19 @@
 
 import base64
 import dataclasses
-import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError
+from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.settings import HOST, StackSettings
 from kafka_s3_platform_tests.faults.broker import kill_broker
 
-START_SECONDS = 60.0
 REPLICATED = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -31,8 +29,7 @@ REPLICATED = {
 
 
 def first_broker(settings: StackSettings) -> Broker:
-    given = {**settings.kafka_properties, **REPLICATED}
-    return Broker(dataclasses.replace(settings, kafka_properties=given))
+    return _broker(settings, {})
 
 
 def further_broker(first: Broker, settings: StackSettings, node_id: int) -> Broker:
@@ -45,10 +42,14 @@ def further_broker(first: Broker, settings: StackSettings, node_id: int) -> Brok
         "listeners": listener,
         "advertised.listeners": listener,
     }
-    given = {**settings.kafka_properties, **REPLICATED, **own}
-    found = Broker(dataclasses.replace(settings, kafka_properties=given))
+    found = _broker(settings, own)
     _format(found.daemon.folder / "data", first.cluster_id() or "", node_id)
     return found
+
+
+def _broker(settings: StackSettings, own: Mapping[str, str]) -> Broker:
+    given = {**settings.kafka_properties, **REPLICATED, **own}
+    return Broker(dataclasses.replace(settings, kafka_properties=given))
 
 
 def _format(folder: Path, cluster_id: str, node_id: int) -> None:
@@ -74,15 +75,7 @@ class Cluster:
 
     def start(self, node_id: int) -> None:
         """Start it and wait until it answers."""
-        broker = self.brokers[node_id - 1]
-        broker.start()
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                return broker.check()
-            except BrokerUnavailableError:
-                assert time.monotonic() < deadline, broker.daemon.log.read_text()[-2000:]
-                time.sleep(0.2)
+        embedded.start((self.brokers[node_id - 1],))
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Broker id by kafka partition."""

@@ -1,15 +1,17 @@
 """A worker file and a connector file as they are written for secured clusters: archived, and restored exactly once."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import javaproperties
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
+from kafka_s3_platform_tests.archive.test_sink import framed
 from kafka_s3_platform_tests.restore.test_restore import restored, values
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 from kafka_s3_platform_tests.tls.broker import PASSWORD, USER, SecuredKafka, java_quoted
@@ -17,7 +19,7 @@ from kafka_s3_platform_tests.tls.terminator import tls_before
 
 pytestmark = pytest.mark.integration
 
-PERSON = '{"type":"record","name":"Person","fields":[{"name":"name","type":"string"}]}'
+PERSON = {"type": "record", "name": "Person", "fields": [{"name": "name", "type": "string"}]}
 
 WORKER = """\
 bootstrap.servers={servers}
@@ -63,7 +65,7 @@ def connector_file(
         tls_before(stack_settings.registry_port, identity) as asked,
     ):
         worker = WORKER.format(
-            servers=secured.users, user=USER, password=java_quoted(java_quoted(PASSWORD)[1:-1]), ca=ca
+            servers=secured.users, user=USER, password=javaproperties.escape(java_quoted(PASSWORD)), ca=ca
         )
         (tmp_path / "worker.properties").write_text(worker)
         assert registry.url.endswith(REGISTRY_PATH)
@@ -90,9 +92,7 @@ def test_what_is_archived_from_a_secured_cluster_comes_back_exactly_once(
 ) -> None:
     with ClusterAdmin(secured.by_certificate()) as admin:
         admin.create_topic(topic_name, 1)
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        schema_id = client.register_schema(f"{topic_name}-value", Schema(PERSON, "AVRO"))
-    sent = [b"\0" + schema_id.to_bytes(4, "big") + bytes([2 * len(name)]) + name for name in (b"ada", b"grace")]
+    sent = framed(registry, topic_name, PERSON, [{"name": "ada"}, {"name": "grace"}])
     produce(secured.by_certificate(), topic_name, map(Sent, sent))
     monkeypatch.setenv("AWS_CA_BUNDLE", str(secured.authority.ca))
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.authority.ca))
@@ -101,6 +101,6 @@ def test_what_is_archived_from_a_secured_cluster_comes_back_exactly_once(
     archived(config)
     report = restored(config)
 
-    assert [schema.schema_text for schema in snapshot(config).state.schemas] == [PERSON]
+    assert [schema.schema_text for schema in snapshot(config).state.schemas] == [json.dumps(PERSON)]
     assert report.verified
     assert values(config.kafka, f"{topic_name}-restored") == sent
