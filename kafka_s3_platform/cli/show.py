@@ -45,7 +45,7 @@ def _document(day: DaySummary) -> dict[str, Any]:
         "records": day.record_count,
         "late_records": day.late_count,
         "objects": len(day.objects),
-        "bytes": sum(o.size for o in day.objects),
+        "bytes": day.object_bytes,
         "merged": day.is_merged,
     }
 
@@ -53,9 +53,8 @@ def _document(day: DaySummary) -> dict[str, Any]:
 def _lines(topic: ArchivedTopic, days: Sequence[DaySummary]) -> list[str]:
     if not days:
         return [f"{topic.topic}: nothing is archived yet"]
-    objects = [o for day in days for o in day.objects]
-    held = f"{sum(day.record_count for day in days):,} records in {len(objects):,} objects"
-    head = f"{topic.topic}: {held} of {sum(o.size for o in objects):,} bytes"
+    held = f"{sum(d.record_count for d in days):,} records in {sum(len(d.objects) for d in days):,} objects"
+    head = f"{topic.topic}: {held} of {sum(d.object_bytes for d in days):,} bytes"
     return [head, *aligned([_HEAD, *map(_row, days)], _NUMBERS)]
 
 
@@ -66,6 +65,6 @@ def _row(day: DaySummary) -> tuple[str, ...]:
         f"{day.record_count:,}",
         f"{day.late_count:,}",
         f"{len(day.objects):,}",
-        f"{sum(o.size for o in day.objects):,}",
+        f"{day.object_bytes:,}",
         "yes" if day.is_merged else "no",
     )

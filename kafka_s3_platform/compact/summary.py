@@ -27,6 +27,10 @@ class DaySummary(SegmentTotals):
         return tuple(o for s in self.segments for o in s.objects)
 
     @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
     def is_merged(self) -> bool:
         """Whether the day holds records, and compaction has merged them all."""
         return bool(self.segments) and all(s.chunk == "daily" for s in self.segments)
