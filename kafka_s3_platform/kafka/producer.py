@@ -115,6 +115,7 @@ class _Sender:
     def close(self) -> None:
         """Take back what is not delivered, so that `delivered` is final. Call `flush` first to deliver everything."""
         self._settle()
+        self._take_back()
         try:
             self._producer.close()
         except KafkaException as err:
@@ -204,14 +205,13 @@ class _Sender:
         if self._fatal is not None:
             raise self._reasons.failure(self._fatal, f"{self._where} ({self._positions()})")
 
-    def _serve(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> int:
-        """Let librdkafka report deliveries; how many reports there were."""
+    def _serve(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+        """Let librdkafka report deliveries."""
         try:
-            return (serve or self._producer.poll)(seconds)
+            (serve or self._producer.poll)(seconds)
         except KafkaException as err:
             # A fatal error is raised here once, before the reports of the records that it took along.
             self._fatal = err.args[0]
-            return 1
 
     def _refused(self, error: KafkaError, track: "_Track", first: int, last: int | None = None) -> PlatformError:
         self._settle()
@@ -234,9 +234,14 @@ class _Sender:
         deadline = time.monotonic() + SETTLE_SECONDS
         while len(self._producer) and time.monotonic() < deadline:
             self._serve(POLL_SECONDS)
-        self._producer.purge(in_queue=True, in_flight=True)
-        while len(self._producer) and self._serve(POLL_SECONDS):
-            pass
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """Leave nothing queued or under way: closing the client waits for all that is, without end."""
+        while len(self._producer):
+            # Each time: what was sent to a connection that breaks meanwhile is queued again.
+            self._producer.purge(in_queue=True, in_flight=True)
+            self._serve(POLL_SECONDS)
 
     def _positions(self) -> str:
         return "; ".join(map(str, self.delivered.values())) or "nothing was sent"

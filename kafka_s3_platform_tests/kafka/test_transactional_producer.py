@@ -11,6 +11,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
+from kafka_s3_platform.kafka.waiting import Waiting
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of, until
 
@@ -124,6 +125,25 @@ def test_a_later_producer_ends_the_transaction_of_an_older_one_which_is_told(
         assert not older.timed_out
     assert values(kafka_settings, topic) == [b"0", b"1", b"2", b"3", b"4"]
     assert group.read() == Committed(9)
+
+
+def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(kafka_settings: KafkaSettings, topic: str) -> None:
+    """librdkafka keeps some of what was queued just then, and would wait for it without end: seen once in ten times."""
+    many = record_batch([{"value": b"%05d" % n * 20} for n in range(20_000)])
+
+    def send(producer: TransactionalReplayProducer) -> None:
+        for n in range(40):
+            producer.send(many, n % 2)
+
+    for _ in range(12):
+        older = TransactionalReplayProducer(kafka_settings, topic, f"tx-{topic}")
+        older.begin()
+        older.send(TEN, 0)
+        older.flush()
+        with producing(kafka_settings, topic), pytest.raises(SupersededError):
+            send(older)
+        assert Waiting(older.close, []).ended_within(20)
+    assert values(kafka_settings, topic) == []
 
 
 def test_a_transaction_whose_time_is_up_is_not_committed_silently(
