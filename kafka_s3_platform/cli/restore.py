@@ -12,7 +12,7 @@ from kafka_s3_platform.cli.output import json_option, show
 from kafka_s3_platform.cli.runs import RunOutcome, connector_of, native_topics_of, run_job
 from kafka_s3_platform.cli.times import moment
 from kafka_s3_platform.cli.windows import OFFSETS, numbers, offsets, target_worker_option
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import THAW_TIERS, ConnectorConfig
 from kafka_s3_platform.config.values import rate
 from kafka_s3_platform.defs.foreign import EVERY_TOPIC, foreign_key, foreign_op
 from kafka_s3_platform.defs.names import op_name
@@ -90,6 +90,11 @@ ANY_KEY = "Keys, prefixes and regex: any of them; may be repeated."
     "--behavior-on-error",
     type=click.Choice(BEHAVIOURS),
     help="Of bad objects and records. Default: fail, or what the file of a source connector says.",
+)
+@click.option("--thaw-days", type=click.IntRange(min=1), help="Ask for objects in cold storage, for so many days.")
+@click.option("--thaw-tier", type=click.Choice(THAW_TIERS), help="How fast they come. Default: Standard.")
+@click.option(
+    "--thaw-seconds", type=click.FloatRange(min=0), default=0.0, help="How long to wait for them. Default: not at all."
 )
 @click.option("--allow-source-topic", is_flag=True, help="Allow T2 to be T itself: its archive holds all twice then.")
 @click.option(

@@ -7,16 +7,14 @@ from kafka_s3_platform.config import values
 from kafka_s3_platform.config.codecs import CODECS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.read_template import compile_read_template
-from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, SourceSettings
+from kafka_s3_platform.config.settings import THAW_TIERS, ConverterSettings, LayoutSettings, SourceSettings
 from kafka_s3_platform.config.sheet import Sheet
 
 Behavior = Literal["fail", "ignore", "log"]
-Tier = Literal["Standard", "Bulk", "Expedited"]
 
 AIVEN_FIELDS = ("key", "value", "offset", "timestamp", "headers")
 
 _BEHAVIORS: tuple[Behavior, ...] = ("fail", "ignore", "log")
-_TIERS: tuple[Tier, ...] = ("Standard", "Bulk", "Expedited")
 _ENCODINGS: tuple[Literal["none", "base64"], ...] = ("none", "base64")
 _VALUES: Mapping[str, str] = {"csv": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
 _INPUTS: Mapping[str, str] = {"bytes": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
@@ -67,7 +65,7 @@ def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> S
         fields=_aiven_fields(sheet) if layout.format.startswith("aiven.") else (),
         value_encoding=sheet.read("format.output.fields.value.encoding", values.choice(_ENCODINGS), "base64"),
         thaw_days=sheet.read("archive.source.thaw.days", values.integer(1, 365), None),
-        thaw_tier=sheet.read("archive.source.thaw.tier", values.choice(_TIERS), "Standard"),
+        thaw_tier=sheet.read("archive.source.thaw.tier", values.choice(THAW_TIERS), "Standard"),
     )
 
 

@@ -6,11 +6,15 @@ shows them.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from kafka_s3_platform.model.schema import ArchivedSchema
+
+ThawTier = Literal["Standard", "Bulk", "Expedited"]
+THAW_TIERS: tuple[ThawTier, ...] = get_args(ThawTier)
+"""How fast S3 makes copies of objects in cold storage, and for how much."""
 
 
 class Settings(BaseModel):
@@ -222,7 +226,7 @@ class SourceSettings(Settings):
     fields: tuple[str, ...] = ()
     value_encoding: Literal["none", "base64"] = "base64"
     thaw_days: int | None = Field(default=None, gt=0)
-    thaw_tier: Literal["Standard", "Bulk", "Expedited"] = "Standard"
+    thaw_tier: ThawTier = "Standard"
 
 
 class ConnectorConfig(Settings):

@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from kafka_s3_platform.config.files import WORKER_FILE, connector_files, connectors_folder, load_connector, read_worker
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.config.settings import THAW_TIERS, ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import cluster_of
 from kafka_s3_platform.defs.topic import ArchivedTopic, Windows
 from kafka_s3_platform.errors import ConfigError
@@ -20,7 +20,7 @@ from kafka_s3_platform.restore.foreign import ForeignRequest
 from kafka_s3_platform.restore.foreign_plan import Rename
 from kafka_s3_platform.restore.outgoing_keys import outgoing, read_outgoing_file
 from kafka_s3_platform.restore.renaming import routed_topic, routes, target_topic
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +166,23 @@ class RestoreConfig(dg.Config):
         description="What to do on a bad object or record: `fail`, `ignore`, or `log` and go on. None: `fail`, or what "
         "the file of a source connector says.",
     )
+    thaw_days: int | None = Field(
+        default=None,
+        gt=0,
+        description="Ask for objects in cold storage, for so many days. None: as the file of a source connector says; "
+        "else they are reported.",
+    )
+    thaw_tier: str | None = Field(
+        default=None,
+        description="How fast they come, and for how much: `Standard`, `Bulk` or `Expedited`. None: as the file says, "
+        "else `Standard`.",
+    )
+    thaw_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        description="How long to wait for them. A run that ends before they are there is run again under its restore "
+        "id.",
+    )
     records_per_second: float | None = Field(default=None, gt=0, description="The most records sent in a second.")
     bytes_per_second: float | None = Field(default=None, gt=0, description="The most bytes sent in a second.")
 
@@ -178,9 +195,6 @@ class ForeignRestoreConfig(RestoreConfig):
 
     topics: list[str] = Field(
         default_factory=list, description="Only these topics; none: those of the connector's file, or all that exist."
-    )
-    thaw_seconds: float = Field(
-        default=0.0, ge=0, description="How long to wait for objects that were asked for from cold storage."
     )
     after: str | None = Field(
         default=None,
@@ -210,7 +224,7 @@ def foreign_request(
         ConfigError: something of it cannot be used; the message names the field.
     """
     request = _request(topics, config, _outgoing(config), "", (restore_id, run_id), window)
-    return ForeignRequest(request, tuple(config.topics), _rename(config), config.thaw_seconds, config.after)
+    return ForeignRequest(request, tuple(config.topics), _rename(config), config.after)
 
 
 def _request(
@@ -243,9 +257,8 @@ def _request(
         delivery=_one_of("delivery", config.delivery, DELIVERIES),
         records=_records(config),
         outgoing=sent,
-        behavior_on_error=None
-        if config.behavior_on_error is None
-        else _one_of("behavior_on_error", config.behavior_on_error, BEHAVIOURS),
+        behavior_on_error=_one_of_or_none("behavior_on_error", config.behavior_on_error, BEHAVIOURS),
+        thaw=Thaw(config.thaw_days, _one_of_or_none("thaw_tier", config.thaw_tier, THAW_TIERS), config.thaw_seconds),
         connectors=tuple(_known_connectors(connectors_folder(os.environ))),
     )
 
@@ -349,6 +362,10 @@ def _one_of(name: str, text: str, allowed: tuple[L, ...]) -> L:
         if each == text:
             return each
     raise ConfigError(f"{name} {text!r} is none of {', '.join(map(str, allowed))}")
+
+
+def _one_of_or_none(name: str, text: str | None, allowed: tuple[L, ...]) -> L | None:
+    return None if text is None else _one_of(name, text, allowed)
 
 
 def _time(name: str, text: str | None, zone: ZoneInfo) -> datetime | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kafka_s3_platform.config.settings import ConverterSettings, SourceSettings
+from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.errors import (
     ConfigError,
 )
@@ -45,9 +45,9 @@ from kafka_s3_platform.restore.target import (
     refusal,
     remark,
 )
+from kafka_s3_platform.restore.thaw import cold_findings, thaw
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.sources.objects import ObjectGroup
-from kafka_s3_platform.sources.thaw import thaw
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
@@ -63,15 +63,13 @@ class ForeignRequest:
 
     `request` says how, its own `topic` and `to_topic` apart: `topics` are restored, by default those of the file, and
     every one that is found where it names none. `rename` makes the targets' names; without it RegexRouter does, of the
-    file or of `request.outgoing`, else they are the sources' own. `thaw_seconds`: how long to wait for objects that
-    were asked for from cold storage. `after` is the id of a finished restore of the same connector: what it has sent is
-    left out, and what restores before it have.
+    file or of `request.outgoing`, else they are the sources' own. `after` is the id of a finished restore of the same
+    connector: what it has sent is left out, and what restores before it have.
     """
 
     request: RestoreRequest
     topics: tuple[str, ...] = ()
     rename: Rename = None
-    thaw_seconds: float = 0.0
     after: str | None = None
 
 
@@ -106,14 +104,14 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
             save_known(request, known, store)
             plan = _begin(request, plan, goals, admin, store)
         goals = [_goal(request, plan, goal.request.to_topic, admin) for goal in goals]
-    _thaw(asked, request, plan, archive)
+    thaw(request, [o.key for o in plan.objects if o.is_cold], archive)
     task_of = partial(_replay_task, request, plan, goals, plan.digest, begun is not None)
     streams = [task_of(group) for group in plan.groups]
     return Execution(request, streams, store, runner).run(_planned_report(request, plan, found))
 
 
 def _prepared(request: RestoreRequest) -> RestoreRequest:
-    """The request with what the connector's file says: its transforms, its converters, its `behavior.on.error`."""
+    """The request with what the connector's file says: transforms, converters, `behavior.on.error`, thawing."""
     config, outgoing = request.config, request.outgoing
     if config.source is None:
         raise ConfigError(f"connector {config.name} is a sink: its archive is restored by its index")
@@ -126,7 +124,10 @@ def _prepared(request: RestoreRequest) -> RestoreRequest:
     if not config.layout.is_envelope:
         key, value = (_converter(outgoing, given, own) for given, own in _sides(request))
         made = replace(made, key=key, value=value)
-    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made)
+    asked = replace(
+        request.thaw, days=request.thaw.days or source.thaw_days, tier=request.thaw.tier or source.thaw_tier
+    )
+    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made, thaw=asked)
 
 
 def _sides(request: RestoreRequest) -> Iterator[tuple[ConverterSettings | None, ConverterSettings]]:
@@ -180,14 +181,11 @@ def _goal(request: RestoreRequest, plan: ForeignPlan, to_topic: str, admin: Clus
 
 def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
     found = [finding for goal in goals for finding in _about(goal, plan)]
-    cold = [o for o in plan.objects if o.is_cold]
-    if cold:
-        found.append(remark(f"{len(cold)} objects lie in cold storage, such as {cold[0].key}"))
     if not plan.objects:
         found.append(remark("there are no objects to restore"))
     if goals:
         found.append(objects_finding(plan.object_bytes, room_of(goals[0].request, goals[0].target)))
-    return [*found, *map(remark, plan.notes)]
+    return [*found, *cold_findings(plan.objects), *map(remark, plan.notes)]
 
 
 def _about(goal: _Goal, plan: ForeignPlan) -> Iterator[Finding]:
@@ -281,13 +279,6 @@ def _begin(
 
 def _start(request: RestoreRequest, admin: ClusterAdmin) -> TargetStart:
     return target_start(request, look_at_target(request, admin))
-
-
-def _thaw(asked: ForeignRequest, request: RestoreRequest, plan: ForeignPlan, store: ObjectStore) -> None:
-    """Cold objects that nobody asks for are bad ones: `behavior.on.error` decides."""
-    source = request.config.source or SourceSettings()
-    if source.thaw_days is not None or source.behavior_on_error == "fail":
-        thaw(plan.objects, source, store, wait_seconds=asked.thaw_seconds)
 
 
 def _stream(request: RestoreRequest, plan: ForeignPlan, group: ObjectGroup) -> ForeignStreamTask:

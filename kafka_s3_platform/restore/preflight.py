@@ -19,7 +19,7 @@ from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.space import Room, space_findings
-from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask, check_objects, stream_task
+from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask, differences, stream_task
 from kafka_s3_platform.restore.target import (
     Finding,
     TargetConfigs,
@@ -34,8 +34,9 @@ from kafka_s3_platform.restore.target import (
     rights_findings,
     size_findings,
 )
+from kafka_s3_platform.restore.thaw import cold_findings
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 
 MAX_NAMED = 20
 """Objects that one preflight names; the others are counted."""
@@ -80,9 +81,10 @@ def preflight(
     request: RestoreRequest,
     plan: RestorePlan,
     target: Target,
+    objects: Sequence[ObjectInfo | None],
     runner: TaskRunner,
 ) -> list[Finding]:
-    """Every finding, those that refuse among them.
+    """Every finding, those that refuse among them. `objects`: what the store says of each that is planned.
 
     Raises:
         ConfigError: the filter, the transforms or the partitioner cannot be used.
@@ -98,7 +100,8 @@ def preflight(
         *room_findings(request, plan, target),
         *_source_findings(request, plan, target),
         *_archived_again(request, target),
-        *_object_findings(request, plan, runner),
+        *cold_findings(objects),
+        *_object_findings(request, plan, objects, runner),
         *(remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
         *([] if plan.objects else [remark(f"the archive of {request.topic} holds no record in the window")]),
     ]
@@ -271,14 +274,20 @@ def left_out(text: str) -> Finding:
     return remark(f"left out: {text}")
 
 
-def _object_findings(request: RestoreRequest, plan: RestorePlan, runner: TaskRunner) -> Iterator[Finding]:
-    damaged = check_objects(ObjectStore(request.config.store), request.topic, plan.objects)
+def _object_findings(
+    request: RestoreRequest, plan: RestorePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
+) -> Iterator[Finding]:
+    damaged = differences(request.topic, plan.objects, objects)
     say = refusal if request.on_error == "fail" else left_out
     yield from (say(text) for text in damaged[:MAX_NAMED])
     if len(damaged) > MAX_NAMED:
         yield say(f"{len(damaged) - MAX_NAMED} more objects are missing or replaced")
-    if damaged and request.on_error == "fail":
-        return
+    if not damaged or request.on_error != "fail":
+        readable = (o for o, info in zip(plan.objects, objects, strict=True) if info is not None and not info.is_cold)
+        yield from _timestamp_findings(request, replace(plan, objects=tuple(readable)), runner)
+
+
+def _timestamp_findings(request: RestoreRequest, plan: RestorePlan, runner: TaskRunner) -> Iterator[Finding]:
     counts = {p: n for p, n in runner.run(count_unsendable, _suspects(request, plan), request.config.tasks_max) if n}
     if counts:
         named = ", ".join(f"{n:,} in kafka partition {p}" for p, n in sorted(counts.items()))

@@ -12,6 +12,7 @@ from kafka_s3_platform.config.settings import (
     ConverterSettings,
     KafkaSettings,
     RegistrySettings,
+    ThawTier,
     TransformSettings,
 )
 from kafka_s3_platform.errors import ConfigError
@@ -63,6 +64,18 @@ class Outgoing:
     target_registry: RegistrySettings | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    """Copies of objects in cold storage are asked for, for so many days; `days` None: none are.
+
+    `tier` None is S3's default, `Standard`. `wait_seconds`: how long the restore waits for them.
+    """
+
+    days: int | None = None
+    tier: ThawTier | None = None
+    wait_seconds: float = 0.0
+
+
 @dataclass(frozen=True)
 class RestoreRequest:
     """Replay archived records of `topic` to `to_topic`.
@@ -108,6 +121,7 @@ class RestoreRequest:
     target_kafka_partitions: int | None = None
     connectors: tuple[ConnectorConfig, ...] = field(default=(), repr=False)
     behavior_on_error: OnError | None = None
+    thaw: Thaw = field(default_factory=Thaw)
 
     def __post_init__(self) -> None:
         if not _RESTORE_ID.fullmatch(self.restore_id):

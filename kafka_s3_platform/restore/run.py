@@ -33,6 +33,7 @@ from kafka_s3_platform.restore.target import (
     remark,
     restorable_acls,
 )
+from kafka_s3_platform.restore.thaw import thaw
 from kafka_s3_platform.restore.values import ValueSettings
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
@@ -47,10 +48,11 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
 
     Raises:
         PreflightError: the target would not keep what is sent, or the restore id belongs to another restore.
+        BusyError: objects are in cold storage.
         TopicRecreatedError: the target topic is not the one that an earlier run of this id has sent to.
         PlatformError: what went wrong in its rooms; the message ends with how far each kafka partition came.
     """
-    store = ObjectStore(request.config.restore_store)
+    store, archive = ObjectStore(request.config.restore_store), ObjectStore(request.config.store)
     begun = _stored_plan(request, store)
     if begun is not None and (done := stored_report(request, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
@@ -60,7 +62,8 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         target = look_at_target(request, admin)
         if begun is not None:
             check_target(request, begun.start, target)
-        found = preflight(request, plan, target, runner)
+        objects = archive.heads([o.key for o in plan.objects])
+        found = preflight(request, plan, target, objects, runner)
         if request.dry_run:
             return _dry_run(request, plan, target, found, runner)
         _log(request, plan, found)
@@ -69,6 +72,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         if begun is None:
             plan = _begin(request, plan, target, admin, store)
         target = look_at_target(request, admin)
+    thaw(request, [o.key for o in objects if o and o.is_cold], archive)
     values, mapping = _values(request)
     found = [*found, *(remark(note) for note in (mapping.notes if mapping else ()))]
     planned = replace(_planned_report(request, plan, found), schema_ids=_schema_ids(mapping))

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,8 +19,6 @@ from kafka_s3_platform.restore.selection import Selection
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 
 logger = logging.getLogger(__name__)
-
-HEADS_AT_ONCE = 16
 
 REPAIR = (
     "Bring the object back (an earlier version, where the bucket keeps versions), or archive these offsets again while "
@@ -145,12 +142,10 @@ class ArchivedStream:
         return map(selection.within_times, reader.batches(offsets, times))
 
 
-def check_objects(store: ObjectStore, topic: str, objects: Sequence[PlannedObject]) -> list[str]:
-    """A sentence for each object that is not there any more, or not as planned; nothing of it is read."""
-    with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="restore-head") as pool:
-        heads = pool.map(lambda o: store.head(o.key), objects)
-        differences = [(o, _difference(o, found)) for o, found in zip(objects, heads, strict=True)]
-    return [str(_damaged_at(f"{topic}-{o.kafka_partition}", o, what)) for o, what in differences if what]
+def differences(topic: str, objects: Sequence[PlannedObject], found: Sequence[ObjectInfo | None]) -> list[str]:
+    """A sentence for each object that is not there any more, or not as planned, by what the store says of each."""
+    told = ((o, _difference(o, info)) for o, info in zip(objects, found, strict=True))
+    return [str(_damaged_at(f"{topic}-{o.kafka_partition}", o, what)) for o, what in told if what]
 
 
 def _difference(item: PlannedObject, found: ObjectInfo | None) -> str:

@@ -7,14 +7,12 @@ from typing import Literal
 
 from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.partitioners.folders import Window
+from kafka_s3_platform.store.objects import COLD
 
 Problem = Literal[
     "outside", "extension", "index", "other_topic", "unparsable", "misplaced", "topic", "duplicate", "cold"
 ]
 """Why an object is skipped, or worth a line."""
-
-COLD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-"""Storage classes whose objects cannot be read before they are thawed."""
 
 
 @dataclass(frozen=True, slots=True)

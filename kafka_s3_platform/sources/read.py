@@ -30,7 +30,7 @@ from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBat
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.sources.blocks import WantedBlocks, wanted_blocks
-from kafka_s3_platform.sources.objects import COLD, MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
+from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
 from kafka_s3_platform.store.objects import ObjectFile, ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -313,8 +313,6 @@ class ForeignStream:
 
     def _opened(self, item: ForeignObject) -> Any:
         opened = self._store.open(item.key, item.etag)
-        if opened.info.storage_class in COLD and self._store.thaw_state(item.key) != "thawed":
-            raise IntegrityError(f"object {item.key} lies in {opened.info.storage_class} and was not thawed")
         if opened.info.size != item.size:
             raise IntegrityError(f"object {item.key} has {opened.info.size} bytes, listed were {item.size}")
         return opened

@@ -40,6 +40,8 @@ _REFUSED = frozenset(
 )
 _FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED, _TOO_MANY, _SERVER_ERROR = 403, 404, 409, 412, 429, 500
 
+_COLD = (IntegrityError, "It lies in a cold storage class and was not thawed")
+
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError)
 """No answer, or one that broke off."""
 
@@ -95,7 +97,7 @@ def is_untrusted(err: Exception) -> bool:
 def from_response(err: ClientError, tried: Attempted) -> PlatformError:
     """The platform's error for an error response."""
     status, code = err.response["ResponseMetadata"]["HTTPStatusCode"], err.response["Error"].get("Code", "")
-    kind, advice = _kind(status, code, tried)
+    kind, advice = _COLD if code == "InvalidObjectState" else _kind(status, code, tried)
     message = err.response["Error"].get("Message", "") if kind is PlatformError else ""
     return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
 

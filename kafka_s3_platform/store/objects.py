@@ -4,10 +4,11 @@ import base64
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -19,16 +20,26 @@ from kafka_s3_platform.store.errors import UNREACHABLE, Attempted, NotFoundError
 logger = logging.getLogger(__name__)
 
 READ_AHEAD = 4_194_304
+HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
 WRITE_CHECK = ".write-check"
 _METADATA_SAFE = "/:+=@,"
+
+Thaw = Literal["", "ongoing", "thawed"]
+
+COLD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes whose objects cannot be read before they are thawed."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What the store says of an object. `etag` as the store writes it; listings carry no `metadata`."""
+    """What the store says of an object. `etag` as the store writes it.
+
+    `thaw` of one in a cold storage class: empty where nobody asked for it, else `ongoing` or `thawed`. Listings carry
+    neither that nor `metadata`.
+    """
 
     key: str
     size: int
@@ -36,6 +47,12 @@ class ObjectInfo:
     last_modified: datetime
     storage_class: str = "STANDARD"
     metadata: Mapping[str, str] = field(default_factory=dict)
+    thaw: Thaw = ""
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether it cannot be read now, as far as is known."""
+        return self.storage_class in COLD and self.thaw != "thawed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +124,13 @@ class ObjectStore:
             last_modified=found["LastModified"],
             storage_class=found.get("StorageClass", "STANDARD"),
             metadata={name.lower(): unquote(value) for name, value in found["Metadata"].items()},
+            thaw=_thaw(found.get("Restore", "")),
         )
+
+    def heads(self, keys: Sequence[str]) -> list[ObjectInfo | None]:
+        """What the store says of each, some asked at once."""
+        with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="heads") as pool:
+            return list(pool.map(self.head, keys))
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises NotFoundError."""
@@ -192,19 +215,9 @@ class ObjectStore:
             self._call("RestoreObject", key, lambda: self._client.restore_object(**request))
         except StoreUnavailableError:
             # 409 RestoreAlreadyInProgress is told like a store that is overloaded
-            if not self.thaw_state(key):
+            found = self.head(key)
+            if found is None or not found.thaw:
                 raise
-
-    def thaw_state(self, key: str) -> str:
-        """Of an object in a cold storage class: empty where nobody asked for it, else `ongoing` or `thawed`.
-
-        Raises:
-            NotFoundError: there is no such object.
-        """
-        asked = {"Bucket": self.bucket, "Key": key, **self._customer_key}
-        found = self._call("HeadObject", key, lambda: self._client.head_object(**asked))
-        told = str(found.get("Restore", ""))
-        return "" if not told else "ongoing" if 'ongoing-request="true"' in told else "thawed"
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Begin a multipart upload; its id. Nothing is to be seen at `key` until it is completed."""
@@ -370,6 +383,13 @@ class ObjectFile(io.RawIOBase):
 def new_write_id() -> str:
     """A value of `WRITE_ID` that no other write has."""
     return uuid4().hex
+
+
+def _thaw(told: str) -> Thaw:
+    """What `x-amz-restore` means. Source: Amazon S3 API, HeadObject."""
+    if not told:
+        return ""
+    return "ongoing" if 'ongoing-request="true"' in told else "thawed"
 
 
 def _condition(if_match: str | None) -> dict[str, str]:

@@ -39,7 +39,7 @@ def without_objects(**changes: Any) -> RestorePlan:
 
 
 def told(asked: RestoreRequest, given: RestorePlan, of: Target | None = None) -> list[tuple[bool, str]]:
-    found = preflight(asked, given, of or target(), InProcessRunner())
+    found = preflight(asked, given, of or target(), [], InProcessRunner())
     return [(f.refuses, f.text) for f in found if "holds no record in the window" not in f.text]
 
 

@@ -54,6 +54,7 @@ _OF_OBJECTS: Mapping[tuple[str, str], str] = {
     ("POST", "uploads"): "s3:PutObject",
     ("POST", "uploadId"): "s3:PutObject",
     ("PUT", "tagging"): "s3:PutObjectTagging",
+    ("POST", "restore"): "s3:RestoreObject",
     ("DELETE", "uploadId"): "s3:AbortMultipartUpload",
     ("DELETE", ""): "s3:DeleteObject",
 }
@@ -62,7 +63,7 @@ _OF_BUCKETS: Mapping[tuple[str, str], str] = {
     ("HEAD", ""): "s3:ListBucket",
     ("GET", "uploads"): "s3:ListBucketMultipartUploads",
 }
-_PARAMETERS = ("partNumber", "uploads", "uploadId", "tagging", "list-type", "delete", "acl")
+_PARAMETERS = ("partNumber", "uploads", "uploadId", "tagging", "list-type", "delete", "acl", "restore")
 
 
 def asked(request: Request) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,70 @@
+"""Objects in cold storage classes: told of, asked for, and waited for."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from kafka_s3_platform.errors import BusyError
+from kafka_s3_platform.restore.request import RestoreRequest, Thaw
+from kafka_s3_platform.restore.target import Finding, remark
+from kafka_s3_platform.sources.objects import ForeignObject
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 60.0
+REQUESTS_AT_ONCE = 16
+
+
+def cold_findings(objects: Iterable[ObjectInfo | ForeignObject | None]) -> Iterator[Finding]:
+    """What preflight says of those among them that are in cold storage."""
+    cold = [o.key for o in objects if o is not None and o.is_cold]
+    if cold:
+        yield remark(f"{len(cold)} objects lie in cold storage, such as {cold[0]}")
+
+
+def thaw(request: RestoreRequest, keys: Sequence[str], store: ObjectStore) -> None:
+    """Ask for the cold ones of these objects, once, and wait until all of them can be read.
+
+    Those that nobody asks for are bad objects: `behavior.on.error` decides.
+
+    Raises:
+        BusyError: some are still to come when the wait is over, or were not to be asked for. Glacier takes hours, so a
+            run may end and be run again.
+    """
+    wanted = request.thaw
+    if wanted.days is None and request.on_error != "fail":
+        return
+    left = _cold(keys, store)
+    _ask([o.key for o in left if not o.thaw], wanted, store)
+    deadline = time.monotonic() + wanted.wait_seconds
+    while left:
+        if wanted.days is None or time.monotonic() >= deadline:
+            raise BusyError(f"restore {request.restore_id}: {_still_cold(left, wanted)}")
+        logger.info("restore %s: waiting for %d objects from cold storage", request.restore_id, len(left))
+        time.sleep(POLL_SECONDS)
+        left = _cold([o.key for o in left], store)
+
+
+def _cold(keys: Sequence[str], store: ObjectStore) -> list[ObjectInfo]:
+    return [found for found in store.heads(keys) if found is not None and found.is_cold]
+
+
+def _ask(keys: Sequence[str], wanted: Thaw, store: ObjectStore) -> None:
+    days = wanted.days
+    if days is None:
+        return
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
+        for asked in [pool.submit(store.request_thaw, key, days, wanted.tier or "Standard") for key in keys]:
+            asked.result()
+
+
+def _still_cold(left: Sequence[ObjectInfo], wanted: Thaw) -> str:
+    advice = (
+        "say for how many days they are to be thawed: --thaw-days, thaw_days, or archive.source.thaw.days in the file "
+        "of a source connector"
+        if wanted.days is None
+        else "they were asked for; run again under this restore id when they are there: minutes to days, by their tier"
+    )
+    return f"{len(left)} objects lie in cold storage, such as {', '.join(o.key for o in left[:5])}: {advice}"
