@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from types import TracebackType
@@ -100,7 +101,8 @@ class ClusterAdmin:
         self._bootstrap_servers = settings.bootstrap_servers
         self._timeout = timeout_seconds
         self._reasons = Reasons()
-        self._client: AdminClient = admin_client(settings, self._reasons)
+        self._opened = ExitStack()
+        self._client: AdminClient = self._opened.enter_context(admin_client(settings, self._reasons))
 
     def __enter__(self) -> "ClusterAdmin":
         return self
@@ -111,8 +113,13 @@ class ClusterAdmin:
         self.close()
 
     def close(self) -> None:
-        """Serve what librdkafka still has to say; its threads end with the object."""
+        """Serve what librdkafka still has to say, and end it.
+
+        Left to Python's cycle collector, which may run in a thread of librdkafka's, it would abort the process
+        (confluent-kafka-python's pull request 2131).
+        """
         self._client.poll(0)
+        self._opened.close()
 
     def describe_topic(self, topic: str) -> TopicDescription:
         """The topic's id, kafka partitions, own configs and ACLs."""

@@ -75,9 +75,9 @@ class Broker:
             BrokerUnavailableError: no answer, no broker in service, or another cluster answered.
         """
         where = f"Kafka at {self.settings.bootstrap_servers}"
-        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 0})
         try:
-            metadata = admin.list_topics(timeout=METADATA_SECONDS)
+            with AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 0}) as admin:
+                metadata = admin.list_topics(timeout=METADATA_SECONDS)
         except KafkaException as err:
             raise BrokerUnavailableError(f"{where} does not answer: {err.args[0].str()}") from err
         if not metadata.brokers:

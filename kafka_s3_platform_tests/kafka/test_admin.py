@@ -38,6 +38,13 @@ def test_a_cluster_is_described_with_its_brokers_and_rights(kafka_settings: Kafk
     assert "CREATE" in found.operations
 
 
+def test_a_closed_client_has_ended_whoever_still_holds_it(kafka_settings: KafkaSettings) -> None:
+    with ClusterAdmin(kafka_settings) as admin:
+        admin.topics()
+    with pytest.raises(RuntimeError, match="closed"):
+        admin.topics()
+
+
 def test_the_acls_of_a_cluster_that_keeps_none_are_unknown(
     kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
 ) -> None:
