@@ -111,7 +111,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
 
 
 def _prepared(request: RestoreRequest) -> RestoreRequest:
-    """The request with what the connector's file says: transforms, converters, `behavior.on.error`, thawing."""
+    """The request with what the connector's file says: its transforms, its converters, its `behavior.on.error`."""
     config, outgoing = request.config, request.outgoing
     if config.source is None:
         raise ConfigError(f"connector {config.name} is a sink: its archive is restored by its index")
@@ -124,10 +124,7 @@ def _prepared(request: RestoreRequest) -> RestoreRequest:
     if not config.layout.is_envelope:
         key, value = (_converter(outgoing, given, own) for given, own in _sides(request))
         made = replace(made, key=key, value=value)
-    asked = replace(
-        request.thaw, days=request.thaw.days or source.thaw_days, tier=request.thaw.tier or source.thaw_tier
-    )
-    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made, thaw=asked)
+    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made)
 
 
 def _sides(request: RestoreRequest) -> Iterator[tuple[ConverterSettings | None, ConverterSettings]]:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -88,7 +88,7 @@ class RestoreRequest:
     there). `exact` reads everything on a dry run, to count what filters let pass. A new topic gets
     `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
     `connectors` are all that are known here: preflight looks among them for one that archives the target. Without
-    `behavior_on_error` a source connector's file says it, see `on_error`.
+    `behavior_on_error` a source connector's file says it, see `on_error`; so it does of `thaw`, see `thawing`.
 
     Raises:
         ConfigError: the id cannot stand in an object key, or a window is empty or has no timezone.
@@ -141,6 +141,14 @@ class RestoreRequest:
         """`behavior.on.error` as asked, else as the file of a source connector has it, else `fail`."""
         source = self.config.source
         return self.behavior_on_error or (source.behavior_on_error if source else "fail")
+
+    @property
+    def thawing(self) -> Thaw:
+        """`thaw` as asked, else as the file of a source connector has it."""
+        source = self.config.source
+        if source is None:
+            return self.thaw
+        return replace(self.thaw, days=self.thaw.days or source.thaw_days, tier=self.thaw.tier or source.thaw_tier)
 
     def key(self, name: str) -> str:
         """Object key of one of this restore's documents: `<restore dir>/<restore id><name>`."""

@@ -33,7 +33,7 @@ def thaw(request: RestoreRequest, keys: Sequence[str], store: ObjectStore) -> No
         BusyError: some are still to come when the wait is over, or were not to be asked for. Glacier takes hours, so a
             run may end and be run again.
     """
-    wanted = request.thaw
+    wanted = request.thawing
     if wanted.days is None and request.on_error != "fail":
         return
     left = _cold(keys, store)

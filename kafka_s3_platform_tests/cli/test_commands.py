@@ -100,7 +100,8 @@ def test_a_restore_is_shown_at_the_hours_of_its_window(
     parsed(kafka_s3("archive", "c", "--json"))
     window = ["--from", "2026-01-01T12:30", "--to", "2026-01-01T14:00:01", "--from-offset", "0:2"]
     rates = ["--records-per-second", "1000", "--bytes-per-second", "1e6", "--allow-unsendable-timestamps"]
-    to_target = ["--topic", topic, "--to-topic", f"{topic}.restored", "--create-topic", *rates]
+    thaw = ["--thaw-days", "3", "--thaw-tier", "Bulk", "--thaw-seconds", "60"]
+    to_target = ["--topic", topic, "--to-topic", f"{topic}.restored", "--create-topic", *rates, *thaw]
     restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
     assert restored["records"] == 1, "kafka partition 0 has none from offset 2 on in the window"
     assert [len(records_of(kafka_settings, f"{topic}.restored", p)) for p in (0, 1)] == [0, 1]

@@ -17,7 +17,7 @@ from kafka_s3_platform.defs.restore_config import (
 )
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
+from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest, Thaw
 from kafka_s3_platform_tests.support import HOUR, NOON, connector
 
 UTC = ZoneInfo("UTC")
@@ -72,6 +72,23 @@ def test_what_becomes_of_bad_objects_is_asked_for_or_said_by_a_sources_file_or_t
 
 
 @pytest.mark.parametrize(
+    ("given", "of_sink", "of_source"),
+    [
+        ({}, Thaw(), Thaw(3, "Bulk")),
+        ({"thaw_days": 5, "thaw_tier": "Expedited", "thaw_seconds": 60.0}, Thaw(5, "Expedited", 60.0), None),
+        ({"thaw_tier": "Standard"}, Thaw(None, "Standard"), Thaw(3, "Standard")),
+    ],
+)
+def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
+    given: dict[str, Any], of_sink: Thaw, of_source: Thaw | None
+) -> None:
+    assert asked({"to_topic": "other", **given}).thawing == of_sink
+    source = config().model_copy(update={"source": SourceSettings(thaw_days=3, thaw_tier="Bulk")})
+    made = foreign_request(ArchivedTopic(source, "every topic"), ForeignRestoreConfig(**given), "r1", "x", (None, None))
+    assert made.request.thawing == (of_source or of_sink)
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({}, "nothing names the target"),
@@ -82,6 +99,7 @@ def test_what_becomes_of_bad_objects_is_asked_for_or_said_by_a_sources_file_or_t
         ({"to_topic": "a", "outgoing": {"value.converter": "no.Such"}}, r"value\.converter: "),
         ({"to_topic": "a", "record_keys": ["hex:zz"]}, "record_keys 'hex:zz'"),
         ({"to_topic": "a", "delivery": "once"}, "delivery 'once' is none of exactly_once, at_least_once"),
+        ({"to_topic": "a", "thaw_tier": "Slow"}, "thaw_tier 'Slow' is none of Standard, Bulk, Expedited"),
         ({"to_topic": "a", "behavior_on_error": "skip"}, "behavior_on_error 'skip' is none of fail, ignore, log"),
         ({"to_topic": "a", "hours": ["2026-01-01T12:30"]}, "hours '2026-01-01T12:30' is no start"),
         ({"to_topic": "a", "days": ["1999-01-01"]}, "days '1999-01-01' is no start"),
