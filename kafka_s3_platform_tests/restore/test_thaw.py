@@ -11,7 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
-import requests
+from moto.moto_api import state_manager
 from moto.server import ThreadedMotoServer
 from pydantic import SecretStr
 
@@ -37,11 +37,10 @@ FROM_COLD = "archive.source.thaw.days=3\narchive.source.thaw.tier=Bulk\n"
 
 @pytest.fixture(scope="module")
 def cold_server() -> Iterator[str]:
+    state_manager.set_transition("s3::keyrestore", {"progression": "manual", "times": LOOKS})
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
-    slow = {"model_name": "s3::keyrestore", "transition": {"progression": "manual", "times": LOOKS}}
-    requests.post(f"http://{host}:{port}/moto-api/state-manager/set-transition", json=slow, timeout=10)
     yield f"http://{host}:{port}"
     server.stop()
 
