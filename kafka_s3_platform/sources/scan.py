@@ -120,9 +120,10 @@ class Scan:
     def _count_outside(self, root: str) -> None:
         if not root:
             return
+        known = (root, f"{self._config.archive.restore_dir}/")
         try:
             listed = islice(self._store.list(""), LISTED_OUTSIDE)
-            count = sum(not info.key.startswith(root) for info in listed)
+            count = sum(not info.key.startswith(known) for info in listed)
         except AuthorizationError:
             self.report.lines.append(f"what lies outside of {root} was not counted: no right to list the bucket")
             return

@@ -50,7 +50,7 @@ def test_what_is_outside_of_topics_dir_is_ignored_and_counted() -> None:
 
 
 def test_what_our_own_runs_leave_beside_objects_is_no_news() -> None:
-    objects, scanned = found([FIRST, "topics/.write-check"])
+    objects, scanned = found([FIRST, "topics/.write-check", "_restore/r1.json"])
     assert (len(objects), scanned.report.counts, scanned.report.lines) == (1, {}, [])
 
 
