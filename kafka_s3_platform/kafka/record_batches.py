@@ -25,6 +25,9 @@ from kafka_s3_platform.model.record import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
+LARGEST_COLUMN = 2**31 - 1
+"""Bytes that Arrow's int32 offsets reach. What is fetched is less, but may be compressed a thousandfold."""
+
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH_END = 12
 _CRC_END = 21
@@ -110,15 +113,18 @@ def record_batch(tp: TopicPartition, batches: Sequence[LogBatch]) -> pa.RecordBa
     """The records of `batches`, in their order, as one batch of RECORD_SCHEMA.
 
     Raises:
-        ValueError: the bytes of a batch are not its records.
+        ValueError: the bytes of a batch are not its records, or all of them are too large together.
         IntegrityError: a header name is not UTF-8.
     """
     bodies = [_body(b) for b in batches]
     sizes = np.zeros((len(batches), 5), np.int64)
     for row, (batch, body) in enumerate(zip(batches, bodies, strict=True)):
-        if not _measure(body, batch.count, sizes[row]):
+        if batch.count < 0 or not _measure(body, batch.count, sizes[row]):
             raise ValueError(f"{tp}: the batch at offset {batch.base_offset} is not what its header says")
-    columns = _Columns(sum(b.count for b in batches), sizes.sum(axis=0))
+    total = sizes.sum(axis=0)
+    if total.max() > LARGEST_COLUMN:
+        raise ValueError(f"{tp}: the records from offset {batches[0].base_offset} on are too large for one batch")
+    columns = _Columns(sum(b.count for b in batches), total)
     for batch, body in zip(batches, bodies, strict=True):
         columns.fill(batch, body)
     return columns.record_batch(tp)

@@ -1,11 +1,14 @@
 """Kafka's record batches to Arrow, on batches written byte by byte."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.kafka import record_batches
 from kafka_s3_platform.kafka.record_batches import LogBatch, committed, log_batches, record_batch
 from kafka_s3_platform.model.offsets import TopicPartition
 from kafka_s3_platform.model.record import RECORD_SCHEMA
@@ -95,6 +98,20 @@ def test_garbage_is_refused_or_read_within_its_bounds(records: list[WireRecord],
         return
     found.validate(full=True)
     assert found.num_rows == len(records)
+
+
+def test_a_count_below_zero_is_refused_beside_other_batches_too() -> None:
+    good, bad = batches(wire.record_batch([WireRecord(1)])), batches(wire.record_batch([WireRecord(1)], 1))
+    with pytest.raises(ValueError, match="the batch at offset 1 is not what its header says"):
+        record_batch(TP, [*good, *(replace(b, count=-1, body=memoryview(b"")) for b in bad)])
+
+
+def test_records_that_one_arrow_column_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_batches, "LARGEST_COLUMN", 2000)
+    read = batches(wire.record_batch([WireRecord(1, value=b"x" * 1000) for _ in range(2)]))
+    assert record_batch(TP, read).num_rows == 2
+    with pytest.raises(ValueError, match="from offset 0 on are too large for one batch"):
+        record_batch(TP, [*read, *batches(wire.record_batch([WireRecord(1, value=b"x")], 2))])
 
 
 def test_a_header_name_that_is_not_utf_8_is_named() -> None:
