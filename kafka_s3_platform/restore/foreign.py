@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.errors import (
-    ConfigError,
-)
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import check_target, create_target, store_plan, stored_report, target_start

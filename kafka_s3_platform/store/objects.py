@@ -25,7 +25,7 @@ WRITE_ID = "write-id"
 WRITE_CHECK = ".write-check"
 _METADATA_SAFE = "/:+=@,"
 
-Thaw = Literal["", "ongoing", "thawed"]
+ThawState = Literal["", "ongoing", "thawed"]
 
 COLD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 """Storage classes whose objects cannot be read before they are thawed."""
@@ -47,7 +47,7 @@ class ObjectInfo:
     last_modified: datetime
     storage_class: str = "STANDARD"
     metadata: Mapping[str, str] = field(default_factory=dict)
-    thaw: Thaw = ""
+    thaw: ThawState = ""
 
     @property
     def is_cold(self) -> bool:
@@ -385,7 +385,7 @@ def new_write_id() -> str:
     return uuid4().hex
 
 
-def _thaw(told: str) -> Thaw:
+def _thaw(told: str) -> ThawState:
     """What `x-amz-restore` means. Source: Amazon S3 API, HeadObject."""
     if not told:
         return ""

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import s3_client
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.restore.test_restore import restored
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -58,12 +57,6 @@ def requests(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> Reques
 
     monkeypatch.setattr(objects, "s3_client", recorded)
     return made
-
-
-def restored(config: ConnectorConfig, **window: Any) -> RestoreReport:
-    topic = config.topics[0]
-    given: dict[str, Any] = {"restore_id": "r", "run_id": "run", "create_topic": True, **window}
-    return restore(RestoreRequest(config, topic, f"{topic}-restored", **given), InProcessRunner())
 
 
 def test_an_hour_out_of_many_reads_only_the_objects_of_that_hour(config: ConnectorConfig, requests: Requests) -> None:

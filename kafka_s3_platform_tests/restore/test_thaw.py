@@ -3,13 +3,11 @@
 SeaweedFS, the S3 server of the other tests, has no such classes.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-import boto3
 import pytest
 from moto.moto_api import state_manager
 from moto.server import ThreadedMotoServer
@@ -18,14 +16,16 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BusyError, IntegrityError
 from kafka_s3_platform.restore import thaw as thawing
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest, Thaw
-from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.request import RestoreReport, Thaw
+from kafka_s3_platform.store.client import s3_client as new_client
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, numbered, numbers, restored, values
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.test_restore import restored as restored_own
+from kafka_s3_platform_tests.restore.test_restore import values
 from kafka_s3_platform_tests.store.servers import Recorder, running
 from kafka_s3_platform_tests.store.test_iam import actions, beyond, policy, unused
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -55,33 +55,31 @@ def store_settings(cold_server: str, topic_name: str) -> StoreSettings:
 
 
 @pytest.fixture
-def client(store_settings: StoreSettings, topic_name: str) -> Any:
-    """Of the bucket."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=store_settings.endpoint_url,
-        region_name="us-east-1",
-        aws_access_key_id="any",
-        aws_secret_access_key="any",
-    )
-    client.create_bucket(Bucket=topic_name)
-    return client
+def s3_client(store_settings: StoreSettings) -> Iterator[Any]:
+    client = new_client(store_settings)
+    client.create_bucket(Bucket=store_settings.bucket)
+    yield client
+    client.close()
+
+
+def move(client: Any, bucket: str, key: str, storage_class: str) -> None:
+    """As a lifecycle rule does."""
+    place = {"Bucket": bucket, "Key": key}
+    client.copy_object(**place, CopySource=place, StorageClass=storage_class, MetadataDirective="COPY")
 
 
 @pytest.fixture
-def lines(client: Any, topic_name: str) -> list[str]:
+def lines(put: Put, s3_client: Any, topic_name: str) -> list[str]:
     """The keys of another sink's objects: the first and the last in cold storage."""
-    classes = ("GLACIER", "STANDARD", "DEEP_ARCHIVE")
-    keys = [f"topics/{topic_name}/partition=0/{topic_name}+0+{first:010d}.json" for first in (0, 3, 6)]
-    for key, first, storage_class in zip(keys, (0, 3, 6), classes, strict=True):
-        body = "".join(json.dumps(line) + "\n" for line in numbered(first, 3))
-        client.put_object(Bucket=topic_name, Key=key, Body=body, StorageClass=storage_class)
+    keys = [put(topic_name, first, numbered(first, 3)) for first in (0, 3, 6)]
+    move(s3_client, topic_name, keys[0], "GLACIER")
+    move(s3_client, topic_name, keys[2], "DEEP_ARCHIVE")
     return keys
 
 
 @pytest.fixture
 def config(
-    client: Any,
+    s3_client: Any,
     kafka_settings: KafkaSettings,
     store_settings: StoreSettings,
     create_topic: CreateTopic,
@@ -94,8 +92,7 @@ def config(
     archived(config)
     for segment in snapshot(config).segments:
         if segment.chunk_start == NOON:
-            place = {"Bucket": topic_name, "Key": segment.key}
-            client.copy_object(**place, CopySource=place, StorageClass="GLACIER", MetadataDirective="COPY")
+            move(s3_client, topic_name, segment.key, "GLACIER")
     return config
 
 
@@ -117,12 +114,6 @@ def run_until_it_is_there(run: Callable[[], RestoreReport]) -> tuple[list[str], 
     pytest.fail(f"never there: {said}")
 
 
-def restored_own(config: ConnectorConfig, **terms: Any) -> RestoreReport:
-    topic = config.topics[0]
-    given: dict[str, Any] = {"restore_id": "r", "run_id": "run", "create_topic": True} | terms
-    return restore(RestoreRequest(config, topic, f"{topic}-copy", **given), InProcessRunner())
-
-
 @pytest.mark.usefixtures("lines")
 def test_cold_objects_are_asked_for_by_the_first_run_and_restored_by_one_that_finds_them_there(
     load: Load, kafka_settings: KafkaSettings, topic_name: str
@@ -140,45 +131,47 @@ def test_an_archive_whose_hours_a_lifecycle_rule_moved_is_restored_like_any_othe
     config: ConnectorConfig, kafka_settings: KafkaSettings, topic_name: str
 ) -> None:
     said, report = run_until_it_is_there(partial(restored_own, config, thaw=Thaw(3, "Bulk")))
-    assert "restore r: 1 objects lie in cold storage" in said[0]
+    assert "restore r1: 1 objects lie in cold storage" in said[0]
     assert (report.record_count, report.sent_count, report.verified) == (6, 6, True)
-    assert values(kafka_settings, f"{topic_name}-copy") == [b"%d" % n for n in range(6)]
+    assert values(kafka_settings, f"{topic_name}-restored") == [b"%d" % n for n in range(6)]
 
 
-def test_of_an_archive_only_the_objects_of_the_window_have_to_be_thawed(config: ConnectorConfig, client: Any) -> None:
+def test_of_an_archive_only_the_objects_of_the_window_have_to_be_thawed(
+    config: ConnectorConfig, s3_client: Any
+) -> None:
     report = restored_own(config, from_time=NOON + HOUR)
     assert (report.record_count, report.verified) == (3, True)
     assert not any("cold storage" in note for note in report.notes)
-    assert states(client, config.store.bucket) == []
+    assert states(s3_client, config.store.bucket) == []
 
 
 def test_a_run_waits_for_them_as_long_as_it_is_told_and_says_so(
-    config: ConnectorConfig, client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(thawing, "POLL_SECONDS", 0.05)
     with caplog.at_level("INFO", logger="kafka_s3_platform"):
         report = restored_own(config, thaw=Thaw(3, wait_seconds=60))
-    waiting = [line for line in caplog.messages if line == "restore r: waiting for 1 objects from cold storage"]
+    waiting = [line for line in caplog.messages if line == "restore r1: waiting for 1 objects from cold storage"]
     assert len(waiting) in range(1, LOOKS + 2)
     assert (report.record_count, report.verified) == (6, True)
-    [state] = states(client, config.store.bucket)
+    [state] = states(s3_client, config.store.bucket)
     expiry = datetime.strptime(state.split('"')[3], "%a, %d %b %Y %H:%M:%S %Z").replace(tzinfo=timezone.utc)
     assert abs(expiry - datetime.now(timezone.utc) - timedelta(days=3)) < timedelta(days=1)
 
 
-def test_a_dry_run_tells_of_them_and_asks_for_none(config: ConnectorConfig, client: Any) -> None:
+def test_a_dry_run_tells_of_them_and_asks_for_none(config: ConnectorConfig, s3_client: Any) -> None:
     report = restored_own(config, dry_run=True, thaw=Thaw(3))
     assert any(note.startswith("1 objects lie in cold storage, such as topics/") for note in report.notes)
-    assert states(client, config.store.bucket) == []
+    assert states(s3_client, config.store.bucket) == []
 
 
 def test_nothing_is_asked_for_and_nothing_sent_unless_the_request_says_so(
-    config: ConnectorConfig, client: Any, kafka_settings: KafkaSettings, topic_name: str
+    config: ConnectorConfig, s3_client: Any, kafka_settings: KafkaSettings, topic_name: str
 ) -> None:
     with pytest.raises(BusyError, match=r"1 objects lie in cold storage, such as .*: say for how many days"):
         restored_own(config)
-    assert states(client, topic_name) == []
-    assert values(kafka_settings, f"{topic_name}-copy") == []
+    assert states(s3_client, topic_name) == []
+    assert values(kafka_settings, f"{topic_name}-restored") == []
 
 
 def test_it_takes_the_rights_that_the_documentation_names(config: ConnectorConfig, cold_server: str) -> None:
@@ -192,7 +185,7 @@ def test_it_takes_the_rights_that_the_documentation_names(config: ConnectorConfi
 
 
 def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(
-    load: Load, client: Any, lines: list[str], kafka_settings: KafkaSettings, topic_name: str
+    load: Load, s3_client: Any, lines: list[str], kafka_settings: KafkaSettings, topic_name: str
 ) -> None:
     report = restored(load(LINES, JSON), (), "{topic}-copy", restore_id=topic_name, behavior_on_error="ignore")
     assert report.record_count == 3
@@ -202,7 +195,7 @@ def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(
         True,
     ]
     assert numbers(kafka_settings, f"{topic_name}-copy") == [3, 4, 5]
-    assert states(client, topic_name) == []
+    assert states(s3_client, topic_name) == []
 
 
 def test_an_object_may_be_asked_for_twice_and_is_named_when_it_is_read_too_early(
