@@ -13,15 +13,24 @@ PlatformError
    |- AuthorizationError     credentials or rights, Kafka's or S3's
    |- MissingTopicError, TopicRecreatedError, LogTruncatedError
    |- MissingBucketError, ForeignObjectError
+   |- ClockError             this machine's clock and another differ
    |- OffsetGapError         offsets were deleted before they were read
    |- SupersededError        a later reservation holds this run's ranges
    |- IntegrityError         an object or a row contradicts another
-   |- RecordError            a record cannot be archived as asked, and errors.tolerance is none
+   |  |- IndexDamagedError   files of an index are missing or broken
+   |- RecordError            a record cannot be archived or sent as asked, and errors are not tolerated
+   |- UnresolvedOffsetsError some offsets could not be archived; everything else was
    |- ProjectionError        a value of one schema cannot be made into one of another
    |- PreflightError         a restore that the target would not keep as it is
 
 Every message says what was tried, on which topic, kafka partition, range or key, and what to do.
 """
+
+HEAL_OBJECT = (
+    "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
+    "be archived again, under another connector name and another topics.dir"
+)
+"""What to do about a damaged object. No command mends one: what Kafka holds now may be less than what was archived."""
 
 
 class PlatformError(Exception):
@@ -88,6 +97,10 @@ class ForeignObjectError(PermanentError):
     """An object that this platform did not write is in the way."""
 
 
+class ClockError(PermanentError):
+    """This machine's clock differs from the store's, or from a broker's, by more than is allowed."""
+
+
 class OffsetGapError(PermanentError):
     """Offsets that were to be archived no longer exist on the broker."""
 
@@ -100,8 +113,16 @@ class IntegrityError(PermanentError):
     """Stored data contradicts what the index says of it."""
 
 
+class IndexDamagedError(IntegrityError):
+    """Files of an index are missing or broken: what is archived cannot be told until they are put back."""
+
+
 class RecordError(PermanentError):
-    """A record cannot be archived as asked, and errors.tolerance is none."""
+    """A record cannot be archived or sent as asked, and errors are not tolerated."""
+
+
+class UnresolvedOffsetsError(PermanentError):
+    """Some offsets could not be archived. Raised after all the others are committed."""
 
 
 class ProjectionError(PermanentError):

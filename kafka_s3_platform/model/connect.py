@@ -50,11 +50,13 @@ class Payload:
 
     `raw` are the bytes as they came (null where the record has none), None once something changed them. `codes` gives
     for each record its schema's index in `schemas`, or NO_SCHEMA. `objects` are decoded at first use: a null is None.
+    `raw_is_value` says that every value of `raw` is the value itself (text, bytes or JSON), without a frame around it.
     `raw_is_json` says that every value of `raw` is one line of valid JSON, so that it can be written as it is.
     `avro_start` says that from there on every value of `raw` is one valid datum of its schema in Avro's binary form, so
     that it can be moved as it is (5 in the wire format of Confluent's Registry); None: it is something else.
     """
 
+    raw_is_value: bool = True
     raw_is_json: bool = False
     avro_start: int | None = None
 

@@ -6,17 +6,19 @@ from typing import Literal
 
 @dataclass(frozen=True, order=True, slots=True)
 class Gap:
-    """Offsets `[start_offset, end_offset)` that the broker had deleted, or that another sink had archived before.
+    """Offsets `[start_offset, end_offset)` that this archive does without.
 
+    The broker had deleted them (retention), another sink had archived them (taken over), or somebody decided it: they
+    could not be archived (skipped), or the log lost them after they were archived (truncated: what is archived stays).
     Holes left by compaction, aborted transactions and control records are not gaps.
     """
 
     kafka_partition: int
     start_offset: int
     end_offset: int
-    reason: Literal["retention", "taken over"] = "retention"
+    reason: Literal["retention", "taken over", "skipped", "truncated"] = "retention"
 
     @property
     def is_lost(self) -> bool:
-        """Whether nobody has the records; else the sink that this one took over from wrote them."""
-        return self.reason == "retention"
+        """Whether records may be missing; else the sink that this one took over from wrote them."""
+        return self.reason != "taken over"

@@ -1,5 +1,6 @@
 """Half-open offset ranges and their algebra."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -80,13 +81,18 @@ class RangeSet:
         return RangeSet([*self.ranges, *other.ranges])
 
     def __sub__(self, other: "RangeSet") -> "RangeSet":
-        left = list(self.ranges)
-        for hole in other.ranges:
-            left = [piece for item in left for piece in _minus(item, hole)]
-        return RangeSet(left)
+        return RangeSet(piece for item in self.ranges for piece in _minus(item, other.within(item)))
 
     def __and__(self, other: "RangeSet") -> "RangeSet":
         return self - (self - other)
+
+    def within(self, bounds: OffsetRange) -> Iterator[OffsetRange]:
+        """The parts of the set inside `bounds`, found without looking at the others."""
+        at = bisect_right(self.ranges, bounds.start_offset, key=lambda r: r.end_offset)
+        while at < len(self.ranges) and self.ranges[at].start_offset < bounds.end_offset:
+            item = self.ranges[at]
+            yield OffsetRange(max(item.start_offset, bounds.start_offset), min(item.end_offset, bounds.end_offset))
+            at += 1
 
     def covers(self, start_offset: int, end_offset: int) -> bool:
         """Whether every offset of `[start_offset, end_offset)` is in the set; an empty span always is."""
@@ -105,12 +111,12 @@ def span(start_offset: int, end_offset: int) -> RangeSet:
     return RangeSet([OffsetRange(start_offset, end_offset)] if start_offset < end_offset else [])
 
 
-def _minus(item: OffsetRange, hole: OffsetRange) -> list[OffsetRange]:
-    if not item.overlaps(hole):
-        return [item]
-    pieces = []
-    if item.start_offset < hole.start_offset:
-        pieces.append(OffsetRange(item.start_offset, hole.start_offset))
-    if hole.end_offset < item.end_offset:
-        pieces.append(OffsetRange(hole.end_offset, item.end_offset))
-    return pieces
+def _minus(item: OffsetRange, holes: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    """What `holes`, which lie inside of `item` in order, leave of it."""
+    start = item.start_offset
+    for hole in holes:
+        if start < hole.start_offset:
+            yield OffsetRange(start, hole.start_offset)
+        start = hole.end_offset
+    if start < item.end_offset:
+        yield OffsetRange(start, item.end_offset)

@@ -1,9 +1,12 @@
 """What the index holds of a topic's archive: segments, scans, reservations, hours and the topic itself."""
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.model.offsets import OffsetRange
 
@@ -60,6 +63,16 @@ class Segment:
         return OffsetRange(self.start_offset, self.end_offset)
 
     @property
+    def format(self) -> str:
+        """The format that it was written in, whatever its connector writes today."""
+        return str(_layout(self.settings).get("format", "envelope.parquet"))
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The timezone whose hour or day it is, whatever its connector's is today."""
+        return ZoneInfo(_layout(self.settings).get("timezone", "UTC"))
+
+    @property
     def objects(self) -> tuple[StoredObject, ...]:
         """All its objects, the one that names it first."""
         return (StoredObject(self.key, self.size, self.etag, self.sha256), *self.siblings)
@@ -68,6 +81,12 @@ class Segment:
     def keys(self) -> tuple[str, ...]:
         """The keys of all its objects."""
         return tuple(o.key for o in self.objects)
+
+
+@lru_cache(maxsize=1024)
+def _layout(settings: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(settings)
+    return found
 
 
 class SegmentTotals:
@@ -110,6 +129,7 @@ def overlap_clusters(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 class Scan:
     """An offset range of a kafka partition that was read once, whole.
 
+    Where unresolved offsets split what was read in one go, the counts of all its pieces stand with the first.
     `record_count` records were read. `filtered_count` of them a transform or a null value left out, `dead_letter_count`
     failed and were tolerated; what the others became are `output_count` records in segments.
     """
@@ -146,16 +166,19 @@ class HourRange:
     """Where an hour that was asked for lies in a kafka partition, as ListOffsets said when it was planned.
 
     `[start_offset, end_offset)` may be empty; the hour is scanned when coverage holds it. The end is None while nobody
-    can tell it: the hour was not over, or a transaction was open in it.
+    can tell it: the hour was not over, or a transaction was open in it. So is the start: nothing of the kafka partition
+    was archived, and its leader did not answer.
     """
 
     hour: datetime
     kafka_partition: int
-    start_offset: int
+    start_offset: int | None
     end_offset: int | None
 
     def holds(self, offset: int) -> bool:
         """Whether the offset lies in the hour's range as far as that is known."""
+        if self.start_offset is None:
+            return False
         return self.start_offset <= offset and (self.end_offset is None or offset < self.end_offset)
 
 
@@ -213,13 +236,26 @@ class Compaction:
     reserved_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """An orphan that a vacuum deletes: no later run writes an object of this first offset at `key` again.
+
+    So whenever its DELETE arrives, nothing live is there. The row stays for good. `epoch` is the version that holds it.
+    """
+
+    key: str
+    kafka_partition: int
+    start_offset: int
+    epoch: int
+
+
 MAINTENANCE_LEASE = timedelta(hours=1)
-"""How long a `Maintenance` row holds off others. Its run deletes nothing after half of that."""
+"""How long a `Maintenance` row holds off runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """An exclusive upkeep (vacuum) of the topic's objects: nothing may be reserved while its row holds."""
+    """A vacuum of a version that held off other runs while it deleted; this one's does not, and writes no such row."""
 
     run_id: str
     epoch: int

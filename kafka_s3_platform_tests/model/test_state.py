@@ -1,7 +1,10 @@
 """When an hour is scanned, and when it is complete: never too early."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
+
+import pytest
 
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -78,10 +81,47 @@ def test_a_complete_hour_stays_complete_when_the_log_grows_and_kafka_partitions_
     assert state.is_complete(NOON, LATE)
 
 
+@pytest.mark.parametrize(
+    ("ends", "complete"),
+    [
+        ([1025], False),
+        ([1025, 10], False),
+        ([1025, 10, 10], True),
+        ([12, 4], False),
+        ([1025, 10, 12], False),
+        ([1025, 10, 2000], False),
+        ([12, 4, 12], False),
+        ([10, 4, 12], True),
+    ],
+)
+def test_an_end_that_no_later_look_reaches_does_not_hold_an_hour_open_for_ever(ends: list[int], complete: bool) -> None:
+    """It was told too high, or the log was truncated since; an idle one would never reach it."""
+    looks = tuple(seen(0, end, NOON + (n + 2) * HOUR) for n, end in enumerate(ends))
+    state = IndexState(scans=(scan(0, 0, 10),), hours=(HourRange(NOON, 0, 0, 10),), frontiers=looks)
+    assert state.is_complete(NOON, timedelta(0)) is complete
+
+
 def test_a_kafka_partition_that_the_hour_was_not_asked_of_counts_from_its_first_offset() -> None:
     given: Any = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED), seen(1, 7, CLOSED))}
     assert not IndexState(scans=(scan(0, 0, 20), scan(1, 3, 7)), **given).is_complete(NOON, LATE)
     assert IndexState(scans=(scan(0, 0, 20), scan(1, 0, 7)), **given).is_complete(NOON, LATE)
+
+
+def test_a_look_that_lacks_a_kafka_partition_the_topic_had_proves_nothing() -> None:
+    """One added while the run looked, or one that did not answer: nobody knows what it holds of the hour."""
+    given: Any = {"scans": (scan(0, 0, 20), scan(1, 0, 7)), "hours": (HourRange(NOON, 0, 0, 20),)}
+    one = replace(seen(0, 20, CLOSED), kafka_partition_count=2)
+    assert not IndexState(frontiers=(one,), **given).is_complete(NOON, LATE)
+    both = (one, replace(seen(1, 7, CLOSED), kafka_partition_count=2))
+    assert IndexState(frontiers=both, **given).is_complete(NOON, LATE)
+
+
+def test_a_later_whole_look_proves_what_an_earlier_partial_one_did_not() -> None:
+    later = CLOSED + HOUR
+    whole = (seen(0, 20, later), seen(1, 7, later))
+    frontiers = (replace(seen(0, 20, CLOSED), kafka_partition_count=2), *whole)
+    state = IndexState(scans=(scan(0, 0, 20), scan(1, 0, 7)), frontiers=frontiers)
+    assert state.is_complete(NOON, LATE)
 
 
 def test_planned_starts_only_move_down() -> None:
@@ -111,6 +151,18 @@ def test_the_leader_epoch_at_a_frontier_is_that_of_the_scan_which_ended_there() 
     state = IndexState(scans=(scan(0, 0, 10, leader_epoch=4), scan(0, 10, 20)))
     assert state.leader_epoch(0, 10) == 4
     assert state.leader_epoch(0, 20) is None
+
+
+def test_an_epoch_that_no_reader_could_tell_is_that_of_the_first_look_at_a_log_which_ended_there() -> None:
+    looks = tuple(
+        replace(seen(p, end, NOON + n * HOUR), leader_epoch=epoch)
+        for n, (p, end, epoch) in enumerate([(0, 19, 2), (1, 20, 3), (0, 20, 5), (0, 30, 6), (0, 20, 7)])
+    )
+    state = IndexState(scans=(scan(0, 0, 10), scan(0, 10, 20)), frontiers=looks[::-1])
+    assert state.leader_epoch(0, 20) == 5
+    assert state.leader_epoch(0, 10) is None
+    # nothing was scanned up to there: how the log went on before is of no interest
+    assert state.leader_epoch(0, 30) is None
 
 
 def test_taken_over_offsets_are_covered_and_known_apart_from_lost_ones() -> None:
