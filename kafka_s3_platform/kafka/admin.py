@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PermanentError, PlatformError
+from kafka_s3_platform.kafka.answers import Answers, RecordOffset, asked_again, frontier, offset_for_time
 from kafka_s3_platform.kafka.client import Reasons, admin_client
 from kafka_s3_platform.kafka.failures import NO_LEADER
 from kafka_s3_platform.model.frontier import Frontier
@@ -46,8 +47,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Offsets = dict[int, ListOffsetsResultInfo]
-"""Answers by kafka partition."""
+Asked = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """The frontiers of some kafka partitions, and the errors of those that none is known of."""
+
+    frontiers: Mapping[int, Frontier]
+    failures: Mapping[int, PlatformError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,7 @@ class ClusterAdmin:
     """
 
     def __init__(self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.settings = settings
         self._bootstrap_servers = settings.bootstrap_servers
         self._timeout = timeout_seconds
         self._reasons = Reasons()
@@ -257,27 +266,56 @@ class ClusterAdmin:
             return False
 
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
-        """Log start, last stable offset and high watermark of each kafka partition, now."""
-        wanted = tuple(kafka_partitions)
-        what = f"reading the frontiers of topic {topic}"
+        """Log start, last stable offset and high watermark of each kafka partition, now.
+
+        Raises the error of the first kafka partition that has no answer; `look` goes on with the others.
+        """
+        seen = self.look(topic, kafka_partitions)
+        _raise_first(seen.failures)
+        return dict(seen.frontiers)
+
+    def look(self, topic: str, kafka_partitions: Iterable[int]) -> Look:
+        """As `frontiers`, with the error of each kafka partition that has no answer.
+
+        Raises what is no matter of a single kafka partition: the topic is absent, or no broker answers.
+        """
         observed_at = datetime.now(timezone.utc)
-        asked = [
-            self._ask(topic, wanted, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED),
-            self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
-            self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
-        ]
-        earliest, stable, latest = (self._offsets(each, what) for each in asked)
-        return {
-            p: Frontier(
-                kafka_partition=p,
-                log_start_offset=earliest[p].offset,
-                last_stable_offset=stable[p].offset,
-                high_watermark=latest[p].offset,
-                leader_epoch=latest[p].leader_epoch,
-                observed_at=observed_at,
-            )
-            for p in wanted
-        }
+        found = self._frontiers(topic, tuple(kafka_partitions), observed_at)
+        found = asked_again(found, lambda again: self._frontiers(topic, again, observed_at))
+        return Look(found.found, found.failures)
+
+    def _frontiers(self, topic: str, wanted: Sequence[int], observed_at: datetime) -> Answers[int, Frontier]:
+        """The last stable offset is asked for when the high watermark is known.
+
+        Only then is it below that because of an open transaction, and never because of records that came in between.
+        """
+        what = f"reading the frontiers of topic {topic}"
+        earliest = self._ask(topic, wanted, OffsetSpec.earliest())
+        latest = self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        bounds = self._answers(earliest, what).and_of(self._answers(latest, what))
+        stable = self._answers(self._ask(topic, tuple(bounds.found), OffsetSpec.latest()), what)
+
+        def checked(
+            kafka_partition: int, seen: tuple[tuple[ListOffsetsResultInfo, ...], ListOffsetsResultInfo]
+        ) -> Frontier:
+            (start, end), held = seen
+            where = f"{what}, kafka partition {kafka_partition}"
+            offsets = (start.offset, end.offset, held.offset)
+            return frontier(kafka_partition, offsets, end.leader_epoch, observed_at, where)
+
+        return bounds.and_of(stable).checked(checked)
+
+    def newest_records(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Offset and epoch milliseconds of the record with the latest timestamp, of kafka partitions that have one.
+
+        Answered since Kafka 3.0.
+        """
+        what = f"looking for the newest record of topic {topic}"
+        told = self._answers(self._ask(topic, kafka_partitions, OffsetSpec.max_timestamp()), what)
+        records = told.checked(lambda p, info: offset_for_time(info.offset, f"{what}, kafka partition {p}"))
+        _raise_first(records.failures)
+        times = {p: info.timestamp for p, info in told.found.items()}
+        return {p: (offset, times[p]) for p, offset in records.found.items() if offset is not None and times[p] >= 0}
 
     def offsets_for_times(
         self, topic: str, kafka_partitions: Iterable[int], timestamps_ms: Sequence[int]
@@ -307,10 +345,21 @@ class ClusterAdmin:
         for start in range(0, len(times), CALLS_IN_FLIGHT):
             some = times[start : start + CALLS_IN_FLIGHT]
             asked = [self._ask(topic, kafka_partitions, OffsetSpec.for_timestamp(t)) for t in some]
-            for t, each in zip(some, asked, strict=True):
-                answers = self._offsets(each, f"looking for timestamp {t} ms in topic {topic}")
-                found[t] = {p: info.offset if info.offset >= 0 else None for p, info in answers.items()}
+            found |= {t: self._at_time(topic, t, each) for t, each in zip(some, asked, strict=True)}
         return found
+
+    def _at_time(self, topic: str, timestamp_ms: int, asked: Asked) -> dict[int, int | None]:
+        what = f"looking for timestamp {timestamp_ms} ms in topic {topic}"
+
+        def answered(asked: Asked) -> Answers[int, RecordOffset | None]:
+            return self._answers(asked, what).checked(
+                lambda p, info: offset_for_time(info.offset, f"{what}, kafka partition {p}")
+            )
+
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        answers = asked_again(answered(asked), lambda again: answered(self._ask(topic, again, spec)))
+        _raise_first(answers.failures)
+        return dict(answers.found)
 
     def _ask(
         self,
@@ -318,30 +367,38 @@ class ClusterAdmin:
         kafka_partitions: Iterable[int],
         spec: OffsetSpec,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> dict[TopicPartition, "Future[ListOffsetsResultInfo]"]:
+    ) -> Asked:
         return self._client.list_offsets(
             {TopicPartition(topic, p): spec for p in kafka_partitions},
             isolation_level=isolation_level,
             request_timeout=self._timeout,
         )
 
-    def _offsets(self, asked: "dict[TopicPartition, Future[ListOffsetsResultInfo]]", what: str) -> Offsets:
-        return {tp.partition: self._offset(tp, future, what) for tp, future in asked.items()}
+    def _answers(self, asked: Asked, what: str) -> Answers[int, ListOffsetsResultInfo]:
+        found: dict[int, ListOffsetsResultInfo] = {}
+        refused: dict[TopicPartition, KafkaException] = {}
+        for tp, future in asked.items():
+            try:
+                found[tp.partition] = self._wait(future, what)
+            except KafkaException as err:
+                refused[tp] = err
+        return Answers(found, self._refusals(refused, what) if refused else {})
 
-    def _offset(self, tp: TopicPartition, future: "Future[ListOffsetsResultInfo]", what: str) -> ListOffsetsResultInfo:
-        try:
-            info: ListOffsetsResultInfo = self._wait(future, what)
-        except KafkaException as err:
-            # librdkafka finds the leader by itself and says only that there is none, whatever the reason.
-            if err.args[0].code() == NO_LEADER:
-                raise self._without_leader(tp, what) from err
-            raise self._failure(err, f"{what}, kafka partition {tp.partition}") from err
-        return info
-
-    def _without_leader(self, tp: TopicPartition, what: str) -> PlatformError:
-        if tp.partition in self.describe_topic(tp.topic).kafka_partitions:
-            return BrokerUnavailableError(f"{what}: kafka partition {tp.partition} has no leader at the moment")
-        return MissingTopicError(f"{what}: the topic has no kafka partition {tp.partition}")
+    def _refusals(self, refused: Mapping[TopicPartition, KafkaException], what: str) -> dict[int, PlatformError]:
+        failures: dict[int, PlatformError] = {}
+        leaderless = [tp for tp, err in refused.items() if err.args[0].code() == NO_LEADER]
+        # librdkafka finds the leader by itself and says only that there is none, whatever the reason.
+        there = self.describe_topic(leaderless[0].topic).kafka_partitions if leaderless else ()
+        for tp, err in refused.items():
+            if tp not in leaderless:
+                failure = self._failure(err, f"{what}, kafka partition {tp.partition}")
+            elif tp.partition in there:
+                failure = BrokerUnavailableError(f"{what}: kafka partition {tp.partition} has no leader at the moment")
+            else:
+                failure = MissingTopicError(f"{what}: the topic has no kafka partition {tp.partition}")
+            failure.__cause__ = err
+            failures[tp.partition] = failure
+        return failures
 
     def _config_entries(self, topic: str) -> list[ConfigEntry]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -376,6 +433,11 @@ class ClusterAdmin:
     def _failure(self, err: KafkaException, what: str) -> PlatformError:
         self._client.poll(0)
         return self._reasons.failure(err, f"{what} at {self._bootstrap_servers}")
+
+
+def _raise_first(failures: Mapping[int, PlatformError]) -> None:
+    for failure in failures.values():
+        raise failure
 
 
 def _is_set_on_topic(entry: ConfigEntry) -> bool:

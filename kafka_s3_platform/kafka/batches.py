@@ -1,7 +1,7 @@
 """Messages to record batches, and record batches cut where offsets and content say, never where a fetch ended."""
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
@@ -27,24 +27,35 @@ _HEADERS = RECORD_SCHEMA.field("headers").type
 Headers = list[tuple[str, bytes | None]] | None
 
 
-def record_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
+def record_batch(tp: TopicPartition, messages: Sequence[Message]) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Messages of one kafka partition, none of them an error, as one batch of RECORD_SCHEMA.
 
-    IntegrityError if a header name is not UTF-8: the client library cannot hand it over.
+    With it come the offsets of records that are not what they were, and why: where a header name is not UTF-8 the
+    client library hands over no header at all.
     """
     count = len(messages)
+    headers, failures = _headers(messages)
     stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count).reshape(-1, 2)
     columns = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
-        _headers_array(_headers(tp, messages)),
+        _headers_array(headers),
         pa.repeat(pa.scalar(tp.topic, pa.string()), count),
         pa.repeat(pa.scalar(tp.kafka_partition, pa.int32()), count),
         pa.array(np.fromiter(map(Message.offset, messages), np.int64, count)),
         pa.array(stamps[:, 1]).view(RECORD_SCHEMA.field("timestamp").type),
         pa.array(_timestamp_types(stamps)),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), failures
+
+
+def unkept(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
+    """The error of a reader that may not hand over records that are not what they were."""
+    offset, reason = next(iter(failures.items()))
+    return IntegrityError(
+        f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "
+        "with an archive may not hold such a record: restore to another topic"
+    )
 
 
 @contextmanager
@@ -147,18 +158,20 @@ def _timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     return types
 
 
-def _headers(tp: TopicPartition, messages: Sequence[Message]) -> list[Headers]:
+def _headers(messages: Sequence[Message]) -> tuple[list[Headers], dict[int, str]]:
     found: list[Headers] = []
-    try:
-        # Through map and not a comprehension: only a checked call notices that headers() failed half-way.
-        found.extend(map(Message.headers, messages))  # type: ignore[arg-type]
-    except (SystemError, UnicodeDecodeError) as err:
-        offset = messages[len(found)].offset()
-        raise IntegrityError(
-            f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: a header name is not UTF-8, "
-            "which the Kafka client cannot read; archive up to this offset and go on after it"
-        ) from err
-    return found
+    failures: dict[int, str] = {}
+    rest = iter(messages)
+    while len(found) < len(messages):
+        try:
+            # Through map and not a comprehension: only a checked call notices that headers() failed half-way.
+            found.extend(map(Message.headers, rest))  # type: ignore[arg-type]
+        except (SystemError, UnicodeDecodeError):
+            failures[messages[len(found)].offset() or 0] = (
+                "a header name is not UTF-8, and the Kafka client then hands over none of the record's headers"
+            )
+            found.append(None)
+    return found, failures
 
 
 def _headers_array(headers: Sequence[Headers]) -> pa.Array:

@@ -6,7 +6,7 @@ It speaks to clusters without security, over TLS, and with SASL PLAIN or SCRAM. 
 
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import final
 
@@ -114,6 +114,11 @@ class BrokerConnection:
             raise UnsupportedError("it tells no sizes of its volumes, as brokers before Kafka 3.3 do not")
         self._send(wire.DESCRIBE_LOG_DIRS, wire.log_dirs_request())
         return wire.log_dirs(self._receive())
+
+    def delete_offsets(self, group: str, topic: str, kafka_partitions: Collection[int]) -> dict[int | None, int]:
+        """Take back what a group has committed, at its coordinator: the answer's error codes, as `wire` gives them."""
+        self._send(wire.OFFSET_DELETE, wire.offset_delete_request(group, topic, kafka_partitions))
+        return wire.offset_delete_errors(self._receive())
 
     def _authenticate(self, properties: Mapping[str, str]) -> None:
         mechanism = _mechanism(properties)

@@ -1,12 +1,16 @@
 """The quick RecordReader: FETCH responses straight into Arrow, and confluent-kafka for whatever is not plain sailing.
 
 Only answers that leave no doubt are used here. At the first other one (an error, an offset out of range, a diverging
-epoch, a batch that does not parse, no progress) the rest of the range is read by `ConfluentReader`, which knows what
-each of these means. Both give the same batches: where they end depends on offsets and content alone.
+epoch, a batch whose bounds cannot be told, no progress) the rest of the range is read by `ConfluentReader`, which knows
+what each of these means. Both give the same batches: where they end depends on offsets and content alone.
+
+A record batch that cannot be read, or not be believed, is not left to librdkafka, which checks less: it is told with
+its offsets, and reading goes on behind it.
 """
 
 import logging
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import final
@@ -15,32 +19,80 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.kafka.batches import cut, payload_bytes
+from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
+from kafka_s3_platform.kafka.batches import cut, payload_bytes, unkept
+from kafka_s3_platform.kafka.failures import CLASSES
 from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, UnsupportedError, is_supported
 from kafka_s3_platform.kafka.reader import ConfluentReader, RangeRead, ReadEnd
-from kafka_s3_platform.kafka.record_batches import LogBatch, committed, log_batches, record_batch
+from kafka_s3_platform.kafka.record_batches import (
+    Aborted,
+    LogBatch,
+    OpenedBatch,
+    OutOfOrderError,
+    believable,
+    committed,
+    leaps_beyond,
+    log_batches,
+    opened,
+    record_batch,
+)
 from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.kafka.wire import FetchAnswer
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
+from kafka_s3_platform.model.unresolved import Unreadable
 
 logger = logging.getLogger(__name__)
 
 FETCH_BYTES = 8 * 1024 * 1024
+GROUP_BYTES = 64 * 1024 * 1024
 WAIT_MS = 500
 CONNECT_SECONDS = 10.0
+MAX_AGAIN = 3
+AGAIN_SECONDS = 0.1
+"""How often, and after how long, an answer that may be a better one in a moment is asked for again."""
+
+
+class PassingError(UnsupportedError):
+    """An answer that the broker may give otherwise in a moment; else confluent-kafka knows what it means."""
 
 
 class _Progress:
-    """What one range has given so far. `beyond` is the offset of the first record past its end, once one was seen."""
+    """What one range has given so far.
 
-    def __init__(self, start_offset: int) -> None:
-        self.position = start_offset
-        self.last_offset: int | None = None
+    `leader_epoch` is that of the batch which ends at `position`. `beyond` is the offset of the first record past the
+    range's end, once one was seen, `epoch_at_end` what `ReadEnd.leader_epoch` is.
+    """
+
+    def __init__(self, wanted: OffsetRange, leader_epoch: int | None) -> None:
+        self.position = self.start = wanted.start_offset
+        self.end = wanted.end_offset
+        self.leader_epoch = leader_epoch
+        self.epoch_at_end: int | None = None
         self.beyond: int | None = None
-        self.leader_epoch: int | None = None
         self.records = self.bytes = 0
         self.gaps: tuple[Gap, ...] = ()
+        self.unreadable: tuple[Unreadable, ...] = ()
+        self.failures: dict[int, str] = {}
+
+    @property
+    def asked_epoch(self) -> int:
+        return -1 if self.leader_epoch is None else self.leader_epoch
+
+    def count(self, records: int, size: int, last_offset: int, leader_epoch: int) -> None:
+        """Records up to `last_offset` were taken, the last one from a batch of `leader_epoch`."""
+        self.records += records
+        self.bytes += size
+        self.position, self.leader_epoch = last_offset + 1, leader_epoch
+
+    def pass_over(self, batches: Sequence[LogBatch]) -> None:
+        """Everything of one answer's batches was taken."""
+        last = batches[-1]
+        if self.epoch_at_end is None:
+            reaching = (b for b in batches if b.last_offset >= self.end - 1)
+            self.epoch_at_end = next((b.leader_epoch for b in reaching if not b.fault), None)
+        self.leader_epoch = None if last.fault else last.leader_epoch
+        self.position = max(self.position, min(last.last_offset + 1, self.beyond or last.last_offset + 1))
 
 
 @final
@@ -54,17 +106,20 @@ class FetchReader:
         throttle: Throttle | None = None,
         *,
         allow_gaps: bool = False,
+        skip_unreadable: bool = False,
         answer_seconds: float = 60.0,
         end_seconds: float = 30.0,
     ) -> None:
         self._topic = topic
         self._throttle = throttle or Throttle()
+        self._skip_unreadable = skip_unreadable
         self._new_fallback = partial(
             ConfluentReader,
             settings,
             topic,
             self._throttle,
             allow_gaps=allow_gaps,
+            skip_unreadable=skip_unreadable,
             answer_seconds=answer_seconds,
             end_seconds=end_seconds,
         )
@@ -89,99 +144,174 @@ class FetchReader:
 
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
         """Read one range; raises while it is iterated what `ConfluentReader.read` raises."""
-        return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), offsets, leader_epoch))
+        progress = _Progress(offsets, leader_epoch)
+        return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
 
-    def _read(
-        self, tp: TopicPartition, wanted: OffsetRange, leader_epoch: int | None
-    ) -> Generator[pa.RecordBatch, None, ReadEnd]:
-        progress = _Progress(wanted.start_offset)
-        yield from cut(self._chunks(tp, wanted.end_offset, leader_epoch, progress))
-        epoch = progress.leader_epoch if progress.last_offset == wanted.end_offset - 1 else None
-        return ReadEnd(progress.position, epoch, progress.gaps, progress.records, progress.bytes)
+    def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
+        yield from cut(self._chunks(tp, progress))
+        return ReadEnd(
+            progress.position,
+            progress.epoch_at_end,
+            progress.gaps,
+            progress.records,
+            progress.bytes,
+            progress.unreadable,
+        )
 
-    def _chunks(
-        self, tp: TopicPartition, end: int, leader_epoch: int | None, progress: _Progress
-    ) -> Iterator[pa.RecordBatch]:
+    def _chunks(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
         try:
-            for batches in self._fetched(tp, progress, end, leader_epoch):
-                yield from self._records(tp, batches, progress, end)
+            for batches, aborted in self._fetched(tp, progress):
+                yield from self._records(tp, batches, aborted, progress)
+                progress.pass_over(batches)
         except (UnsupportedError, OSError, ValueError, IndexError) as err:
             logger.info("%s, offset %d: confluent-kafka reads on (%s)", tp, progress.position, err)
             self._disconnect()
-            first = leader_epoch if progress.last_offset is None else None
-            yield from self._rest(tp, OffsetRange(progress.position, end), first, progress)
+            yield from self._rest(tp, progress)
         finally:
             if self._connection is not None and self._connection.unanswered:
                 # nobody wants the answer that is under way any more
                 self._disconnect()
 
-    def _fetched(
-        self, tp: TopicPartition, progress: _Progress, end: int, leader_epoch: int | None
-    ) -> Iterator[list[LogBatch]]:
-        """The committed batches of one answer after the other; the next one is on its way while one is used."""
-        if progress.position >= end:
+    def _fetched(self, tp: TopicPartition, progress: _Progress) -> Iterator[tuple[list[LogBatch], Aborted]]:
+        """The batches of one answer after the other; the next one is on its way while one is used."""
+        if progress.position >= progress.end:
             return
         if not is_supported(self._properties):
             raise UnsupportedError("the cluster's security settings are left to it")
-        connection = self._connected(tp)
-        connection.ask(tp, progress.position, _epoch(leader_epoch), FETCH_BYTES, WAIT_MS)
+        self._ask(tp, progress.position, progress.asked_epoch)
+        doubted = None
         while True:
-            found = connection.answer()
-            if found.error_code or found.diverges:
-                raise UnsupportedError(f"Kafka's error {found.error_code}, diverging epoch: {found.diverges}")
-            batches = list(log_batches(found.records))
-            if not batches:
-                raise UnsupportedError("the broker has nothing there (yet)")
-            following = batches[-1].last_offset + 1
-            if following < end:
-                connection.ask(tp, following, batches[-1].leader_epoch, FETCH_BYTES, WAIT_MS)
-            yield list(committed(batches, found.aborted))
-            progress.position = max(progress.position, min(following, progress.beyond or following))
-            if following >= end:
+            batches, aborted = self._credible(tp, progress)
+            last = batches[-1]
+            if last.fault and last.base_offset != doubted:
+                # It may have been damaged on its way: only if another connection brings it again, it stands in the log.
+                doubted = last.base_offset
+                self._disconnect()
+                self._ask(tp, progress.position, progress.asked_epoch)
+                continue
+            if last.last_offset + 1 < progress.end:
+                self._ask(tp, last.last_offset + 1, -1 if last.fault else last.leader_epoch)
+            yield batches, aborted
+            if progress.position >= progress.end:
                 return
 
-    def _records(
-        self, tp: TopicPartition, batches: list[LogBatch], progress: _Progress, end: int
-    ) -> Iterator[pa.RecordBatch]:
-        """The records from the position on and below `end`."""
-        if not batches:
-            return
+    def _credible(self, tp: TopicPartition, progress: _Progress) -> tuple[list[LogBatch], Aborted]:
+        """The next answer that may be what the log holds; any other is asked for again, on another connection.
+
+        Raises UnsupportedError or BrokerUnavailableError when there is none after MAX_AGAIN more.
+        """
+        doubt: Exception | None = None
+        for _ in range(MAX_AGAIN + 1):
+            if doubt is not None:
+                self._disconnect()
+                time.sleep(AGAIN_SECONDS)
+                self._ask(tp, progress.position, progress.asked_epoch)
+            try:
+                batches, found = self._answered(tp, progress.position)
+            except (PassingError, BrokerUnavailableError) as err:
+                doubt = err
+                continue
+            # No checksum covers a batch's own offset. What the answer says of the log's end tells a wrong one, unless
+            # the log has grown since that was told.
+            if not leaps_beyond(batches, progress.position, progress.end, found.last_stable_offset):
+                return batches, found.aborted
+            doubt = BrokerUnavailableError(
+                f"{tp}, offset {progress.position}: the broker's answer skips offsets up to beyond the end of the log "
+                f"that it tells itself. The next try asks again"
+            )
+        raise doubt or AssertionError("an answer is credible or doubted")
+
+    def _answered(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
+        found = self._connected(tp).answer()
+        if found.error_code in CLASSES and issubclass(CLASSES[found.error_code].kind, TransientError):
+            raise PassingError(f"Kafka's error {found.error_code}")
+        if found.error_code or found.diverges:
+            raise UnsupportedError(f"Kafka's error {found.error_code}, diverging epoch: {found.diverges}")
         try:
-            records = record_batch(tp, batches)
-        except IntegrityError as err:
-            raise UnsupportedError("a header name is not UTF-8") from err
-        offsets = records.column("offset").to_numpy()
-        first, last = np.searchsorted(offsets, [progress.position, end])
-        progress.beyond = int(offsets[last]) if last < len(offsets) else None
-        records = records.slice(first, last - first)
-        if not records.num_rows:
-            return
-        self._count(records, batches, progress)
-        yield records
+            batches = believable(list(log_batches(found.records)))
+        except OutOfOrderError as err:
+            # confluent-kafka would pass over what comes too late, and nobody would know
+            raise BrokerUnavailableError(
+                f"{tp}, offset {position}: the broker's answer cannot be what its log holds: {err}. The next try asks "
+                f"again"
+            ) from err
+        if not batches or batches[-1].last_offset < position:
+            raise PassingError("the broker has nothing there (yet)")
+        return batches, found
 
-    def _count(self, records: pa.RecordBatch, batches: list[LogBatch], progress: _Progress) -> None:
-        size = int(payload_bytes(records).sum())
-        progress.last_offset = int(records.column("offset")[-1].as_py())
-        progress.position = progress.last_offset + 1
-        holder = next(b for b in reversed(batches) if b.base_offset <= progress.last_offset)
-        progress.leader_epoch = holder.leader_epoch
-        progress.records += records.num_rows
-        progress.bytes += size
-        self._throttle.take(records.num_rows, size)
+    def _ask(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
+        self._connected(tp).ask(tp, offset, leader_epoch, FETCH_BYTES, WAIT_MS)
 
-    def _rest(
-        self, tp: TopicPartition, wanted: OffsetRange, leader_epoch: int | None, progress: _Progress
+    def _records(
+        self, tp: TopicPartition, batches: Sequence[LogBatch], aborted: Aborted, progress: _Progress
     ) -> Iterator[pa.RecordBatch]:
+        """The committed records from the position on and below the end."""
+        for group in self._groups(tp, committed([b for b in batches if not b.fault], aborted), progress):
+            records, failures = record_batch(tp, group)
+            offsets = records.column("offset").to_numpy()
+            first, last = np.searchsorted(offsets, [progress.position, progress.end])
+            progress.beyond = int(offsets[last]) if last < len(offsets) else None
+            if first < last:
+                told = {o: reason for o, reason in failures.items() if offsets[first] <= o <= offsets[last - 1]}
+                if told and not self._skip_unreadable:
+                    raise unkept(tp, told)
+                progress.failures.update(told)
+                records = records.slice(first, last - first)
+                size = int(payload_bytes(records).sum())
+                progress.count(records.num_rows, size, int(offsets[last - 1]), group[-1].batch.leader_epoch)
+                self._throttle.take(records.num_rows, size)
+                yield records
+        if batches[-1].fault:
+            self._pass_by(tp, batches[-1], batches[-1].fault, progress)
+
+    def _groups(
+        self, tp: TopicPartition, batches: Iterable[LogBatch], progress: _Progress
+    ) -> Iterator[list[OpenedBatch]]:
+        """Those in the range, as many at once as memory holds. One that cannot be read comes after those before it."""
+        group: list[OpenedBatch] = []
+        weight = 0
+        for batch in batches:
+            if batch.last_offset < progress.position or batch.base_offset >= progress.end:
+                continue
+            try:
+                found = opened(batch)
+            except ValueError as err:
+                yield from [group] if group else []
+                group, weight = [], 0
+                self._pass_by(tp, batch, str(err), progress)
+                continue
+            if group and weight + found.weight > GROUP_BYTES:
+                yield group
+                group, weight = [], 0
+            group.append(found)
+            weight += found.weight
+        yield from [group] if group else []
+
+    def _pass_by(self, tp: TopicPartition, batch: LogBatch, fault: str, progress: _Progress) -> None:
+        """Tell of a batch that cannot be read, or stop at it."""
+        start, end = max(batch.base_offset, progress.start), min(batch.last_offset + 1, progress.end)
+        if start >= end:
+            return
+        message = f"the record batch at offset {batch.base_offset}, up to {batch.last_offset}, cannot be read: {fault}"
+        if not self._skip_unreadable:
+            raise unkept(tp, {start: message})
+        progress.unreadable += (Unreadable(start, end, "batch", message),)
+        progress.position = batch.last_offset + 1
+        progress.leader_epoch = None if batch.fault else batch.leader_epoch
+
+    def _rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
         if self._fallback is None:
             self._fallback = self._new_fallback()
-        read = self._fallback.read(tp.kafka_partition, wanted, leader_epoch)
+        wanted = OffsetRange(progress.position, progress.end)
+        read = self._fallback.read(tp.kafka_partition, wanted, progress.leader_epoch)
         for batch in read:
-            progress.last_offset = int(batch.column("offset")[-1].as_py())
+            progress.failures.update(read.failures)
             yield batch
-        progress.position, progress.leader_epoch = read.end.position, read.end.leader_epoch
+        progress.position, progress.epoch_at_end = read.end.position, read.end.leader_epoch
         progress.records += read.end.records
         progress.bytes += read.end.bytes
         progress.gaps += read.end.gaps
+        progress.unreadable += read.end.unreadable
 
     def _connected(self, tp: TopicPartition) -> BrokerConnection:
         if self._connection is not None and self._connected_to == tp:
@@ -207,7 +337,3 @@ class FetchReader:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._connected_to = None
-
-
-def _epoch(leader_epoch: int | None) -> int:
-    return -1 if leader_epoch is None else leader_epoch

@@ -4,11 +4,12 @@ import time
 from types import TracebackType
 from typing import final
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assignment
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.kafka.answers import next_offset
 from kafka_s3_platform.kafka.client import Reasons, consumer_client
 from kafka_s3_platform.kafka.groups import Committed
 
@@ -71,4 +72,5 @@ class GroupOffset:
             raise self._reasons.failure(said or err, self._where) from err
         if isinstance(found.error, KafkaError):
             raise self._reasons.failure(found.error, self._where)
-        return None if found.offset == OFFSET_INVALID else Committed(found.offset, found.metadata or "")
+        offset = next_offset(found.offset, self._where)
+        return None if offset is None else Committed(offset, found.metadata or "")

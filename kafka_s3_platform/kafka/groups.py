@@ -1,28 +1,29 @@
 """Consumer groups: what one has committed, whether it is at work, and offsets published in its name."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-from kafka_s3_platform.errors import BusyError, PlatformError
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, BusyError, PermanentError, PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.failures import kafka_failure
+from kafka_s3_platform.kafka.answers import leader_epoch, next_offset
+from kafka_s3_platform.kafka.failures import MOVING, kafka_failure
+from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, UnsupportedError, is_supported
 
 T = TypeVar("T")
 
 COORDINATOR_SECONDS, POLL_SECONDS = 15.0, 0.2
 """How long a group's coordinator is waited for."""
 
-_MOVING = {
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.NOT_COORDINATOR,
-}
+STABLE_SECONDS = 20.0
+"""How long a transaction that is about to commit an offset is waited for."""
+
 _ABSENT = {ConsumerGroupState.DEAD, ConsumerGroupState.EMPTY}
 
 
@@ -57,12 +58,12 @@ def group_state(admin: ClusterAdmin, group: str) -> GroupState:
 
 
 def _described(admin: ClusterAdmin, group: str) -> GroupState:
-    found = _ask(
-        admin,
-        lambda client, timeout: client.describe_consumer_groups([group], request_timeout=timeout)[group],
-        f"describing consumer group {group}",
-    )
+    found = _ask(admin, _describing(group), f"describing consumer group {group}")
     return GroupState(group, found.state.name, tuple(sorted(f"{m.client_id} at {m.host}" for m in found.members)))
+
+
+def _describing(group: str) -> "Callable[[AdminClient, float], Future[ConsumerGroupDescription]]":
+    return lambda client, timeout: client.describe_consumer_groups([group], request_timeout=timeout)[group]
 
 
 def refuse_active(admin: ClusterAdmin, group: str, what_for: str) -> None:
@@ -73,21 +74,20 @@ def refuse_active(admin: ClusterAdmin, group: str, what_for: str) -> None:
         raise BusyError(f"{what_for}: consumer group {group} is {found.state} ({who}); stop its consumers first")
 
 
-def committed_offsets(admin: ClusterAdmin, group: str, topic: str) -> dict[int, int]:
+def committed_offsets(
+    admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int] = ()
+) -> dict[int, int]:
     """Kafka partition -> the offset that the group consumes next, of those kafka partitions that have one.
 
-    Waits for transactions that commit offsets. A group that does not exist has none.
+    Waits for transactions that commit offsets, TransientError where one stays open; of a kafka partition of which the
+    group has nothing yet only if `kafka_partitions` names it. A group that does not exist has none.
     """
-    asked = ConsumerGroupTopicPartitions(group)
-    found = _ask(
-        admin,
-        lambda client, timeout: client.list_consumer_group_offsets(
-            [asked], require_stable=True, request_timeout=timeout
-        )[group],
-        f"reading the committed offsets of consumer group {group}",
-    )
-    mine = (tp for tp in found.topic_partitions if tp.topic == topic and tp.offset >= 0)
-    return {tp.partition: tp.offset for tp in mine}
+    what = f"reading the committed offsets of consumer group {group}"
+    # Asked for everything, a group tells of what it has committed, and not of what is under way beside that.
+    known = {tp.partition for tp in _fetched(admin, group, None, what, require_stable=False) if tp.topic == topic}
+    wanted = [TopicPartition(topic, p) for p in sorted({*known, *kafka_partitions})]
+    found = _fetched(admin, group, wanted, what, require_stable=True) if wanted else []
+    return {tp.partition: tp.offset for tp in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,40 +120,74 @@ def committed_in(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: 
 
     An offset that an open transaction is about to commit does not count yet, and is not waited for.
     """
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in kafka_partitions])
-    found = _ask(
-        admin,
-        lambda client, timeout: client.list_consumer_group_offsets([asked], request_timeout=timeout)[group],
-        f"reading what consumer group {group} has committed of topic {topic}",
-    )
-    for tp in found.topic_partitions:
-        if tp.error is not None:
-            raise kafka_failure(tp.error, f"what consumer group {group} has committed of {topic}-{tp.partition}")
-    mine = (tp for tp in found.topic_partitions if tp.offset >= 0)
-    return {tp.partition: Committed(tp.offset, tp.metadata or "", _epoch(tp)) for tp in mine}
+    wanted = [TopicPartition(topic, p) for p in kafka_partitions]
+    what = f"reading what consumer group {group} has committed of topic {topic}"
+    found = _fetched(admin, group, wanted, what, require_stable=False)
+    return {tp.partition: Committed(tp.offset, tp.metadata or "", leader_epoch(tp.leader_epoch, what)) for tp in found}
 
 
-def committed_topics(admin: ClusterAdmin, group: str) -> frozenset[str]:
-    """Topics of which the group has committed an offset."""
-    asked = ConsumerGroupTopicPartitions(group)
-    found = _ask(
-        admin,
-        lambda client, timeout: client.list_consumer_group_offsets([asked], request_timeout=timeout)[group],
-        f"reading what consumer group {group} has committed",
-    )
-    return frozenset(tp.topic for tp in found.topic_partitions if tp.offset >= 0)
+def _fetched(
+    admin: ClusterAdmin, group: str, wanted: list[TopicPartition] | None, what: str, *, require_stable: bool
+) -> list[TopicPartition]:
+    """Where the group has committed something of what is wanted, or of all that the client may see.
+
+    What is wrong with one place is raised, and never taken for nothing committed; what passes is waited for.
+    """
+    asked = ConsumerGroupTopicPartitions(group, wanted)
+    deadline = time.monotonic() + STABLE_SECONDS
+    while True:
+        places = _ask(
+            admin,
+            lambda client, timeout: client.list_consumer_group_offsets(
+                [asked], require_stable=require_stable, request_timeout=timeout
+            )[group],
+            what,
+        ).topic_partitions
+        errors = (
+            kafka_failure(tp.error, f"{what}, {tp.topic}-{tp.partition}") for tp in places if tp.error is not None
+        )
+        failure = next(errors, None)
+        if failure is None:
+            return [tp for tp in places if next_offset(tp.offset, f"{what}, {tp.topic}-{tp.partition}") is not None]
+        if not isinstance(failure, TransientError) or time.monotonic() > deadline:
+            raise failure
+        time.sleep(POLL_SECONDS)
 
 
-def _epoch(tp: TopicPartition) -> int | None:
-    epoch: int | None = tp.leader_epoch
-    return epoch if epoch is not None and epoch >= 0 else None
+def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> None:
+    """Take back what the group has committed of those kafka partitions, and nothing else.
 
-
-def delete_group(admin: ClusterAdmin, group: str) -> None:
-    """Delete the group with all that it has committed. BusyError while it has members."""
-    what = f"deleting consumer group {group}"
+    Deleting the group would take along its offsets of other topics, of which the client may be shown none.
+    BusyError while it has members, PermanentError where only librdkafka connects, which has no call for it.
+    """
+    what = f"removing offsets of topic {topic} from consumer group {group}"
+    if not committed_in(admin, group, topic, kafka_partitions):
+        return
     refuse_active(admin, group, what)
-    _ask(admin, lambda client, timeout: client.delete_consumer_groups([group], request_timeout=timeout)[group], what)
+    coordinator = _ask(admin, _describing(group), what).coordinator
+    address = str(coordinator.host), int(coordinator.port)
+    codes = _deleted(admin.settings, address, what, (group, topic, kafka_partitions))
+    for kafka_partition, code in codes.items():
+        if code:
+            place = "" if kafka_partition is None else f", kafka partition {kafka_partition}"
+            raise kafka_failure(KafkaError(code), f"{what}{place}")
+
+
+def _deleted(
+    settings: KafkaSettings, address: tuple[str, int], what: str, given: tuple[str, str, Collection[int]]
+) -> dict[int | None, int]:
+    properties = settings.properties("admin")
+    if not is_supported(properties):
+        raise PermanentError(
+            f"{what}: the security settings are such that only librdkafka connects, which cannot do it"
+        )
+    try:
+        with BrokerConnection(*address, properties, COORDINATOR_SECONDS) as connection:
+            return connection.delete_offsets(*given)
+    except UnsupportedError as err:
+        raise PermanentError(f"{what} at {address[0]}:{address[1]}: {err}") from err
+    except (OSError, ValueError, IndexError) as err:
+        raise BrokerUnavailableError(f"{what} at {address[0]}:{address[1]}: {err}") from err
 
 
 def publish_offsets(
@@ -185,7 +219,7 @@ def _ask(admin: ClusterAdmin, call: "Callable[[AdminClient, float], Future[T]]",
         try:
             return admin.ask(call, what)
         except PlatformError as err:
-            if _code(err) not in _MOVING or time.monotonic() > deadline:
+            if _code(err) not in MOVING or time.monotonic() > deadline:
                 raise
         time.sleep(POLL_SECONDS)
 

@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import TracebackType
@@ -25,10 +25,12 @@ from kafka_s3_platform.errors import (
     PlatformError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.batches import collector_paused, cut, offsets, payload_bytes, record_batch
+from kafka_s3_platform.kafka.answers import LogEnd, LogStart, log_bounds
+from kafka_s3_platform.kafka.batches import collector_paused, cut, offsets, payload_bytes, record_batch, unkept
 from kafka_s3_platform.kafka.client import Reasons, consumer_client
 from kafka_s3_platform.kafka.failures import (
     AUTO_OFFSET_RESET,
+    BAD_COMPRESSION,
     GROUP_REFUSED,
     PARTITION_EOF,
     UNKNOWN_LOCALLY,
@@ -37,6 +39,7 @@ from kafka_s3_platform.kafka.failures import (
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
+from kafka_s3_platform.model.unresolved import Unreadable
 
 POLL_SECONDS = 0.1
 PULL_BYTES = 8 * 1024 * 1024
@@ -66,8 +69,10 @@ class ReadEnd:
     """How a range was read.
 
     `position` is the offset that proved the end: that of a record, or of the kafka partition's end, at or past it.
-    `leader_epoch` is that of the record right before the range's end, None where that offset holds no record: a marker
-    or an aborted record there may be of a later epoch. `bytes` counts keys, values and headers.
+    `leader_epoch` is that of the batch which holds the range's last offset, a marker's too; where compaction has left
+    none there, that of the next one: no later epoch begins below the end. None where it is not known: librdkafka hands
+    over records only. `bytes` counts keys, values and headers. Of the offsets of
+    `unreadable`, which are in order, nothing was delivered.
     """
 
     position: int
@@ -75,12 +80,18 @@ class ReadEnd:
     gaps: tuple[Gap, ...]
     records: int
     bytes: int
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 class RangeRead:
-    """Iterate the batches of a range once; then `end` says how it was read."""
+    """Iterate the batches of a range once; then `end` says how it was read.
 
-    def __init__(self, batches: Generator[pa.RecordBatch, None, ReadEnd]) -> None:
+    `failures` are the offsets of records that could not be delivered as they are, and the reasons. An offset is there
+    before the batch with its record is yielded.
+    """
+
+    def __init__(self, batches: Generator[pa.RecordBatch, None, ReadEnd], failures: Mapping[int, str]) -> None:
+        self.failures = failures
         self._batches = batches
         self._end: ReadEnd | None = None
 
@@ -124,14 +135,18 @@ class ClosableReader(RecordReader, Protocol):
 class _Stream:
     """A place in a kafka partition that the consumer reads on from.
 
-    Ranges up to `done` are read. Every record below `position` was taken; `waiting` holds what came after them, in
-    runs of records or single error events.
+    Ranges up to `done` are read. Every record below `position` was taken, `last` is the last of them; `waiting` holds
+    what came after them, in runs of records or single error events. What comes has to begin at `expected` or after it;
+    `disorder` is what came otherwise, where `waiting` ends.
     """
 
     tp: TopicPartition
     done: int
     position: int
     leader_epoch: int | None
+    expected: int
+    last: Message | None = None
+    disorder: str = ""
     at_end: bool = False
     usable: bool = True
     waiting: deque[list[Message]] = field(default_factory=deque)
@@ -149,6 +164,21 @@ class _Stream:
     def continues_with(self, tp: TopicPartition, start_offset: int) -> bool:
         return self.tp == tp and self.done <= start_offset <= self.reach
 
+    def add(self, run: list[Message]) -> None:
+        """Records that came, up to the first whose offset is not above the one before, or an event."""
+        if self.disorder:
+            return
+        if run[0].error() is None:
+            found = np.fromiter(map(_offset, run), np.int64, len(run))
+            behind = np.flatnonzero(np.diff(found, prepend=self.expected - 1) <= 0)
+            good = int(behind[0]) if len(behind) else len(run)
+            run = run[:good]
+            self.expected = int(found[good - 1]) + 1 if good else self.expected
+            if len(behind):
+                self.disorder = f"{found[good]} comes where {self.expected} or more is due"
+        if run:
+            self.waiting.append(run)
+
     def take(self, end: int) -> list[Message]:
         """The next run of records below `end`; the rest of it goes on waiting."""
         run = self.waiting.popleft()
@@ -163,6 +193,8 @@ class _Tally:
     """What one range has given so far; `unproven` is the first offset that retention may have taken unnoticed."""
 
     unproven: int
+    failures: dict[int, str] = field(default_factory=dict)
+    unreadable: tuple[Unreadable, ...] = ()
     first_offset: int | None = None
     next_offset: int | None = None
     records: int = 0
@@ -183,6 +215,8 @@ class ConfluentReader:
 
     `answer_seconds` bounds how long a silent broker is waited for, `end_seconds` how long a kafka partition may end
     before the range does. With `allow_gaps` deleted offsets are recorded as gaps and reading goes on after them.
+    With `skip_unreadable` a record whose header names are not UTF-8 is delivered without headers, a batch that
+    librdkafka cannot decompress is passed by, and both are told.
     """
 
     def __init__(
@@ -192,6 +226,7 @@ class ConfluentReader:
         throttle: Throttle | None = None,
         *,
         allow_gaps: bool = False,
+        skip_unreadable: bool = False,
         answer_seconds: float = 60.0,
         end_seconds: float = 30.0,
     ) -> None:
@@ -199,6 +234,7 @@ class ConfluentReader:
         self._topic = topic
         self._throttle = throttle or Throttle()
         self._allow_gaps = allow_gaps
+        self._skip_unreadable = skip_unreadable
         self._answer_seconds = answer_seconds
         self._end_seconds = end_seconds
         self._reasons = Reasons()
@@ -226,13 +262,13 @@ class ConfluentReader:
         OpenTransactionError when the last stable offset stays below the end, BrokerUnavailableError,
         MissingTopicError, AuthorizationError, and IntegrityError for what cannot be kept as it is.
         """
-        return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), offsets, leader_epoch))
+        tally, tp = _Tally(offsets.start_offset), TopicPartition(self._topic, kafka_partition)
+        return RangeRead(self._read(tp, offsets, leader_epoch, tally), tally.failures)
 
     def _read(
-        self, tp: TopicPartition, wanted: OffsetRange, leader_epoch: int | None
+        self, tp: TopicPartition, wanted: OffsetRange, leader_epoch: int | None, tally: _Tally
     ) -> Generator[pa.RecordBatch, None, ReadEnd]:
         stream, self._stream = self._stream, None
-        tally = _Tally(wanted.start_offset)
         fresh = stream is None or not stream.continues_with(tp, wanted.start_offset)
         if stream is None or fresh:
             stream = self._opened(tp, wanted.start_offset, leader_epoch)
@@ -240,9 +276,12 @@ class ConfluentReader:
         if fresh:
             self._check_start(stream, wanted.end_offset, tally)
         stream.done = wanted.end_offset
+        epoch = _epoch_at_end(stream, wanted.end_offset, tally)
+        proof = _proof(stream, wanted, tally)
+        if proof is not None:
+            self._prove_end(stream, wanted.end_offset, proof)
         self._stream = stream if stream.usable else None
-        epoch = stream.leader_epoch if tally.next_offset == wanted.end_offset else None
-        return ReadEnd(stream.reach, epoch, tuple(tally.gaps), tally.records, tally.bytes)
+        return ReadEnd(stream.reach, epoch, tuple(tally.gaps), tally.records, tally.bytes, tally.unreadable)
 
     def _chunks(self, stream: _Stream, end: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
         while stream.reach < end:
@@ -255,8 +294,11 @@ class ConfluentReader:
 
     def _converted(self, stream: _Stream, messages: list[Message], tally: _Tally) -> pa.RecordBatch:
         with collector_paused():
-            batch = record_batch(stream.tp, messages)
-        _check_order(stream, batch)
+            batch, failures = record_batch(stream.tp, messages)
+        if failures and not self._skip_unreadable:
+            raise unkept(stream.tp, failures)
+        tally.failures.update(failures)
+        stream.last = messages[-1]
         stream.position = _offset(messages[-1]) + 1
         stream.leader_epoch = messages[-1].leader_epoch()
         stream.at_end = False
@@ -268,6 +310,8 @@ class ConfluentReader:
 
     def _pull(self, stream: _Stream, end: int) -> None:
         """Wait for records or an event, and put them into the stream."""
+        if stream.disorder:
+            raise _disorder(stream.tp, stream.disorder)
         deadline = time.monotonic() + (self._end_seconds if stream.at_end else self._answer_seconds)
         wanted = self._throttle.records_at_once(self._pull_records)
         while time.monotonic() < deadline:
@@ -276,9 +320,28 @@ class ConfluentReader:
                 messages = self._consumer.consume(wanted, 0) or self._consumer.consume(1, POLL_SECONDS)
             if messages:
                 self._reasons.forget()
-                stream.waiting.extend(_runs(messages))
+                for run in _runs(messages):
+                    stream.add(run)
                 return
         raise self._stalled(stream, end)
+
+    def _prove_end(self, stream: _Stream, end: int, proof: Message) -> None:
+        """Ask for the range's last offset by itself, which has to bring the same record.
+
+        One that says it is at a later offset than it is, which the broker does not check, would else hide those of
+        others that follow it: librdkafka tells nothing of the batch that a record is in.
+        """
+        probe = _Stream(stream.tp, end, end - 1, None, end - 1)
+        stream.usable = False
+        self._assign(probe, None)
+        while not probe.waiting:
+            self._pull(probe, end)
+        found = probe.waiting[0][0]
+        error = found.error()
+        if error is not None and error.code() != PARTITION_EOF:
+            raise BrokerUnavailableError(f"{probe}: it cannot be asked for again ({error.str()}); run again")
+        if error is not None or _identity(found) != _identity(proof):
+            raise _disorder(stream.tp, f"{found.offset()} comes where {proof.offset()} came before")
 
     def _stalled(self, stream: _Stream, end: int) -> PlatformError:
         if not stream.at_end:
@@ -307,8 +370,44 @@ class ConfluentReader:
             stream.at_end = True
         elif error.code() == AUTO_OFFSET_RESET:
             self._out_of_range(stream, error, end, tally)
+        elif error.code() == BAD_COMPRESSION:
+            self._pass_by(stream, f"the Kafka client cannot read a batch: {error.str()}", _offset(event), end, tally)
         elif error.code() != GROUP_REFUSED:
             raise self._reasons.failure(error, f"reading {stream}")
+
+    def _pass_by(self, stream: _Stream, message: str, base_offset: int, end: int, tally: _Tally) -> None:
+        """Tell of a batch that librdkafka cannot decompress, and go on behind it; or stop at it."""
+        start = max(stream.position, base_offset)
+        if not self._skip_unreadable:
+            raise unkept(stream.tp, {start: message})
+        behind = stream.position = self._end_of(stream.tp, base_offset, end)
+        if start < behind:
+            tally.unreadable += (Unreadable(start, behind, "batch", message),)
+        stream.waiting.clear()
+        stream.usable = behind < end
+        if stream.usable:
+            self._assign(stream, None)
+
+    def _end_of(self, tp: TopicPartition, base_offset: int, end: int) -> int:
+        """Where the batch at `base_offset` ends, or the range: every offset in it brings the same error."""
+        last, step = base_offset, 1
+        while last + step < end and self._is_refused(tp, base_offset, last + step):
+            last, step = last + step, 2 * step
+        behind = min(last + step, end)
+        while last + 1 < behind:
+            middle = (last + behind) // 2
+            refused = self._is_refused(tp, base_offset, middle)
+            last, behind = (middle, behind) if refused else (last, middle)
+        return behind
+
+    def _is_refused(self, tp: TopicPartition, base_offset: int, offset: int) -> bool:
+        probe = _Stream(tp, offset, offset, None, offset)
+        self._assign(probe, None)
+        while not probe.waiting:
+            self._pull(probe, offset + 1)
+        first = probe.waiting[0][0]
+        error = first.error()
+        return error is not None and error.code() == BAD_COMPRESSION and first.offset() == base_offset
 
     def _out_of_range(self, stream: _Stream, error: KafkaError, end: int, tally: _Tally) -> None:
         log_start, log_end = self._watermarks(stream.tp)
@@ -346,7 +445,7 @@ class ConfluentReader:
         if tally.unproven < min(log_start, end) and not begun:
             self._lose(stream.tp, tally.unproven, min(log_start, tally.first_offset or end, end), tally)
 
-    def _watermarks(self, tp: TopicPartition) -> tuple[int, int]:
+    def _watermarks(self, tp: TopicPartition) -> tuple[LogStart, LogEnd]:
         what = f"reading the log start of topic {tp.topic}, kafka partition {tp.kafka_partition}"
         place = Assignment(tp.topic, tp.kafka_partition)
         try:
@@ -357,14 +456,14 @@ class ConfluentReader:
             raise self._reasons.failure(err, what) from err
         if bounds is None:
             raise self._reasons.silence(f"{what}: no answer within {self._answer_seconds:g} s")
-        return bounds
+        return log_bounds(bounds, what)
 
     def _opened(self, tp: TopicPartition, start_offset: int, leader_epoch: int | None) -> _Stream:
         if tp.kafka_partition not in self._kafka_partitions:
             self._kafka_partitions = self._find_topic()
         if tp.kafka_partition not in self._kafka_partitions:
             raise MissingTopicError(f"topic {tp.topic} has no kafka partition {tp.kafka_partition}")
-        stream = _Stream(tp, start_offset, start_offset, leader_epoch)
+        stream = _Stream(tp, start_offset, start_offset, leader_epoch, start_offset)
         self._assign(stream, leader_epoch)
         return stream
 
@@ -423,7 +522,29 @@ def _runs(messages: list[Message]) -> Iterator[list[Message]]:
         yield from ([event] for event in run) if failed else [run]
 
 
-def _check_order(stream: _Stream, batch: pa.RecordBatch) -> None:
-    found = offsets(batch)
-    if found[0] < stream.position or not (np.diff(found) > 0).all():
-        raise IntegrityError(f"{stream}: the client delivered offsets out of order, from {found[0]} to {found[-1]}")
+def _proof(stream: _Stream, wanted: OffsetRange, tally: _Tally) -> Message | None:
+    """The record on whose word alone the range is at its end: its offset does not follow from those before it."""
+    if stream.position < wanted.end_offset:
+        return stream.waiting[0][0]
+    if stream.last is None or _offset(stream.last) != wanted.end_offset - 1 or tally.records == len(wanted):
+        return None
+    return stream.last
+
+
+def _disorder(tp: TopicPartition, seen: str) -> IntegrityError:
+    return IntegrityError(
+        f"topic {tp.topic}, kafka partition {tp.kafka_partition}: records lie about their offsets ({seen}), so that "
+        "others may be hidden behind them, and the Kafka client does not tell which batch they are in"
+    )
+
+
+def _identity(record: Message) -> tuple[object, ...]:
+    return record.offset(), record.timestamp(), record.key(), record.value()
+
+
+def _epoch_at_end(stream: _Stream, end: int, tally: _Tally) -> int | None:
+    """What `ReadEnd.leader_epoch` says, of the record before the end or the first one behind it."""
+    if tally.next_offset == end:
+        return stream.leader_epoch
+    behind = stream.waiting[0][0] if stream.waiting else None
+    return behind.leader_epoch() if behind is not None and behind.error() is None else None

@@ -10,9 +10,17 @@ logger = logging.getLogger(__name__)
 
 
 def new_reader(
-    settings: KafkaSettings, topic: str, throttle: Throttle | None = None, *, allow_gaps: bool = False
+    settings: KafkaSettings,
+    topic: str,
+    throttle: Throttle | None = None,
+    *,
+    allow_gaps: bool = False,
+    skip_unreadable: bool = False,
 ) -> ClosableReader:
     """The quick reader, or confluent-kafka's where its compiled kernel cannot be loaded or kept.
+
+    What cannot be read as it is raises IntegrityError; with `skip_unreadable` it is told in `ReadEnd.unreadable` and
+    `RangeRead.failures`, and reading goes on.
 
     numba is only loaded here: it takes a second, which the code location need not spend.
     """
@@ -20,5 +28,5 @@ def new_reader(
         from kafka_s3_platform.kafka.fetch_reader import FetchReader
     except (ImportError, RuntimeError) as err:
         logger.warning("confluent-kafka reads, several times slower: the quick reader cannot be loaded (%s)", err)
-        return ConfluentReader(settings, topic, throttle, allow_gaps=allow_gaps)
-    return FetchReader(settings, topic, throttle, allow_gaps=allow_gaps)
+        return ConfluentReader(settings, topic, throttle, allow_gaps=allow_gaps, skip_unreadable=skip_unreadable)
+    return FetchReader(settings, topic, throttle, allow_gaps=allow_gaps, skip_unreadable=skip_unreadable)

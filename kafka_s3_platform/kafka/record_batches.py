@@ -2,15 +2,15 @@
 
 Source of the format: Apache Kafka documentation, "Message Format". A kernel compiled by numba walks the records, which
 only one after the other can tell where the next begins. Everything is checked against the batch's own bounds and its
-CRC-32C before it is believed.
+CRC-32C before it is believed: whoever may write to a topic can write batches of his own making, of which the broker
+checks little.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Any
 
-import cramjam
 import google_crc32c
 import numba
 import numpy as np
@@ -18,22 +18,26 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.kafka.compression import decompressed
 from kafka_s3_platform.model.offsets import TopicPartition
 from kafka_s3_platform.model.record import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
-LARGEST_COLUMN = 2**31 - 1
+LARGEST_BATCH = 2**31 - 1
 """Bytes that Arrow's int32 offsets reach. What is fetched is less, but may be compressed a thousandfold."""
+
+_ROW_BYTES, _HEADER_BYTES, _ESCAPED = 64, 16, 4
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH_END = 12
 _CRC_END = 21
 _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _ABORT = 0
-_CODECS: Mapping[int, Any] = {1: cramjam.gzip, 3: cramjam.lz4, 4: cramjam.zstd}
+_PARTS = 5  # what `_measure` counts: bytes of keys and values, headers, bytes of their names and values
+_NAMES = 3  # the only one that may not be null
+_NO_RECORDS, _OFFSETS = 1, 2
 _HEADERS = RECORD_SCHEMA.field("headers").type
 
 # Types of the compiled functions: given, they are compiled (or found compiled) at import, once, for read-only bytes.
@@ -42,7 +46,7 @@ _STRINGS = (types.int32[::1], types.boolean[::1], types.uint8[::1])
 _VARINT = types.UniTuple(_I8, 2)(_BUF, _I8, _I8)  # type: ignore[no-untyped-call, unused-ignore]
 _SKIP = _I8(_BUF, _I8, _I8, _INTS, _I8)
 _RECORD = _I8(_BUF, _I8, _I8, _INTS)
-_MEASURE = types.boolean(_BUF, _I8, _INTS)
+_MEASURE = _I8(_BUF, _I8, _I8, _INTS)
 _COPY = _I8(_BUF, _I8, _I8, *_STRINGS)
 _FILL = types.void(
     _BUF, _I8, _I8, _I8, _INTS, _INTS, *_STRINGS, *_STRINGS, types.int32[::1], *_STRINGS, *_STRINGS, _INTS
@@ -51,7 +55,10 @@ _FILL = types.void(
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """One record batch of the log. `body` are its records, compressed as `attributes` say."""
+    """One record batch of the log. `body` are its records, compressed as `attributes` say.
+
+    `fault` is why its header cannot be believed, empty where nothing speaks against it.
+    """
 
     base_offset: int
     last_offset: int
@@ -62,6 +69,7 @@ class LogBatch:
     producer_id: int
     count: int
     body: memoryview
+    fault: str = ""
 
     @property
     def is_control(self) -> bool:
@@ -76,7 +84,7 @@ def log_batches(view: memoryview) -> Iterator[LogBatch]:
     """The whole batches of a fetched piece of the log; one cut off at its end is left out.
 
     Raises:
-        ValueError: a batch is of a format before 2, or its CRC is wrong.
+        ValueError: a batch is of a format before 2, or shorter than its header.
     """
     at = 0
     while at + _HEADER.size <= len(view):
@@ -84,18 +92,79 @@ def log_batches(view: memoryview) -> Iterator[LogBatch]:
             view, at
         )
         end = at + _LENGTH_END + length
+        if end < at + _HEADER.size:
+            raise ValueError(f"the batch at offset {base} has a length of {length} bytes")
         if end > len(view):
             return
         if magic != 2:
             raise ValueError(f"the batch at offset {base} has message format {magic}")
-        if google_crc32c.value(bytes(view[at + _CRC_END : end])) != crc:
-            raise ValueError(f"the CRC of the batch at offset {base} is wrong")
+        fault = "" if google_crc32c.value(bytes(view[at + _CRC_END : end])) == crc else "its CRC is wrong"
         body = view[at + _HEADER.size : end]
-        yield LogBatch(base, base + delta, epoch, attributes, first, last, producer, count, body)
+        yield LogBatch(base, base + delta, epoch, attributes, first, last, producer, count, body, fault)
         at = end
 
 
-def committed(batches: Iterable[LogBatch], aborted: Iterable[tuple[int, int]]) -> Iterator[LogBatch]:
+class OutOfOrderError(ValueError):
+    """Batches of one answer that no log holds so."""
+
+
+def believable(batches: Sequence[LogBatch]) -> list[LogBatch]:
+    """The batches up to the first whose header has a `fault`; that one ends where the next begins, if there is one.
+
+    What follows is asked for again: of a damaged batch nobody knows whether it ended a transaction. If it is the last
+    of several, it is left out, so that asking for it brings those behind it.
+
+    Raises:
+        OutOfOrderError: they are not in order.
+        ValueError: where one ends can be told by nobody.
+    """
+    for at, batch in enumerate(batches):
+        following = batches[at + 1].base_offset if at + 1 < len(batches) else None
+        fault = _header_fault(batch, following)
+        if fault and following is not None:
+            return [*batches[:at], replace(batch, last_offset=following - 1, fault=fault)]
+        if fault:
+            return list(batches[:at]) or [_alone(batch, fault)]
+    return list(batches)
+
+
+def _alone(batch: LogBatch, fault: str) -> LogBatch:
+    """A batch that nothing follows: only two parts of its header that say the same are believed of its end."""
+    if batch.count < 1 or batch.last_offset != batch.base_offset + batch.count - 1:
+        raise ValueError(f"where the batch at offset {batch.base_offset} ends cannot be told: {fault}")
+    return replace(batch, fault=fault)
+
+
+def _header_fault(batch: LogBatch, following: int | None) -> str:
+    if batch.base_offset < 0 or (following is not None and following <= batch.base_offset):
+        raise OutOfOrderError(f"the batch at offset {batch.base_offset} is out of order")
+    if batch.fault:
+        return batch.fault
+    if batch.last_offset < batch.base_offset or (following is not None and batch.last_offset >= following):
+        return f"its header says that it ends at offset {batch.last_offset}"
+    return ""
+
+
+Aborted = Iterable[tuple[int, int]]
+"""Aborted transactions: producer id and first offset."""
+
+
+def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int) -> bool:
+    """Whether offsets of `[start, end)` are passed over by a batch that begins at or past the log's end.
+
+    No checksum covers a batch's own offset, so a wrong one looks like a hole that compaction has left.
+    """
+    if batches[-1].base_offset < log_end:
+        return False
+    reached = start
+    for batch in batches:
+        if batch.base_offset >= log_end and reached < min(batch.base_offset, end):
+            return True
+        reached = max(reached, batch.last_offset + 1)
+    return False
+
+
+def committed(batches: Iterable[LogBatch], aborted: Aborted) -> Iterator[LogBatch]:
     """Batches of records that no transaction aborted; `aborted` are (producer id, first offset) of the same fetch."""
     waiting = sorted(aborted, key=lambda a: a[1], reverse=True)
     open_producers: set[int] = set()
@@ -109,24 +178,52 @@ def committed(batches: Iterable[LogBatch], aborted: Iterable[tuple[int, int]]) -
             yield batch
 
 
-def record_batch(tp: TopicPartition, batches: Sequence[LogBatch]) -> pa.RecordBatch:
-    """The records of `batches`, in their order, as one batch of RECORD_SCHEMA.
+@dataclass(frozen=True, slots=True)
+class OpenedBatch:
+    """A batch whose records were found to be what its header says. `weight` is about what they take in Arrow, bytes."""
+
+    batch: LogBatch
+    body: Bytes
+    sizes: Int64s
+    weight: int
+
+
+def opened(batch: LogBatch) -> OpenedBatch:
+    """The batch decompressed, and checked to its last byte.
 
     Raises:
-        ValueError: the bytes of a batch are not its records, or all of them are too large together.
-        IntegrityError: a header name is not UTF-8.
+        ValueError: its records are not what its header says, or nobody could hold them.
     """
-    bodies = [_body(b) for b in batches]
-    sizes = np.zeros((len(batches), 5), np.int64)
-    for row, (batch, body) in enumerate(zip(batches, bodies, strict=True)):
-        if batch.count < 0 or not _measure(body, batch.count, sizes[row]):
-            raise ValueError(f"{tp}: the batch at offset {batch.base_offset} is not what its header says")
-    total = sizes.sum(axis=0)
-    if total.max() > LARGEST_COLUMN:
-        raise ValueError(f"{tp}: the records from offset {batches[0].base_offset} on are too large for one batch")
-    columns = _Columns(sum(b.count for b in batches), total)
-    for batch, body in zip(batches, bodies, strict=True):
-        columns.fill(batch, body)
+    body = _body(batch)
+    sizes = np.zeros(_PARTS, np.int64)
+    fault = (
+        _NO_RECORDS if batch.count < 0 else _measure(body, batch.count, batch.last_offset - batch.base_offset, sizes)
+    )
+    if fault == _OFFSETS:
+        raise ValueError(
+            f"the offsets of its records do not ascend within those of the batch, {batch.base_offset} to "
+            f"{batch.last_offset}"
+        )
+    if fault:
+        raise ValueError("its bytes are not the records that its header says")
+    keys, values, headers, names, header_values = sizes.tolist()
+    texts = keys + values + _ESCAPED * names + header_values
+    weight = texts + _ROW_BYTES * batch.count + _HEADER_BYTES * headers
+    if weight > LARGEST_BATCH:
+        raise ValueError(f"its records take {weight} bytes, of which {LARGEST_BATCH} can be held")
+    return OpenedBatch(batch, body, sizes, weight)
+
+
+def record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """The records of `batches`, in their order, as one batch of RECORD_SCHEMA.
+
+    With it come the offsets of records with header names that are not UTF-8, and the reasons: their bytes are escaped.
+    Several batches may weigh no more than LARGEST_BATCH together.
+    """
+    sizes: Int64s = np.array([b.sizes for b in batches]).sum(axis=0)
+    columns = _Columns(sum(b.batch.count for b in batches), sizes)
+    for each in batches:
+        columns.fill(each.batch, each.body)
     return columns.record_batch(tp)
 
 
@@ -164,30 +261,47 @@ class _Columns:
             self._times[rows] = batch.max_timestamp
         self._types[rows] = np.where(self._times[rows] == NO_TIMESTAMP, -1, int(appended))
 
-    def record_batch(self, tp: TopicPartition) -> pa.RecordBatch:
+    def record_batch(self, tp: TopicPartition) -> tuple[pa.RecordBatch, dict[int, str]]:
         rows = len(self._offsets)
+        headers, failures = self._headers()
         columns = [
             self._keys.array(),
             self._values.array(),
-            self._headers(tp),
+            headers,
             pa.repeat(pa.scalar(tp.topic, pa.string()), rows),
             pa.repeat(pa.scalar(tp.kafka_partition, pa.int32()), rows),
             pa.array(self._offsets),
             pa.array(self._times).view(RECORD_SCHEMA.field("timestamp").type),
             pa.array(self._types),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+        return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), failures
 
-    def _headers(self, tp: TopicPartition) -> pa.Array:
+    def _headers(self) -> tuple[pa.Array, dict[int, str]]:
         absent = np.diff(self._header_ends) == 0
         if absent.all():
-            return pa.nulls(len(absent), _HEADERS)
-        try:
-            names = self._names.array().cast(pa.string())
-        except pa.ArrowInvalid as err:
-            raise IntegrityError(f"{tp}: a header name is not UTF-8") from err
+            return pa.nulls(len(absent), _HEADERS), {}
+        names, failures = self._texts()
         flat = pa.StructArray.from_arrays([names, self._header_values.array()], fields=list(HEADER))
-        return pa.ListArray.from_arrays(pa.array(self._header_ends), flat, type=_HEADERS, mask=pa.array(absent))
+        headers = pa.ListArray.from_arrays(pa.array(self._header_ends), flat, type=_HEADERS, mask=pa.array(absent))
+        return headers, failures
+
+    def _texts(self) -> tuple[pa.Array, dict[int, str]]:
+        """The header names, and where one had to be escaped: distinct names are few."""
+        names = self._names.array()
+        try:
+            return names.cast(pa.string()), {}
+        except pa.ArrowInvalid:
+            found = names.dictionary_encode()
+        distinct = found.dictionary.to_pylist()
+        texts = [name.decode(errors="backslashreplace") for name in distinct]
+        escaped = pa.array([t.encode() != n for t, n in zip(texts, distinct, strict=True)])
+        at = np.flatnonzero(escaped.take(found.indices))
+        rows = np.searchsorted(self._header_ends, at, side="right") - 1
+        failures = {
+            offset: f"a header name is not UTF-8, its bytes are escaped: {name}"
+            for offset, name in zip(self._offsets[rows].tolist(), names.take(pa.array(at)).to_pylist(), strict=True)
+        }
+        return pa.array(texts, pa.string()).take(found.indices), failures
 
 
 class _Strings:
@@ -220,37 +334,19 @@ def _body(batch: LogBatch) -> Bytes:
 
 def _decompressed(batch: LogBatch) -> Any:
     codec = batch.attributes & _COMPRESSION
-    if codec == 0:
-        return batch.body
     try:
-        return _snappy(batch.body) if codec == 2 else _CODECS[codec].decompress(batch.body)
-    except (KeyError, cramjam.DecompressionError) as err:
-        raise ValueError(f"the batch at offset {batch.base_offset} cannot be decompressed: {err}") from err
-
-
-_XERIAL = b"\x82SNAPPY\x00"
-
-
-def _snappy(body: memoryview) -> bytes:
-    """Raw snappy, or the blocks in which snappy-java (Kafka's Java clients) frames it."""
-    if bytes(body[:8]) != _XERIAL:
-        return bytes(cramjam.snappy.decompress_raw(body))
-    parts, at = [], 16
-    while at < len(body):
-        size = int.from_bytes(body[at : at + 4], "big")
-        parts.append(bytes(cramjam.snappy.decompress_raw(body[at + 4 : at + 4 + size])))
-        at += 4 + size
-    return b"".join(parts)
+        return decompressed(codec, batch.body, LARGEST_BATCH) if codec else batch.body
+    except (KeyError, ValueError) as err:
+        raise ValueError(f"it cannot be decompressed: {err}") from err
 
 
 def _is_abort(batch: LogBatch) -> bool:
     """Whether a control batch ends a transaction that was aborted: the type is the second int16 of its record's key."""
     body = _body(batch)
-    at = 1  # the attributes; lengths and deltas before and after are varints
     _, at = _varint(body, 0, len(body))
-    at += 1
+    at += 1  # the attributes; lengths and deltas before and after are varints
     for _ in range(3):
-        _, at = _varint(body, at, len(body))
+        _, at = _varint(body, max(at, 0), len(body))
     return int.from_bytes(body[at + 2 : at + 4].tobytes(), "big") == _ABORT
 
 
@@ -274,7 +370,7 @@ def _skip(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int:  # p
     if pos < 0:
         return -1
     length, pos = _varint(buf, pos, end)
-    if pos < 0 or length > end - pos:
+    if pos < 0 or length > end - pos or (length < 0 and part == _NAMES):
         return -1
     if length > 0:
         sizes[part] += length
@@ -284,11 +380,7 @@ def _skip(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int:  # p
 
 @numba.njit(_RECORD, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _measured_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
-    """Where a record's headers end, after its attributes; -1 where its fields do not fit before `end`."""
-    for _ in range(2):
-        _, pos = _varint(buf, pos, end)
-        if pos < 0:
-            return -1
+    """Where a record's headers end, from its key on; -1 where its fields do not fit before `end`."""
     pos = _skip(buf, pos, end, sizes, 0)
     pos = _skip(buf, pos, end, sizes, 1)
     headers = -1
@@ -298,24 +390,30 @@ def _measured_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # p
         return -1
     sizes[2] += headers
     for _ in range(headers):
-        pos = _skip(buf, pos, end, sizes, 3)
+        pos = _skip(buf, pos, end, sizes, _NAMES)
         pos = _skip(buf, pos, end, sizes, 4)
     return pos
 
 
 @numba.njit(_MEASURE, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _measure(buf: Bytes, count: int, sizes: Int64s) -> bool:  # pragma: no cover - compiled
-    """Adds up the bytes of keys and values, headers, their names and values; false where the records do not fit."""
-    pos, size = 0, len(buf)
+def _measure(buf: Bytes, count: int, last_delta: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
+    """Adds up the parts of all records. 0, or what is wrong: they do not fit, or their offsets do not ascend within."""
+    pos, size, reached = 0, len(buf), -1
     for _ in range(count):
         length, pos = _varint(buf, pos, size)
         if pos < 0 or length < 1 or length > size - pos:
-            return False
+            return _NO_RECORDS
         end = pos + length
-        if _measured_record(buf, pos + 1, end, sizes) != end:
-            return False
-        pos = end
-    return pos == size
+        _, pos = _varint(buf, pos + 1, end)
+        if pos < 0:
+            return _NO_RECORDS
+        delta, pos = _varint(buf, pos, end)
+        if _measured_record(buf, pos, end, sizes) != end:
+            return _NO_RECORDS
+        if delta <= reached or delta > last_delta:
+            return _OFFSETS
+        reached, pos = delta, end
+    return 0 if pos == size else _NO_RECORDS
 
 
 @numba.njit(_COPY, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]

@@ -1,11 +1,12 @@
 """Kafka's protocol as far as we speak it ourselves: what fetching needs, and what librdkafka has no call for.
 
-Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2, ApiVersions 0, DescribeLogDirs 4. Source: Apache Kafka
-documentation, "Kafka Protocol Guide"; for the bytes of volumes KIP-827. All numbers are big endian; compact strings,
-bytes and arrays begin with their length plus one as an unsigned varint, and structures end with tagged fields.
+Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2, ApiVersions 0, DescribeLogDirs 4, OffsetDelete 0. Source:
+Apache Kafka documentation, "Kafka Protocol Guide"; for the bytes of volumes KIP-827. All numbers are big endian;
+compact strings, bytes and arrays begin with their length plus one as an unsigned varint, and structures end with tagged
+fields.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import TypeVar
@@ -13,7 +14,7 @@ from typing import TypeVar
 from kafka_s3_platform.model.offsets import TopicPartition
 
 METADATA, FETCH, SASL_HANDSHAKE, SASL_AUTHENTICATE = (3, 9), (1, 12), (17, 1), (36, 2)
-API_VERSIONS, DESCRIBE_LOG_DIRS = (18, 0), (35, 4)
+API_VERSIONS, DESCRIBE_LOG_DIRS, OFFSET_DELETE = (18, 0), (35, 4), (47, 0)
 CLIENT_ID = "kafka-s3-platform"
 READ_COMMITTED = 1
 
@@ -21,7 +22,7 @@ _HEADER = Struct(">hhih")
 _FETCH_HEAD = Struct(">iiiibii")
 _FETCH_PLACE = Struct(">iiqiqi")
 _NO_TAGS = b"\0"
-_WITHOUT_TAGS = frozenset({SASL_HANDSHAKE, API_VERSIONS})
+_WITHOUT_TAGS = frozenset({SASL_HANDSHAKE, API_VERSIONS, OFFSET_DELETE})
 _DIVERGING_EPOCH = 0
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ def fetch_request(tp: TopicPartition, offset: int, leader_epoch: int, max_bytes:
 
 def handshake_request(mechanism: str) -> bytes:
     """Names the SASL mechanism."""
-    return len(mechanism).to_bytes(2, "big") + mechanism.encode()
+    return _short_string(mechanism)
 
 
 def authenticate_request(token: bytes) -> bytes:
@@ -85,6 +86,12 @@ def authenticate_request(token: bytes) -> bytes:
 def log_dirs_request() -> bytes:
     """Asks for the broker's log directories, and for no topic in them."""
     return b"\1" + _NO_TAGS
+
+
+def offset_delete_request(group: str, topic: str, kafka_partitions: Collection[int]) -> bytes:
+    """Takes back what a group has committed of some kafka partitions."""
+    numbers = b"".join(_number(p) for p in (len(kafka_partitions), *kafka_partitions))
+    return _short_string(group) + _number(1) + _short_string(topic) + numbers
 
 
 def leader(frame: memoryview, tp: TopicPartition) -> tuple[str, int] | None:
@@ -137,6 +144,18 @@ def log_dirs(frame: memoryview) -> tuple[int, list[LogDir]]:
     answer = _Answer(frame)
     answer.number(4)
     return answer.number(2), list(answer.array(_log_dir))
+
+
+def offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
+    """The error codes of an OffsetDelete answer by kafka partition, under None that of all; 0 is none."""
+    answer = _Answer(frame, flexible=False)
+    found: dict[int | None, int] = {None: answer.number(2)}
+    answer.number(4)
+    for _ in range(answer.number(4)):
+        answer.take(answer.number(2))
+        places = ((answer.number(4), answer.number(2)) for _ in range(answer.number(4)))
+        found |= dict(places)
+    return found
 
 
 class _Answer:
@@ -252,6 +271,14 @@ def _aborted(answer: _Answer) -> tuple[int, int]:
     producer_id, first_offset = answer.number(8), answer.number(8)
     answer.tags()
     return producer_id, first_offset
+
+
+def _short_string(text: str) -> bytes:
+    return len(text.encode()).to_bytes(2, "big") + text.encode()
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(4, "big")
 
 
 def _string(text: str) -> bytes:

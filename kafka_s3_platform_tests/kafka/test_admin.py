@@ -8,6 +8,7 @@ from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, Missin
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
@@ -64,6 +65,22 @@ def test_a_topic_can_be_created_once(kafka_settings: KafkaSettings, topic_name: 
         assert admin.describe_topic(topic_name).configs["cleanup.policy"] == "compact"
         with pytest.raises(PermanentError, match=f"creating topic {topic_name}.*already exists"):
             admin.create_topic(topic_name, 2)
+
+
+def test_a_new_topic_is_usable_when_its_leaders_answer_what_can_be(
+    kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    left = iter([NOTHING] * 4)
+    with ClusterAdmin(kafka_settings) as admin:
+        with answering(lambda _, __, ___, true: next(left, true)):
+            admin.create_topic(topic_name, 2)
+        assert next(left, None) is None
+    with (
+        ClusterAdmin(kafka_settings, 3.0) as admin,
+        answering(nothing),
+        pytest.raises(BrokerUnavailableError, match="not every kafka partition has a leader that answers"),
+    ):
+        admin.create_topic(f"{topic_name}-2", 2)
 
 
 def test_all_topics_are_listed(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str) -> None:
@@ -150,3 +167,110 @@ def test_a_record_of_an_open_transaction_is_at_no_time_yet(
         assert admin.offsets_for_times(topic_name, [0], []) == {}
         with pytest.raises(ValueError, match="below 0"):
             admin.offsets_for_times(topic_name, [0], [-1])
+
+
+@pytest.mark.parametrize("question", ["earliest", "latest", "stable"])
+@pytest.mark.parametrize("told", [NOTHING, -1, -2])
+def test_a_negative_offset_is_no_bound_of_a_log(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, question: str, told: int
+) -> None:
+    create_topic(topic_name, 2)
+    one = answering(lambda _, p, asked, true: told if (p, asked) == (1, question) else true)
+    with ClusterAdmin(kafka_settings) as admin, one:
+        with pytest.raises(BrokerUnavailableError, match=f"{topic_name}, kafka partition 1.*answered {told} as"):
+            admin.frontiers(topic_name, (0, 1))
+        seen = admin.look(topic_name, (0, 1))
+    assert (list(seen.frontiers), list(seen.failures)) == ([0], [1])
+
+
+def test_no_log_ends_before_it_starts(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name)
+    with ClusterAdmin(kafka_settings) as admin:
+        for question in ("latest", "stable"):
+            starts_at_five = {"earliest": 5, "latest": 9, "stable": 9, question: 4}
+            with (
+                answering(lambda *asked: starts_at_five[asked[2]]),  # noqa: B023 - used at once
+                pytest.raises(BrokerUnavailableError, match=r"log starts at offset 5 and .* 4, which cannot be"),
+            ):
+                admin.frontiers(topic_name, [0])
+
+
+def test_an_answer_that_is_right_a_moment_later_is_waited_for(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name, 3)
+    produce(kafka_settings, topic_name, [b"v"] * 2, 1)
+    left = {(1, "latest"): 3, (2, "earliest"): 1, (1, 0): 2}
+
+    def goes_down(_: str, kafka_partition: int, question: str | int, true: int) -> int:
+        place = kafka_partition, question
+        left[place] = left.get(place, 0) - 1
+        return NOTHING if left[place] >= 0 else true
+
+    with ClusterAdmin(kafka_settings) as admin, answering(goes_down) as lies:
+        found = admin.frontiers(topic_name, range(3))
+        assert {p: f.high_watermark for p, f in found.items()} == {0: 0, 1: 2, 2: 0}
+        assert len({f.observed_at for f in found.values()}) == 1
+        assert admin.offsets_for_times(topic_name, range(3), [0]) == {0: {0: None, 1: 0, 2: None}}
+    assert sum(p == 0 for _, p, _ in lies.asked) == 4
+
+
+def test_only_minus_one_says_that_there_is_no_record_so_late(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [b"v"])
+    with ClusterAdmin(kafka_settings) as admin:
+        with answering(lambda *_: -1):
+            assert admin.offsets_for_times(topic_name, [0], [5]) == {5: {0: None}}
+        with (
+            answering(nothing),
+            pytest.raises(
+                BrokerUnavailableError, match=f"timestamp 5 ms in topic {topic_name}, kafka partition 0.*-1001"
+            ),
+        ):
+            admin.offsets_for_times(topic_name, [0], [5])
+
+
+def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name, 2)
+    with ClusterAdmin(kafka_settings) as admin:
+        seen = admin.look(topic_name, (1, 7, 0))
+        assert set(seen.frontiers) == {0, 1}
+        assert isinstance(seen.failures[7], MissingTopicError)
+        assert admin.look(topic_name, ()).frontiers == {}
+        with pytest.raises(MissingTopicError, match="no-such-topic"):
+            admin.look("no-such-topic", [0])
+
+
+def test_the_last_stable_offset_is_asked_for_after_the_high_watermark(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    """Records that come between the two questions must not look like an open transaction."""
+    create_topic(topic_name)
+
+    def writes(topic: str, _: int, question: str | int, true: int) -> int:
+        if question == "latest":
+            produce(kafka_settings, topic, [b"v"])
+        return true
+
+    with ClusterAdmin(kafka_settings) as admin, answering(writes):
+        for _ in range(3):
+            found = admin.frontiers(topic_name, [0])[0]
+            assert found.last_stable_offset == found.high_watermark
+
+
+def test_the_newest_record_is_one_that_is_there(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name, 2)
+    times = [12, 10]
+    produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(h * HOUR_MS) for h in times])
+    with ClusterAdmin(kafka_settings) as admin:
+        assert admin.newest_records(topic_name, (0, 1)) == {0: (0, 12 * HOUR_MS)}
+        with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"newest record of .*-1001"):
+            admin.newest_records(topic_name, (0, 1))

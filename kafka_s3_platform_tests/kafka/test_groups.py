@@ -1,18 +1,28 @@
 """Consumer groups on a real broker."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from threading import Timer
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BusyError
+from kafka_s3_platform.errors import BrokerUnavailableError, BusyError, TransientError
+from kafka_s3_platform.kafka import groups
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import committed_offsets, group_state, publish_offsets, refuse_active
+from kafka_s3_platform.kafka.groups import (
+    committed_in,
+    committed_offsets,
+    group_state,
+    publish_offsets,
+    refuse_active,
+)
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import produce, until
+from kafka_s3_platform_tests.kafka.topics import committing, produce, until
 
 
 @pytest.fixture
@@ -49,6 +59,53 @@ def test_what_a_group_committed_is_read_by_kafka_partition(kafka_settings: Kafka
         assert committed_offsets(admin, f"g-{topic}", topic) == {0: 3, 2: 5}
         assert committed_offsets(admin, f"g-{topic}", "another") == {}
         assert committed_offsets(admin, f"absent-{topic}", topic) == {}
+
+
+@pytest.mark.parametrize("before", [{}, {0: 3}, {0: 3, 1: 2}])
+def test_an_offset_that_a_transaction_is_about_to_commit_is_waited_for(
+    kafka_settings: KafkaSettings, topic: str, before: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for nothing committed, records were archived a second time by whoever took over."""
+    group = f"g-{topic}"
+    with ClusterAdmin(kafka_settings) as admin:
+        publish_offsets(admin, group, topic, before)
+        with committing(kafka_settings, group, [TopicPartition(topic, 1, 5)]) as producer:
+            with monkeypatch.context() as patch:
+                patch.setattr(groups, "STABLE_SECONDS", 0.5)
+                with pytest.raises(TransientError, match=f"consumer group {group}, {topic}-1.*UNSTABLE_OFFSET_COMMIT"):
+                    committed_offsets(admin, group, topic, range(3))
+            assert committed_in(admin, group, topic, range(3)).keys() == before.keys()
+            ending = Timer(1, lambda: producer.commit_transaction(30))
+            ending.start()
+            assert committed_offsets(admin, group, topic, range(3)) == {**before, 1: 5}
+            ending.join()
+
+
+def test_a_transaction_of_another_topic_is_not_waited_for(
+    kafka_settings: KafkaSettings, topic: str, create_topic: CreateTopic
+) -> None:
+    group, other = f"g-{topic}", create_topic(f"other-{topic}")
+    with ClusterAdmin(kafka_settings) as admin:
+        publish_offsets(admin, group, topic, {0: 3})
+        publish_offsets(admin, group, other, {0: 0})
+        with committing(kafka_settings, group, [TopicPartition(other, 0, 0)]) as producer:
+            assert committed_offsets(admin, group, topic, range(3)) == {0: 3}
+            producer.abort_transaction(30)
+
+
+@pytest.mark.parametrize("told", [-1, -2, -1002])
+def test_a_number_that_is_no_offset_is_not_taken_for_nothing_committed(
+    kafka_settings: KafkaSettings, topic: str, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer: Future[ConsumerGroupTopicPartitions] = Future()
+    answer.set_result(ConsumerGroupTopicPartitions("g", [TopicPartition(topic, 0, told)]))
+    monkeypatch.setattr(AdminClient, "list_consumer_group_offsets", lambda *_, **__: {"g": answer})
+    with ClusterAdmin(kafka_settings) as admin:
+        for ask in (committed_offsets, committed_in):
+            with pytest.raises(
+                BrokerUnavailableError, match=f"{topic}-0: the broker answered {told} as what the group"
+            ):
+                ask(admin, "g", topic, [0])
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

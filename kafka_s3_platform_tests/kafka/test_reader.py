@@ -1,6 +1,7 @@
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,16 +16,31 @@ from kafka_s3_platform.errors import (
     OffsetGapError,
     OpenTransactionError,
 )
+from kafka_s3_platform.kafka import reader as reader_module
 from kafka_s3_platform.kafka.batches import BATCH_BYTES, BATCH_OFFSETS
+from kafka_s3_platform.kafka.client import consumer_client
 from kafka_s3_platform.kafka.fetch_reader import FetchReader
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, read, until
-from kafka_s3_platform_tests.kafka.wire import WireRecord
+from kafka_s3_platform_tests.kafka.wire import (
+    COMPRESS,
+    GZIP,
+    NO_PRODUCER,
+    SNAPPY,
+    ZSTD,
+    WireRecord,
+    framed,
+    produce_batch,
+    record_batch,
+    records_body,
+)
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
 
 MEBIBYTE = 1024 * 1024
@@ -130,13 +146,15 @@ def test_large_records_are_cut_by_bytes(
     assert values == [bytes([i]) * MEBIBYTE for i in range(40)]
 
 
-def test_a_range_may_end_in_control_records(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
+def test_a_range_may_end_in_control_records(
+    reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str, reader: Reader
+) -> None:
     open_transaction(kafka_settings, topic, [b"a", b"b"]).commit_transaction(30)
     table, end = read(reader, 0, 3)
     assert found_offsets(table) == [0, 1]
     assert end.position == 3
-    # the marker may be of a later epoch than the last record: to resume with that one would look like truncation
-    assert end.leader_epoch is None
+    # the marker may be of a later epoch than the last record, whose own would look like truncation
+    assert end.leader_epoch == (0 if reader_class is FetchReader else None)
     assert read(reader, 0, 2)[1].leader_epoch is not None
 
 
@@ -304,15 +322,162 @@ def test_header_names_and_values_survive(kafka_settings: KafkaSettings, topic: s
     assert found[2] == [{"key": "a", "value": b"1"}]
 
 
+def header_name_that_is_not_utf_8(kafka: KafkaSettings, topic: str) -> None:
+    """At offset 2 of 4."""
+    good, bad = WireRecord(1, headers=[(b"ok", b"1")]), WireRecord(1, headers=[(b"ok", b"1"), (b"\xff", b"2")])
+    produce_raw(kafka.bootstrap_servers, topic, 0, [good, good, bad, good])
+
+
 def test_a_header_name_that_is_not_utf_8_stops_the_reader_at_its_offset(
     kafka_settings: KafkaSettings, topic: str, reader: Reader
 ) -> None:
-    good, bad = WireRecord(1, headers=[(b"ok", b"1")]), WireRecord(1, headers=[(b"ok", b"1"), (b"\xff", b"2")])
-    produce_raw(kafka_settings.bootstrap_servers, topic, 0, [good, good, bad, good])
+    header_name_that_is_not_utf_8(kafka_settings, topic)
     with pytest.raises(IntegrityError, match=rf"{topic}, kafka partition 0, offset 2: a header name is not UTF-8"):
         read(reader, 0, 4)
     assert found_offsets(read(reader, 0, 2)[0]) == [0, 1]
     assert found_offsets(read(reader, 3, 4)[0]) == [3]
+
+
+def test_a_reader_that_skips_tells_of_a_header_name_that_is_not_utf_8_before_its_record(
+    reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str
+) -> None:
+    header_name_that_is_not_utf_8(kafka_settings, topic)
+    with reader_class(kafka_settings, topic, skip_unreadable=True) as reader:
+        reading = reader.read(0, OffsetRange(1, 4))
+        batch = next(iter(reading))
+        assert batch.column("offset").to_pylist() == [1, 2, 3]
+        assert list(reading.failures) == [2]
+        assert "not UTF-8" in reading.failures[2]
+        one, other, again = batch.column("headers").to_pylist()
+        assert one == again == [{"key": "ok", "value": b"1"}]
+        escaped = [{"key": "ok", "value": b"1"}, {"key": "\\xff", "value": b"2"}]
+        assert other == (escaped if reader_class is FetchReader else None)
+        none = reader.read(0, OffsetRange(3, 4))
+        assert sum(map(len, none)) == 1
+        assert not none.failures
+
+
+CRAFTED = [
+    [500, 501],  # past the end of the batch, and past what others write
+    [0, 500],
+    [1, 0],
+    [0, 0],
+    [0, -1],
+]
+
+
+def crafted_batch_among_good_ones(kafka: KafkaSettings, topic: str, offset_deltas: Sequence[int]) -> None:
+    """At offsets 10 and 11 of 512: the broker checks the offsets of compressed records only."""
+    produce(kafka, topic, [b"good"] * 10)
+    records = [WireRecord(1, value=b"crafted")] * len(offset_deltas)
+    produce_batch(kafka.bootstrap_servers, topic, 0, record_batch(records, offset_deltas=offset_deltas))
+    produce(kafka, topic, [b"good"] * 500)
+
+
+@pytest.mark.parametrize("offset_deltas", CRAFTED, ids=str)
+def test_a_batch_whose_records_lie_about_their_offsets_takes_none_of_the_good_ones_with_it(
+    kafka_settings: KafkaSettings, topic: str, offset_deltas: Sequence[int]
+) -> None:
+    crafted_batch_among_good_ones(kafka_settings, topic, offset_deltas)
+    with FetchReader(kafka_settings, topic, skip_unreadable=True) as reader:
+        table, end = read(reader, 0, 512)
+        assert found_offsets(table) == [*range(10), *range(12, 512)]
+        assert set(table["value"].to_pylist()) == {b"good"}
+        [bad] = end.unreadable
+        assert (bad.start_offset, bad.end_offset, bad.reason) == (10, 12, "batch")
+        assert (
+            "the record batch at offset 10, up to 11, cannot be read: the offsets of its records do not" in bad.message
+        )
+        assert (end.records, end.gaps) == (510, ())
+        beside = {(0, 10): [], (0, 11): [(10, 11)], (11, 12): [(11, 12)], (12, 20): [], (5, 400): [(10, 12)]}
+        for (start, stop), told in beside.items():
+            table, end = read(reader, start, stop)
+            assert found_offsets(table) == [o for o in range(start, stop) if o not in (10, 11)]
+            assert [(u.start_offset, u.end_offset) for u in end.unreadable] == told
+
+
+@pytest.mark.parametrize("offset_deltas", CRAFTED, ids=str)
+def test_a_batch_whose_records_lie_about_their_offsets_stops_a_reader_that_may_skip_nothing(
+    kafka_settings: KafkaSettings, topic: str, offset_deltas: Sequence[int]
+) -> None:
+    crafted_batch_among_good_ones(kafka_settings, topic, offset_deltas)
+    with FetchReader(kafka_settings, topic) as reader:
+        with pytest.raises(IntegrityError, match=rf"{topic}, kafka partition 0, offset 10: .* do not ascend within"):
+            read(reader, 0, 512)
+        assert found_offsets(read(reader, 12, 512)[0]) == list(range(12, 512))
+
+
+@pytest.mark.parametrize("offset_deltas", CRAFTED, ids=str)
+def test_no_record_hides_others_from_librdkafka_by_lying_about_its_offset(
+    kafka_settings: KafkaSettings, topic: str, offset_deltas: Sequence[int]
+) -> None:
+    crafted_batch_among_good_ones(kafka_settings, topic, offset_deltas)
+    for end in (512, 13, 300):
+        with (
+            ConfluentReader(kafka_settings, topic, skip_unreadable=True) as reader,
+            pytest.raises(IntegrityError, match=f"{topic}, kafka partition 0: records lie about their offsets"),
+        ):
+            read(reader, 0, end)
+    with ConfluentReader(kafka_settings, topic) as reader:
+        assert found_offsets(read(reader, 12, 512)[0]) == list(range(12, 512))
+        assert found_offsets(read(reader, 0, 10)[0]) == list(range(10))
+
+
+def test_a_batch_that_was_damaged_on_the_brokers_disk_is_told_and_passed_by(
+    kafka_settings: KafkaSettings, stack_settings: StackSettings, topic: str
+) -> None:
+    for n in range(3):
+        produce_raw(
+            kafka_settings.bootstrap_servers, topic, 0, [WireRecord(1, value=b"%d-%d" % (n, i)) for i in range(4)]
+        )
+    damage(stack_settings, topic, b"1-2")
+    with FetchReader(kafka_settings, topic, skip_unreadable=True) as reader:
+        table, end = read(reader, 0, 12)
+        assert found_offsets(table) == [0, 1, 2, 3, 8, 9, 10, 11]
+        assert [(u.start_offset, u.end_offset) for u in end.unreadable] == [(4, 8)]
+        assert "its CRC is wrong" in end.unreadable[0].message
+        # nothing follows it in what is fetched: its header tells its end
+        damage(stack_settings, topic, b"2-0")
+        table, end = read(reader, 0, 12)
+        assert [(u.start_offset, u.end_offset) for u in end.unreadable] == [(4, 8), (8, 12)]
+
+
+def damage(settings: StackSettings, topic: str, value: bytes) -> None:
+    """Change a byte of it in the broker's log."""
+    [log] = settings.data_dir.rglob(f"{topic}-0/*.log")
+    found = log.read_bytes().index(value)
+    with log.open("r+b") as file:
+        file.seek(found)
+        file.write(b"?")
+
+
+def test_a_batch_that_librdkafka_cannot_decompress_is_told_and_passed_by(
+    kafka_settings: KafkaSettings, topic: str
+) -> None:
+    records = [WireRecord(1, value=b"%d" % n * 100) for n in range(11)]
+    body = records_body(records)
+    two = COMPRESS[SNAPPY](body[:200]) + COMPRESS[SNAPPY](body[200:])
+    produce(kafka_settings, topic, [b"good"] * 3)
+    produce_batch(kafka_settings.bootstrap_servers, topic, 0, framed(two, records, 0, SNAPPY, NO_PRODUCER))
+    produce(kafka_settings, topic, [b"good"] * 3)
+    with ConfluentReader(kafka_settings, topic) as strict, pytest.raises(IntegrityError, match=r"topic.*[Dd]ecompress"):
+        read(strict, 0, 17)
+    with ConfluentReader(kafka_settings, topic, skip_unreadable=True) as reader:
+        for (start, end), told in {(0, 17): (3, 14), (5, 17): (5, 14), (0, 9): (3, 9), (12, 13): (12, 13)}.items():
+            table, ending = read(reader, start, end)
+            assert found_offsets(table) == [o for o in range(start, end) if not 3 <= o < 14]
+            assert [(u.start_offset, u.end_offset, u.reason) for u in ending.unreadable] == [(*told, "batch")]
+            assert "Decompression" in ending.unreadable[0].message
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, ZSTD])  # an lz4 stream of two frames is refused by the broker
+def test_records_compressed_in_two_streams_are_read(kafka_settings: KafkaSettings, topic: str, codec: int) -> None:
+    records = [WireRecord(1, value=b"one" * 100), WireRecord(1, value=b"other" * 100)]
+    body = records_body(records)
+    two = COMPRESS[codec](body[:200]) + COMPRESS[codec](body[200:])
+    produce_batch(kafka_settings.bootstrap_servers, topic, 0, framed(two, records, 0, codec, NO_PRODUCER))
+    with FetchReader(kafka_settings, topic) as reader:
+        assert read(reader, 0, 2)[0]["value"].to_pylist() == [b"one" * 100, b"other" * 100]
 
 
 def test_null_and_empty_keys_and_values_stay_apart(kafka_settings: KafkaSettings, topic: str, reader: Reader) -> None:
@@ -399,3 +564,33 @@ def test_both_readers_give_the_same_batches_whatever_the_compression(
             found.append(list(reader.read(0, OffsetRange(100, 19_990))))
     assert [b.num_rows for b in found[0]] == [b.num_rows for b in found[1]]
     assert all(one.equals(other) for one, other in zip(*found, strict=True))
+
+
+class GoingDown:
+    """A consumer whose broker answers `bounds` of a log, and everything else as it is."""
+
+    def __init__(self, consumer: Any, bounds: tuple[int, int]) -> None:
+        self._consumer, self._bounds = consumer, bounds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+        return self._bounds
+
+
+@pytest.mark.parametrize("bounds", [(-1001, -1001), (0, -1001), (-1, 5), (5, 4)])
+def test_a_log_whose_bounds_cannot_be_is_asked_for_again_later(
+    kafka_settings: KafkaSettings, topic: str, bounds: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken as it comes, it is a log that was truncated: nothing would be read until somebody decided."""
+    produce(kafka_settings, topic, [b"a"] * 5)
+    monkeypatch.setattr(reader_module, "consumer_client", lambda *given: GoingDown(consumer_client(*given), bounds))
+    with ConfluentReader(kafka_settings, topic, answer_seconds=20, end_seconds=2) as reader:
+        for start, end in ((0, 5), (7, 9)):
+            with pytest.raises(
+                BrokerUnavailableError, match=f"log start of topic {topic}, kafka partition 0: the broker"
+            ):
+                read(reader, start, end)
+        with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"-1001"):
+            read(reader, 5, 7)

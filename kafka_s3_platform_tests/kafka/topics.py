@@ -1,11 +1,12 @@
 """What tests of the Kafka room put on topics, and how they read a range."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from uuid import uuid4
 
 import pyarrow as pa
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings
@@ -32,6 +33,39 @@ def open_transaction(kafka: KafkaSettings, topic: str, values: Iterable[bytes]) 
         client.produce(topic, value, partition=0)
     assert client.flush(30) == 0
     return client
+
+
+def wait_until_stable(kafka: KafkaSettings, topic: str) -> None:
+    """Wait until no transaction is open in kafka partition 0.
+
+    A broker says that a transaction has ended before it writes the markers that end it.
+    """
+    with ClusterAdmin(kafka) as admin:
+
+        def is_stable() -> bool:
+            [log] = admin.frontiers(topic, [0]).values()
+            return log.last_stable_offset == log.high_watermark
+
+        until(30, is_stable)
+
+
+@contextmanager
+def committing(kafka: KafkaSettings, group: str, offsets: list[TopicPartition]) -> Iterator[Producer]:
+    """An open transaction that commits the group's offsets. Whoever takes it ends it."""
+    member = Consumer(kafka.properties("consumer") | {"group.id": group})
+    producer = Producer(kafka.properties("producer") | {"transactional.id": f"tx-{uuid4()}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 30)
+    try:
+        yield producer
+    finally:
+        member.close()
+
+
+def delete_group(admin: ClusterAdmin, group: str) -> None:
+    """Delete a group with all that it has committed."""
+    admin.ask(lambda client, timeout: client.delete_consumer_groups([group], request_timeout=timeout)[group], "a test")
 
 
 def delete_records(kafka: KafkaSettings, topic: str, before_offset: int) -> None:

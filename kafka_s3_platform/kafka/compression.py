@@ -1,0 +1,101 @@
+"""What a record batch was compressed with, undone within bounds: a few bytes may pretend to be terabytes.
+
+Kafka's Java broker and clients read streams that follow one another (two gzip members, two frames) as one; so does
+this. Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's frame format, snappy-java's SnappyInputStream (xerial).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import cramjam
+import pyarrow as pa
+
+_GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
+_CODECS: Mapping[int, tuple[str, Any]] = {
+    _GZIP: ("gzip", cramjam.gzip),
+    _LZ4: ("lz4", cramjam.lz4),
+    _ZSTD: ("zstd", cramjam.zstd),
+}
+_MOST = {_GZIP: 1032, _LZ4: 255}
+"""By how much a byte can grow at most."""
+
+_XERIAL, _XERIAL_HEAD = b"\x82SNAPPY\x00", 16
+_SNAPPY_MOST = 32
+
+_ZSTD_FRAME, _ZSTD_SKIPPABLE = 0xFD2FB528, 0x184D2A5
+_ZSTD_BLOCK = 128 * 1024
+_DICTIONARY_BYTES, _SIZE_BYTES = (0, 1, 2, 4), (0, 2, 4, 8)
+_COMPRESSED_BLOCK, _ONE_BYTE_BLOCK = 2, 1
+
+
+def decompressed(codec: int, body: memoryview, most: int) -> Any:
+    """The bytes that were compressed with Kafka's `codec`, no more than `most`.
+
+    Raises:
+        KeyError: there is no such codec.
+        ValueError: they are not of that codec, or more than `most`.
+    """
+    try:
+        if codec == _SNAPPY:
+            return _snappy(body, most)
+        name, library = _CODECS[codec]
+        if _reach(codec, body) <= most:
+            return library.decompress(body)
+        found = pa.CompressedInputStream(pa.BufferReader(body), name).read(most + 1)
+    except (cramjam.DecompressionError, OSError) as err:
+        raise ValueError(str(err)) from err
+    if len(found) > most:
+        raise ValueError(f"there are more than {most} bytes")
+    return found
+
+
+def _reach(codec: int, body: memoryview) -> int:
+    """What the bytes can come to at most, told without decompressing them."""
+    return sum(_zstd_blocks(body)) if codec == _ZSTD else _MOST[codec] * len(body)
+
+
+def _snappy(body: memoryview, most: int) -> bytes:
+    """Raw snappy, or the blocks in which snappy-java (Kafka's Java clients) frames it."""
+    blocks = list(_xerial_blocks(body)) if bytes(body[:8]) == _XERIAL else [body]
+    sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+    # The size is the writer's word, for which memory is taken: it is held against what the bytes can come to.
+    if sum(sizes) > most or any(size > _SNAPPY_MOST * len(b) for size, b in zip(sizes, blocks, strict=True)):
+        raise ValueError(f"snappy data of {len(body)} bytes says it is {sum(sizes)}")
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+
+
+def _xerial_blocks(body: memoryview) -> Iterator[memoryview]:
+    """The blocks of one stream, or of several that follow one another."""
+    at = 0
+    while at < len(body):
+        if bytes(body[at : at + 8]) == _XERIAL:
+            at += _XERIAL_HEAD
+            continue
+        size = int.from_bytes(body[at : at + 4], "big")
+        if at + 4 + size > len(body):
+            raise ValueError(f"a block of {size} bytes is cut off")
+        yield body[at + 4 : at + 4 + size]
+        at += 4 + size
+
+
+def _zstd_blocks(body: memoryview) -> Iterator[int]:
+    """The most that each block can come to, up to where the bytes are no zstd."""
+    at = 0
+    while at + 5 <= len(body):
+        magic = int.from_bytes(body[at : at + 4], "little")
+        if magic >> 4 == _ZSTD_SKIPPABLE:
+            at += 8 + int.from_bytes(body[at + 4 : at + 8], "little")
+            continue
+        if magic != _ZSTD_FRAME:
+            return
+        descriptor = body[at + 4]
+        single = descriptor >> 5 & 1
+        at += 5 + (1 - single) + _DICTIONARY_BYTES[descriptor & 3]
+        at += _SIZE_BYTES[descriptor >> 6] or single
+        last = 0
+        while not last and at + 3 <= len(body):
+            block = int.from_bytes(body[at : at + 3], "little")
+            last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            yield _ZSTD_BLOCK if kind == _COMPRESSED_BLOCK else size
+            at += 3 + (1 if kind == _ONE_BYTE_BLOCK else size)
+        at += 4 * (descriptor >> 2 & 1)
