@@ -1,6 +1,6 @@
 """What S3 answers, as the platform's errors: the one place that knows boto3's exceptions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from botocore.exceptions import (
 
 from kafka_s3_platform.errors import (
     AuthorizationError,
+    ClockError,
     ConfigError,
     IntegrityError,
     MissingBucketError,
@@ -34,13 +35,19 @@ _REFUSED = frozenset(
         "InvalidAccessKeyId",
         "InvalidSecurity",
         "InvalidToken",
-        "RequestTimeTooSkewed",
         "SignatureDoesNotMatch",
     }
 )
 _FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED, _TOO_MANY, _SERVER_ERROR = 403, 404, 409, 412, 429, 500
 
-_COLD = (IntegrityError, "It lies in a cold storage class and was not thawed")
+_BY_CODE: Mapping[str, tuple[type[PlatformError], str]] = {
+    "InvalidObjectState": (IntegrityError, "It lies in a cold storage class and was not thawed"),
+    "NotImplemented": (ConfigError, "The store does not know this request, or its condition: use one that does"),
+    "RequestTimeTooSkewed": (
+        ClockError,
+        "This machine's clock and the store's differ too much: set the one that is wrong (NTP)",
+    ),
+}
 
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError)
 """No answer, or one that broke off."""
@@ -97,13 +104,13 @@ def is_untrusted(err: Exception) -> bool:
 def from_response(err: ClientError, tried: Attempted) -> PlatformError:
     """The platform's error for an error response."""
     status, code = err.response["ResponseMetadata"]["HTTPStatusCode"], err.response["Error"].get("Code", "")
-    kind, advice = _COLD if code == "InvalidObjectState" else _kind(status, code, tried)
+    kind, advice = _BY_CODE.get(code) or _kind(status, code, tried)
     message = err.response["Error"].get("Message", "") if kind is PlatformError else ""
     return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
 
 
 def _kind(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError], str]:
-    if code == "NoSuchBucket" or (status == _NOT_FOUND and tried.operation == "HeadBucket"):
+    if code == "NoSuchBucket":
         return MissingBucketError, f"Create bucket {tried.bucket}, or correct s3.bucket.name"
     if status == _FORBIDDEN or code in _REFUSED:
         return AuthorizationError, "Check aws.access.key.id, its secret or session token, and its rights on the bucket"

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
@@ -26,6 +27,7 @@ from kafka_s3_platform.errors import (
     AuthorizationError,
     ConfigError,
     IndexConflictError,
+    IndexDamagedError,
     MissingBucketError,
     StoreUnavailableError,
 )
@@ -35,6 +37,7 @@ from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, Subj
 from kafka_s3_platform.model.segment import (
     CommittedOffset,
     Compaction,
+    Condemned,
     HourRange,
     Maintenance,
     Reservation,
@@ -45,9 +48,13 @@ from kafka_s3_platform.model.segment import (
     TopicGeneration,
 )
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.store.client import MAX_BACKOFF_SECONDS, delta_endpoint
 from kafka_s3_platform.store.credentials import current
 from kafka_s3_platform.store.errors import UNTRUSTED
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.store.sound import Judged, judged
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +115,10 @@ INDEX_SCHEMA = pa.schema(
         pa.field("schema_text", pa.string()),
         pa.field("subjects", pa.string()),
         pa.field("schema_references", pa.string()),
+        pa.field("kafka_partition_count", pa.int32()),
+        pa.field("message", pa.string()),
+        pa.field("found_at", TIME),
+        pa.field("retention_ms", pa.int64()),
     ]
 )
 
@@ -122,7 +133,9 @@ Row = (
     | TopicGeneration
     | CommittedOffset
     | Maintenance
+    | Condemned
     | ArchivedSchema
+    | Unresolved
 )
 
 KINDS: Mapping[str, type[Row]] = {
@@ -134,9 +147,11 @@ KINDS: Mapping[str, type[Row]] = {
     "reservation": Reservation,
     "compaction": Compaction,
     "maintenance": Maintenance,
+    "condemned": Condemned,
     "topic": TopicGeneration,
     "group": CommittedOffset,
     "schema": ArchivedSchema,
+    "unresolved": Unresolved,
 }
 RETIRED = "retired"
 """Kind of a segment whose records a later segment holds: no longer read, its object still known."""
@@ -146,8 +161,17 @@ TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subj
 OPTIMIZE_EVERY = 100
 MAX_CONFLICTS, MAX_LOST = 20, 3
 
+_told: set[tuple[str, int]] = set()
+"""Indexes whose bad rows this process has told of, and how many those were."""
+
 _REFUSED = re.compile(
     r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|InvalidToken|\b403 Forbidden"
+)
+_NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
+_ABSENT = re.compile(r"Object at location \S+ not found|416 Range Not Satisfiable|404 Not Found")
+_BROKEN = re.compile(
+    r"Parquet error|Json error|Arrow error|Avro error|Expected contiguous commit files|Invalid Checkpoint"
+    r"|No table metadata or protocol|Invalid JSON|invalid metadata|EOF"
 )
 _TOKEN_VARIABLES = frozenset({"aws_session_token", "aws_token", "session_token", "token"})
 _NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
@@ -179,6 +203,7 @@ class TopicIndex:
 
     def __init__(self, store: StoreSettings, index_dir: str, connector: str, topic: str) -> None:
         self.store = store
+        self.index_dir = index_dir
         self.connector = connector
         self.topic = topic
         self.uri = f"s3://{store.bucket}/{index_dir}/{connector}/{topic}"
@@ -204,9 +229,20 @@ class TopicIndex:
         table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
         return Handle(table, options)
 
+    def check_promises(self) -> None:
+        """Prove once a process that the store keeps what commits rely on. Raises as `promises.check_promises`."""
+        check_promises(ObjectStore(self.store), self.index_dir)
+
     def _create(self) -> "IndexSnapshot":
-        DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self.options)
-        return IndexSnapshot(self, self.handle())
+        self.check_promises()
+        try:
+            DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self.options)
+            return IndexSnapshot(self, self.handle())
+        except TableNotFoundError as err:
+            raise StoreUnavailableError(
+                f"the index {self.uri} at {self.store.endpoint_url or 'AWS'} was created just now, and the store does "
+                f"not list it: its answers are behind. Run again"
+            ) from err
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
         """`call()`; what delta-rs and Arrow raise becomes a store error that names the index."""
@@ -225,6 +261,12 @@ class TopicIndex:
             return AuthorizationError(f"{what}; check the aws.* keys and the bucket's policy")
         if "invalid peer certificate" in str(err):
             return ConfigError(f"{what}. {UNTRUSTED}")
+        if _is_damage(str(err)):
+            return IndexDamagedError(
+                f"{what}. Files of the index are missing or broken, so what is archived is unknown and no run starts. "
+                f"Put them back: where the bucket keeps versions, the last version of each that was deleted or "
+                f"overwritten under that folder, else from a backup of it. Leave the objects of records as they are"
+            )
         return StoreUnavailableError(f"{what}; run again when the store answers")
 
     @property
@@ -246,6 +288,13 @@ class TopicIndex:
         if endpoint is not None:
             options |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
         return options | _encryption(store) | _access(store)
+
+
+def _is_damage(message: str) -> bool:
+    """Whether delta-rs met a file that is not there or makes no sense, not a store that did not answer."""
+    if _ABSENT.search(message):
+        return True
+    return _BROKEN.search(message) is not None and _NO_ANSWER.search(message) is None
 
 
 @dataclass(frozen=True)
@@ -301,24 +350,26 @@ class IndexSnapshot:
     @cached_property
     def state(self) -> IndexState:
         """Everything but the segments."""
-        rows = self._read(list(STATE_KINDS))
-        found: dict[str, list[Any]] = {kind: [] for kind in STATE_KINDS}
-        for row in rows.sort_by("version").to_pylist():
-            found[row["kind"]].append(_from_row(row))
-        return IndexState(
-            version=self.version,
-            scans=tuple(found["scan"]),
-            gaps=tuple(found["gap"]),
-            frontiers=tuple(found["frontier"]),
-            hours=tuple(found["hour"]),
-            reservations=tuple(found["reservation"]),
-            compactions=tuple(found["compaction"]),
-            maintenance=tuple(found["maintenance"]),
-            generations=tuple(found["topic"]),
-            groups=tuple(found["group"]),
-            schemas=tuple(found["schema"]),
-            commit_ids=frozenset(rows.column("commit_id").unique().to_pylist()),
-        )
+        return state_of(self.version, self._judged.sound)
+
+    def judged(self, written_at: Mapping[int, datetime] | None = None) -> Judged:
+        """All rows but segments; those that cannot be believed told apart, by `written_at` too, version -> time."""
+        return judged(self._read(list(STATE_KINDS)), datetime.now(timezone.utc), written_at)
+
+    @cached_property
+    def _judged(self) -> Judged:
+        found = self.judged()
+        told = (self.index.uri, found.bad.num_rows)
+        if found.bad.num_rows and told not in _told:
+            _told.add(told)
+            logger.warning(
+                "%s: %d rows say what cannot be and are ignored; hours that were complete by them are open again. "
+                "`kafka-s3 repair-index %s --topic %s` lists them",
+                *told,
+                self.index.connector,
+                self.index.topic,
+            )
+        return found
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -343,7 +394,8 @@ class IndexSnapshot:
 
     def gaps_by_hour(self) -> list[tuple[datetime | None, Gap]]:
         """Each gap with the hour whose archiving found it, None where that was none."""
-        return [(row["chunk_start"], _gap(row)) for row in self._read(["gap"]).to_pylist()]
+        rows = self._judged.sound.filter(pc.equal(self._judged.sound["kind"], "gap"))
+        return [(row["chunk_start"], _gap(row)) for row in rows.to_pylist()]
 
     def commit(
         self, change: Change, commit_id: str | None = None, gap_hours: Mapping[Gap, datetime] | None = None
@@ -357,6 +409,7 @@ class IndexSnapshot:
             raise IndexConflictError(
                 f"{self.index.uri}: this snapshot of version {self.version} was committed on before"
             )
+        self.index.check_promises()
         version = self.version + 1
         table = _to_table(change, version, commit_id or str(uuid4()), gap_hours or {})
         try:
@@ -433,6 +486,29 @@ def committed(index: TopicIndex, step: Callable[[IndexSnapshot], R]) -> R:
                 raise
             logger.warning("%s; reading the index again", err)
     raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")
+
+
+def state_of(version: int, rows: pa.Table) -> IndexState:
+    """The state that rows other than segments make up."""
+    found: dict[str, list[Any]] = {kind: [] for kind in STATE_KINDS}
+    for row in rows.sort_by("version").to_pylist():
+        found[row["kind"]].append(_from_row(row))
+    return IndexState(
+        version=version,
+        scans=tuple(found["scan"]),
+        gaps=tuple(found["gap"]),
+        frontiers=tuple(found["frontier"]),
+        hours=tuple(found["hour"]),
+        reservations=tuple(found["reservation"]),
+        compactions=tuple(found["compaction"]),
+        maintenance=tuple(found["maintenance"]),
+        condemned=tuple(found["condemned"]),
+        generations=tuple(found["topic"]),
+        groups=tuple(found["group"]),
+        schemas=tuple(found["schema"]),
+        failures=tuple(found["unresolved"]),
+        commit_ids=frozenset(rows.column("commit_id").unique().to_pylist()),
+    )
 
 
 def _with_all_columns(rows: pa.Table) -> pa.Table:

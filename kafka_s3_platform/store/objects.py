@@ -1,6 +1,7 @@
 """One bucket of an S3-compatible store: reads, listings, and writes that never overwrite by accident."""
 
 import base64
+import hashlib
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,8 +14,10 @@ from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, IntegrityError, StoreUnavailableError
+from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
+from kafka_s3_platform.model.segment import StoredObject
 from kafka_s3_platform.store.client import s3_client
+from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.errors import UNREACHABLE, Attempted, NotFoundError, PreconditionError, translated
 
 logger = logging.getLogger(__name__)
@@ -22,7 +25,6 @@ logger = logging.getLogger(__name__)
 READ_AHEAD = 4_194_304
 HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
-WRITE_CHECK = ".write-check"
 _METADATA_SAFE = "/:+=@,"
 
 ThawState = Literal["", "ongoing", "thawed"]
@@ -82,6 +84,9 @@ class ObjectStore:
 
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
+        self._sha256: dict[tuple[str, str], str] = {}
+
+        self.clock = StoreClock()
 
     def __reduce__(self) -> tuple[type["ObjectStore"], tuple[StoreSettings]]:
         return ObjectStore, (self.settings,)
@@ -92,23 +97,6 @@ class ObjectStore:
 
     def uri(self, key: str) -> str:
         return f"s3://{self.bucket}/{key}"
-
-    def check_writable(self, prefix: str) -> None:
-        """Prove that the bucket is there and that objects under `prefix` can be written and read.
-
-        Overwrites the small object `<prefix>/WRITE_CHECK`, always the same: the run path has no right to delete.
-        """
-        try:
-            self._call("HeadBucket", "", lambda: self._client.head_bucket(Bucket=self.bucket))
-        except AuthorizationError:
-            # HeadBucket needs the right to list, which archiving does not: the write below decides.
-            logger.debug("no right to look at bucket %s itself", self.bucket)
-        key = f"{prefix}/{WRITE_CHECK}".lstrip("/")
-        body = b"kafka-s3-platform writes here\n"
-        put = {"Bucket": self.bucket, "Key": key, "Body": body, **self._written_as}
-        self._call("PutObject", key, lambda: self._client.put_object(**put))
-        if self.get(key) != body:
-            raise IntegrityError(f"{self.uri(key)} is not what was just written to it: the store cannot be trusted")
 
     def head(self, key: str) -> ObjectInfo | None:
         """What the store says of `key`, None when there is no such object."""
@@ -149,6 +137,35 @@ class ObjectStore:
         if etag is not None and found.etag != etag:
             raise IntegrityError(f"{self.uri(key)} has etag {found.etag}, not {etag}: it was replaced or damaged")
         return ObjectFile(self, found)
+
+    def open_stored(self, item: StoredObject) -> "ObjectFile":
+        """The object that a row tells of, as `open` does. A copy of it, which may have another ETag, is as good.
+
+        Of one whose ETag is another, size and SHA-256 decide; the whole object is read once for that.
+        """
+        opened = self.open(item.key)
+        if not self.is_stored(item, opened.info):
+            raise IntegrityError(
+                f"{self.uri(item.key)} has etag {opened.info.etag}, not {item.etag}, and other bytes: it was replaced "
+                f"or damaged"
+            )
+        return opened
+
+    def is_stored(self, item: StoredObject, found: ObjectInfo) -> bool:
+        """Whether what was found is the object that a row tells of: by its ETag, else by its size and SHA-256."""
+        if found.etag == item.etag:
+            return True
+        return bool(item.sha256) and found.size == item.size and self._hashed(found) == item.sha256
+
+    def _hashed(self, found: ObjectInfo) -> str:
+        known = self._sha256.get((found.key, found.etag))
+        if known is None:
+            digest = hashlib.sha256()
+            with ObjectFile(self, found) as source:
+                while part := source.read(READ_AHEAD):
+                    digest.update(part)
+            known = self._sha256[found.key, found.etag] = digest.hexdigest()
+        return known
 
     def read_range(self, key: str, start: int, end: int, etag: str) -> bytes:
         """Bytes `[start, end)` of the object with `etag`. Raises IntegrityError when it was replaced or deleted."""
@@ -308,7 +325,9 @@ class ObjectStore:
 
     @cached_property
     def _client(self) -> Any:
-        return s3_client(self.settings)
+        client = s3_client(self.settings)
+        self.clock.watch(client)
+        return client
 
     @cached_property
     def _written_as(self) -> dict[str, Any]:

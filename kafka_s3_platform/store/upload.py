@@ -16,13 +16,17 @@ logger = logging.getLogger(__name__)
 
 _MAX_ROUNDS = 20
 _SHA256 = "sha256"
+_PLACE = "place"
 _TAGS = {"startOffset": "first-offset", "endOffset": "last-offset", "recordCount": "record-count"}
 """Confluent's names of tags, and the facts that give their values. The end offset is that of the last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Who wrote an object. Kept in its metadata: of two writers of one key it tells which one holds."""
+    """Who wrote an object. Kept in its metadata: of two writers of one key it tells which one holds.
+
+    `index_dir` is the folder of the writer's index; read back it is empty, only whether it fits can be told.
+    """
 
     connector: str
     topic: str
@@ -31,9 +35,10 @@ class Provenance:
     run_id: str
     epoch: int
     attempt: int = 0
+    index_dir: str = ""
 
-    def metadata(self) -> dict[str, str]:
-        """As an object's user metadata."""
+    def metadata(self, key: str) -> dict[str, str]:
+        """As user metadata of the object at `key`."""
         return {
             "connector": self.connector,
             "topic": self.topic,
@@ -42,6 +47,7 @@ class Provenance:
             "run-id": self.run_id,
             "epoch": str(self.epoch),
             "attempt": str(self.attempt),
+            _PLACE: _place(self.index_dir, key),
         }
 
     @classmethod
@@ -55,6 +61,15 @@ class Provenance:
         except (KeyError, ValueError):
             return None
 
+    @staticmethod
+    def is_in_place(info: ObjectInfo, index_dir: str) -> bool | None:
+        """Whether it was written at this very key for the index in this folder: copies keep the metadata of another.
+
+        None where the metadata do not tell: earlier versions did not write it.
+        """
+        written = info.metadata.get(_PLACE)
+        return None if written is None else written == _place(index_dir, info.key)
+
     def same_archive(self, other: "Provenance") -> bool:
         """Whether both archive the same topic, not another of its name, for the same connector and index.
 
@@ -62,6 +77,17 @@ class Provenance:
         """
         mine = (self.connector, self.topic, self.topic_id, self.index_id)
         return mine == (other.connector, other.topic, other.topic_id, other.index_id)
+
+
+def _place(index_dir: str, key: str) -> str:
+    """A mark of where an object is. Not the key itself: all metadata together may have 2 KB."""
+    return hashlib.sha256(f"{index_dir}\n{key}".encode()).hexdigest()[:32]
+
+
+def _told(other: Provenance | None, in_place: bool) -> str:
+    if other is None:
+        return "no provenance in its metadata"
+    return str(other) if in_place else f"{other}, at another key or for an index in another folder: it is a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +189,7 @@ class SegmentUpload:
     def _send_part(self, size: int) -> None:
         self._await_part()
         if self._uploader is None:
-            metadata = {**self._provenance.metadata(), WRITE_ID: self._write_id}
+            metadata = {**self._provenance.metadata(self._key), WRITE_ID: self._write_id}
             self._upload_id = self._store.create_upload(self._key, metadata)
             self._uploader = ThreadPoolExecutor(1, thread_name_prefix="upload")
         body = bytes(memoryview(self._buffer)[:size])
@@ -187,7 +213,7 @@ class SegmentUpload:
 
     def _put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
         body = bytes(self._buffer)
-        described = {**metadata, **self._provenance.metadata(), _SHA256: self._hash.hexdigest()}
+        described = {**metadata, **self._provenance.metadata(self._key), _SHA256: self._hash.hexdigest()}
 
         def put(if_match: str | None) -> str:
             if if_match is None:
@@ -247,10 +273,11 @@ class SegmentUpload:
     def _replaceable(self, found: ObjectInfo) -> ObjectInfo:
         """`found`, if it is a leftover of a superseded reservation or of an earlier attempt of this one."""
         uri, mine, other = self._store.uri(self._key), self._provenance, Provenance.of(found)
-        if other is None or not mine.same_archive(other):
+        in_place = Provenance.is_in_place(found, mine.index_dir) is not False
+        if other is None or not mine.same_archive(other) or not in_place:
             raise ForeignObjectError(
                 f"{uri} exists and was not written for connector {mine.connector}, topic {mine.topic} with id "
-                f"{mine.topic_id} and index {mine.index_id} ({other or 'no provenance in its metadata'}). It is left "
+                f"{mine.topic_id} and index {mine.index_id} ({_told(other, in_place)}). It is left "
                 f"as it is. To take the place over, move that object elsewhere, or give the connector another "
                 f"topics.dir; then run again"
             )

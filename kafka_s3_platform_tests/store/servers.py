@@ -151,7 +151,8 @@ class _Recording(_Handler):
         host = parts.netloc or self.server.upstream
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
         if self.server.sts:
-            headers = self._signed_anew(path, headers, body)
+            url = f"http://{self.server.upstream}{path}"
+            headers = signed_anew(self.command, url, headers, body, self.server.signer)
         with closing(http.client.HTTPConnection(host, timeout=60)) as upstream:
             upstream.putrequest(self.command, path, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():
@@ -160,12 +161,6 @@ class _Recording(_Handler):
             upstream.endheaders(body)
             response = upstream.getresponse()
             return response.status, response.getheaders(), response.read()
-
-    def _signed_anew(self, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        kept = {name: value for name, value in headers.items() if name.lower() not in _RESIGNED}
-        request = AWSRequest(self.command, f"http://{self.server.upstream}{path}", kept, body)
-        S3SigV4Auth(Credentials(*self.server.signer), "s3", "us-east-1").add_auth(request)
-        return {**dict(request.headers.items()), "Host": self.server.upstream}
 
 
 class StsServer(ThreadingHTTPServer):
@@ -216,6 +211,14 @@ class _AssumeRole(_Handler):
                 "</AssumeRoleResult></AssumeRoleResponse>"
             ).encode(),
         )
+
+
+def signed_anew(method: str, url: str, headers: dict[str, str], body: bytes, signer: tuple[str, str]) -> dict[str, str]:
+    """The headers of a request to `url`, signed by the access key `signer` instead of by whom it was."""
+    kept = {name: value for name, value in headers.items() if name.lower() not in _RESIGNED}
+    request = AWSRequest(method, url, kept, body)
+    S3SigV4Auth(Credentials(*signer), "s3", "us-east-1").add_auth(request)
+    return {**dict(request.headers.items()), "Host": urlsplit(url).netloc}
 
 
 @contextmanager

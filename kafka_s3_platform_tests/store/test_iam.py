@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -126,6 +127,14 @@ def compacted(config: ConnectorConfig) -> None:
     compact(CompactRequest(config, config.topics[0], DAY, "compact-run"), InProcessRunner())
 
 
+def of_hours_and_days(config: ConnectorConfig) -> None:
+    """An archive with a merged day, and an hour that came late."""
+    archived(config)
+    compacted(config)
+    produce(config.kafka, config.topics[0], [Sent(b"late", b"k", NOON)])
+    archived(config)
+
+
 def given_up(config: ConnectorConfig) -> None:
     """An upload that is aborted when its first part is sent."""
     upload = SegmentUpload(ObjectStore(config.store), "topics/x/key", Provenance("c", "t", "id", "index", "run", 1))
@@ -162,6 +171,7 @@ def test_tags_and_acls_take_the_rights_of_their_own(config: ConnectorConfig, rec
 
     def run() -> None:
         archived(tagged)
+        compacted(tagged)
         restored(tagged)
 
     done = actions(requests_of(recorder, run))
@@ -170,7 +180,7 @@ def test_tags_and_acls_take_the_rights_of_their_own(config: ConnectorConfig, rec
 
 
 def test_verify_only_reads(config: ConnectorConfig, recorder: Recorder) -> None:
-    archived(config)
+    of_hours_and_days(config)
     against = RestoreRequest(config, topic := config.topics[0], topic, "against", "x")
 
     def run() -> None:
@@ -189,7 +199,7 @@ def restored(config: ConnectorConfig) -> None:
 
 
 def test_restore_reads_the_archive_and_writes_its_plan(config: ConnectorConfig, recorder: Recorder) -> None:
-    archived(config)
+    of_hours_and_days(config)
     done = actions(requests_of(recorder, lambda: restored(config)))
     assert beyond(done, policy("restore")) == set()
     assert unused(done, policy("restore")) == set()
@@ -231,15 +241,24 @@ def test_translating_the_offsets_of_groups_does_what_a_restore_may_and_writes_no
     assert beyond(done, policy("restore") - {g for g in policy("restore") if g[0] == "s3:PutObject"}) == set()
 
 
-def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Recorder) -> None:
-    archived(config)
-    [first, *_] = snapshot(config).segments
-    store, topic = ObjectStore(config.store), config.topics[0]
-    found = store.head(first.key)
+def _leave_orphans(store: ObjectStore, index_dir: str, key: str, offset: str) -> None:
+    """An object and an unfinished upload that no run committed, beside the object of `key`."""
+    found = store.head(key)
     assert found is not None
-    store.put_new(first.key.replace("+0000000000", "+0000000099"), b"orphan", {**found.metadata, "epoch": "0"})
-    unfinished = first.key.replace("+0000000000", "+0000000098")
+    writer = Provenance.of(found)
+    assert writer is not None
+    orphan = key.replace(offset, "+0000000099")
+    closed = replace(writer, epoch=0, index_dir=index_dir)
+    store.put_new(orphan, b"orphan", closed.metadata(orphan))
+    unfinished = key.replace(offset, "+0000000098")
     store.upload_part(unfinished, store.create_upload(unfinished, {}), 1, b"part")
+
+
+def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Recorder) -> None:
+    of_hours_and_days(config)
+    store, topic = ObjectStore(config.store), config.topics[0]
+    for segment in snapshot(config).segments:
+        _leave_orphans(store, config.archive.index_dir, segment.key, f"+{segment.start_offset:010d}")
     done = actions(requests_of(recorder, lambda: vacuum(config, topic, "vacuum-run", timedelta(0), False)))
     assert beyond(done, policy("vacuum")) == set()
     assert unused(done, policy("vacuum")) == set()

@@ -1,5 +1,6 @@
 """The index on a real S3: atomic changes, compare-and-swap, errors that say what to do."""
 
+import re
 from datetime import datetime, timezone
 from typing import Any
 
@@ -21,7 +22,7 @@ from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, span
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
 from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change, TopicIndex
-from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import Answer, faulty_proxy
 
 pytestmark = pytest.mark.integration
 
@@ -157,6 +158,25 @@ def test_a_store_that_refuses_while_rows_are_read_is_named_too(
         proxy.refuse("GET", r"\.parquet", status, code)
         with pytest.raises(kind, match=r"could not read the index s3://.*/_index/flights/topic\.a"):
             _ = opened.state
+
+
+def test_a_store_that_does_not_list_a_new_index_is_told_and_a_later_answer_heals(
+    index: TopicIndex, store_settings: StoreSettings
+) -> None:
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
+        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+        behind = TopicIndex(given, "_index", "flights", "topic.a")
+        proxy.falsify("GET", r"list-type.*flights|flights.*list-type", without_entries)
+        with pytest.raises(StoreUnavailableError, match=r"topic\.a at http.* was created just now, and the store does"):
+            behind.open()
+        proxy.clear()
+        assert behind.open().version == 0
+    assert index.open().version == 0
+
+
+def without_entries(answer: Answer) -> Answer:
+    status, headers, body = answer
+    return status, headers, re.sub(rb"<Contents>.*</Contents>", b"", body, flags=re.DOTALL)
 
 
 def test_an_empty_index_covers_nothing(index: TopicIndex) -> None:

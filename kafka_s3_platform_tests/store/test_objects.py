@@ -4,6 +4,7 @@ import io
 import logging
 import pickle
 import re
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
+from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 
 pytestmark = pytest.mark.integration
@@ -188,15 +190,14 @@ def test_an_object_replaced_or_deleted_while_it_is_read_is_an_error(store: Objec
 # Errors
 
 
-def test_a_writable_prefix_is_proved_and_proved_again(store: ObjectStore) -> None:
-    for prefix in ("topics", "topics", ""):
-        store.check_writable(prefix)
-    assert sorted(o.key for o in store.list("")) == [".write-check", "topics/.write-check"]
-
-
 def test_a_missing_bucket_says_what_to_do(store_settings: StoreSettings) -> None:
     store = other(store_settings, bucket="no-such-bucket")
-    for use in (store.check_writable, store.get, lambda k: list(store.list(k)), lambda k: store.put_new(k, b"")):
+    for use in (
+        partial(check_promises, store),
+        store.get,
+        lambda k: list(store.list(k)),
+        lambda k: store.put_new(k, b""),
+    ):
         with pytest.raises(MissingBucketError, match=r"s3://no-such-bucket/.* Create bucket no-such-bucket"):
             use("topics")
 
@@ -206,7 +207,7 @@ def test_a_missing_bucket_says_what_to_do(store_settings: StoreSettings) -> None
 )
 def test_wrong_credentials_are_named_but_never_shown(store_settings: StoreSettings, changes: dict[str, Any]) -> None:
     store = other(store_settings, **changes)
-    uses = (store.check_writable, store.head, store.get, store.open, lambda k: store.put_new(k, b""))
+    uses = (partial(check_promises, store), store.head, store.get, store.open, lambda k: store.put_new(k, b""))
     for use in uses:
         with pytest.raises(AuthorizationError, match=r"aws.access.key.id") as caught:
             use("topics/key")
@@ -226,13 +227,13 @@ def test_no_credentials_at_all_are_an_error_of_theirs(
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     store = other(store_settings, access_key_id=None, secret_access_key=None)
     with pytest.raises(AuthorizationError, match=r"Set aws.access.key.id"):
-        store.check_writable("topics")
+        check_promises(store, "topics")
 
 
 def test_a_server_that_is_down_fails_soon_and_says_where(store_settings: StoreSettings) -> None:
     store = other(store_settings, endpoint_url="http://127.0.0.1:1", max_retries=1)
     with pytest.raises(StoreUnavailableError, match=r"topics/\.write-check|bucket.* at http://127.0.0.1:1"):
-        store.check_writable("topics")
+        check_promises(store, "topics")
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (507, "InsufficientStorage"), (500, "InternalError")])
@@ -260,7 +261,7 @@ def test_settings_that_cannot_work_are_a_configuration_error(
     store_settings: StoreSettings, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(next(iter(changes.values())))):
-        other(store_settings, **changes).check_writable("topics")
+        check_promises(other(store_settings, **changes), "topics")
 
 
 def test_a_request_that_the_store_refuses_itself_keeps_its_words(store: ObjectStore) -> None:
@@ -272,5 +273,5 @@ def test_no_secret_is_logged(store: ObjectStore, caplog: pytest.LogCaptureFixtur
     secret = store.settings.secret_access_key
     assert secret
     with caplog.at_level(logging.DEBUG, "kafka_s3_platform"):
-        store.check_writable("topics")
+        check_promises(store, "topics")
         assert secret.get_secret_value() not in repr(store.settings) + caplog.text

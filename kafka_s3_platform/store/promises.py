@@ -1,0 +1,180 @@
+"""What an archive relies on a store for, tried once a process before the first byte that depends on it.
+
+Tried on one small object a folder, which stays: the run path has no right to delete. Processes that try at the same
+moment are told apart from stores that lie: a conditional write that holds proves that nobody came between.
+"""
+
+import logging
+import random
+import threading
+import time
+from uuid import uuid4
+
+from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.objects import WRITE_ID, ObjectStore, WrittenObject, new_write_id
+
+logger = logging.getLogger(__name__)
+
+WRITE_CHECK = ".write-check"
+TRIES = 12
+LONGEST_WAIT_SECONDS = 2.0
+NO_ETAG = '"00000000000000000000000000000000"'
+
+tried_before: set[tuple[str, str, bool]] = set()
+_trying = threading.Lock()
+
+
+class _OvertakenError(Exception):
+    """Another process wrote the object meanwhile."""
+
+
+def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> None:
+    """Prove that objects under `prefix` can be written and read, and that the store keeps what is relied on.
+
+    That a conditional write (with `uploads` the end of a multipart upload, too) is refused where its condition does not
+    hold, and that what was written last is what is read and listed. Listing is left out without the right to it.
+
+    Raises:
+        ConfigError: the store breaks a promise; the message says which, and what would be lost.
+    """
+    tried = store.settings.model_dump_json(), prefix, uploads
+    with _trying:
+        if tried in tried_before:
+            return
+        _Check(store, f"{prefix}/{WRITE_CHECK}".lstrip("/")).run(uploads)
+        tried_before.add(tried)
+
+
+class _Check:
+    """The promises, tried at `key`."""
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store, self._key = store, key
+
+    def run(self, uploads: bool) -> None:
+        for n in range(TRIES):
+            try:
+                self._try()
+                break
+            except _OvertakenError:
+                time.sleep(random.uniform(0, min(0.05 * 2**n, LONGEST_WAIT_SECONDS)))  # noqa: S311 - jitter
+        else:
+            raise StoreUnavailableError(
+                f"{self._at}: a PUT with `If-Match` and the object's ETag was refused {TRIES} times. Either as many "
+                f"other processes wrote this object at those moments: run again. Or the store refuses every such PUT: "
+                f"then use one that knows conditional writes"
+            )
+        if uploads:
+            self._try_upload()
+
+    def _try(self) -> None:
+        first = self._overwritten(self._found())
+        if self._is_written(NO_ETAG):
+            raise self._broken("overwrote an object of another ETag", "`If-Match`", _LOST_REPLACED)
+        body = _body()
+        second = self._overwritten(first.etag, body)
+        for what, loss, is_kept in (
+            ("the object read just after it was written is an older one", _LOST_READ, self._reads(body)),
+            (
+                "the object listed just after it was written is missing or an older one",
+                _LOST_LISTED,
+                self._lists(second),
+            ),
+        ):
+            if not is_kept:
+                # holds only if nobody else wrote meanwhile
+                self._overwritten(second.etag)
+                raise ConfigError(f"{self._at}: {what}. {loss} {_ADVICE}")
+
+    def _found(self) -> str:
+        """The object's ETag; it is created where it is not there. One that is there is never created again."""
+        try:
+            created = self._store.put_new(self._key, _body())
+        except PreconditionError:
+            found = self._store.head(self._key)
+            if found is None:
+                raise _OvertakenError from None
+            return found.etag
+        if self._is_written(None):
+            raise self._broken("overwrote an object that was there", "`If-None-Match: *`", _LOST_CREATED)
+        return created.etag
+
+    def _is_written(self, if_match: str | None) -> bool:
+        """Whether a conditional write, whose condition does not hold, is done all the same."""
+        try:
+            if if_match is None:
+                self._store.put_new(self._key, _body())
+            else:
+                self._store.replace(self._key, _body(), if_match)
+        except (PreconditionError, NotFoundError):
+            return False
+        return True
+
+    def _overwritten(self, etag: str, body: bytes | None = None) -> WrittenObject:
+        try:
+            return self._store.replace(self._key, body or _body(), etag)
+        except (PreconditionError, NotFoundError) as err:
+            raise _OvertakenError from err
+
+    def _reads(self, body: bytes) -> bool:
+        try:
+            return self._store.get(self._key) == body
+        except NotFoundError:
+            return False
+
+    def _lists(self, written: WrittenObject) -> bool:
+        try:
+            found = {o.key: o.etag for o in self._store.list(self._key)}
+        except AuthorizationError:
+            # archiving objects takes no right to list
+            logger.debug("no right to list bucket %s, so what a listing shows is not tried", self._store.bucket)
+            return True
+        return found.get(self._key) == written.etag
+
+    def _try_upload(self) -> None:
+        write_id = new_write_id()
+        upload_id = self._store.create_upload(self._key, {WRITE_ID: write_id})
+        try:
+            part = self._store.upload_part(self._key, upload_id, 1, _body())
+            self._store.complete_upload(self._key, upload_id, [part], write_id, None)
+        except PreconditionError:
+            return
+        finally:
+            self._give_up(upload_id)
+        raise self._broken(
+            "overwrote an object that was there", "`If-None-Match: *` at its end", _LOST_CREATED, "an upload"
+        )
+
+    def _give_up(self, upload_id: str) -> None:
+        try:
+            self._store.abort_upload(self._key, upload_id)
+        except PlatformError as err:
+            logger.warning("an unfinished upload of %s stays: %s", self._store.uri(self._key), err)
+
+    def _broken(self, did: str, condition: str, loss: str, request: str = "a PUT") -> ConfigError:
+        return ConfigError(
+            f"{self._at}: {request} with {condition} {did}: the store ignores conditions. {loss} {_ADVICE}"
+        )
+
+    @property
+    def _at(self) -> str:
+        return f"{self._store.uri(self._key)} at {self._store.settings.endpoint_url or 'AWS'}"
+
+
+_LOST_CREATED = (
+    "Objects of others would be overwritten, and of two runs that commit at once both would be told that they did, "
+    "though the records of one are lost."
+)
+_LOST_REPLACED = "What another process has just written would be overwritten unseen."
+_LOST_READ = "Runs would decide by an index that is no longer so: archive twice, or delete what is live."
+_LOST_LISTED = "Runs would read the index without its newest commits, and miss what was archived."
+_ADVICE = (
+    "Nothing was written but this check's own object. Use a store, or a version of it, that keeps this promise, and no "
+    "cache or gateway before it that does not (docs/connector-files.md, `store.url`)"
+)
+
+
+def _body() -> bytes:
+    """Never twice the same, so that what is read tells which write it is of."""
+    return f"kafka-s3-platform writes here {uuid4().hex}\n".encode()

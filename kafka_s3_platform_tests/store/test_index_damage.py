@@ -1,0 +1,123 @@
+"""An index whose files are missing or broken is told as damage, never as an outage; what the error advises heals it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import IndexDamagedError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.model.offsets import span
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+
+pytestmark = pytest.mark.integration
+
+COMMITS = 4
+
+
+class Files:
+    """The files of an index in a bucket that keeps versions, and how to damage them."""
+
+    def __init__(self, client: Any, bucket: str) -> None:
+        self._client, self._bucket = client, bucket
+
+    def named(self, part: str) -> list[str]:
+        found = self._client.list_objects_v2(Bucket=self._bucket, Prefix="_index/")["Contents"]
+        return sorted(o["Key"] for o in found if part in o["Key"])
+
+    def delete(self, key: str) -> None:
+        self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def cut(self, key: str) -> None:
+        body = self._body(key)
+        self._client.put_object(Bucket=self._bucket, Key=key, Body=body[: len(body) // 2])
+
+    def spoil(self, key: str) -> None:
+        self._client.put_object(Bucket=self._bucket, Key=key, Body=b"\x01" * len(self._body(key)))
+
+    def put_back(self) -> None:
+        """Undo what was done last to each file, as the error advises."""
+        found = self._client.list_object_versions(Bucket=self._bucket, Prefix="_index/")
+        for marker in found.get("DeleteMarkers", []):
+            self._client.delete_object(Bucket=self._bucket, Key=marker["Key"], VersionId=marker["VersionId"])
+        for key in {v["Key"] for v in found["Versions"]}:
+            versions = [v for v in found["Versions"] if v["Key"] == key]
+            if len(versions) > 1 and "_last_checkpoint" not in key:
+                latest = next(v for v in versions if v["IsLatest"])
+                self._client.delete_object(Bucket=self._bucket, Key=key, VersionId=latest["VersionId"])
+
+    def _body(self, key: str) -> bytes:
+        return bytes(self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read())
+
+
+Damage = Callable[[Files, str], None]
+
+
+@pytest.fixture
+def files(s3_client: Any, bucket: str) -> Files:
+    s3_client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    return Files(s3_client, bucket)
+
+
+@pytest.fixture
+def index(files: Files, store_settings: StoreSettings) -> TopicIndex:
+    index = TopicIndex(store_settings, "_index", "flights", "topic.a")
+    for n in range(COMMITS):
+        index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
+    return index
+
+
+@pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
+@pytest.mark.parametrize("part", ["/part-", "_delta_log/00000000000000000002.json"])
+def test_a_missing_or_broken_file_is_damage_that_putting_it_back_heals(
+    index: TopicIndex, files: Files, damage: Damage, part: str
+) -> None:
+    damage(files, files.named(part)[0])
+    with pytest.raises(IndexDamagedError, match=r"_index/flights/topic\.a .*where the bucket keeps versions"):
+        _ = index.open().state
+    files.put_back()
+    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+
+
+@pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
+def test_a_missing_or_broken_checkpoint_is_damage_too(index: TopicIndex, files: Files, damage: Damage) -> None:
+    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    damage(files, files.named(".checkpoint.parquet")[0])
+    with pytest.raises(IndexDamagedError):
+        _ = index.open().state
+    files.put_back()
+    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+
+
+def test_an_index_whose_first_entry_is_gone_is_not_created_again(index: TopicIndex, files: Files) -> None:
+    files.delete(files.named("_delta_log/00000000000000000000.json")[0])
+    with pytest.raises(IndexDamagedError):
+        index.open()
+
+
+@pytest.mark.parametrize(
+    ("method", "target"), [("GET", r"\.parquet"), ("GET", r"_delta_log/.*\.json"), ("GET", "list")]
+)
+@pytest.mark.parametrize(("status", "code"), [(500, "InternalError"), (503, "SlowDown")])
+def test_a_store_that_fails_is_an_outage_and_no_damage(
+    index: TopicIndex, store_settings: StoreSettings, method: str, target: str, status: int, code: str
+) -> None:
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
+        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
+        proxy.refuse(method, target, status, code)
+        with pytest.raises(PlatformError) as caught:
+            _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
+    assert isinstance(caught.value, StoreUnavailableError)
+    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+
+
+def test_an_answer_that_breaks_off_is_an_outage_and_no_damage(index: TopicIndex, store_settings: StoreSettings) -> None:
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
+        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
+        proxy.lose_response("GET", r"\.parquet", times=100)
+        with pytest.raises(StoreUnavailableError):
+            _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
+    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
