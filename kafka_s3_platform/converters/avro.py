@@ -25,6 +25,7 @@ AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
 class AvroPayload(Payload):
     """Data of Avro schemas, each behind the wire format's five bytes."""
 
+    raw_is_value = False
     avro_start = PREFIX_BYTES
 
     def columns(self) -> pa.StructArray | None:

@@ -13,6 +13,12 @@ from kafka_s3_platform.converters.wire import NO_ID, PREFIX_BYTES, schema_ids, u
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
 
 
+class FramedPayload(Payload):
+    """Values each behind the wire format's frame, decoded beside it."""
+
+    raw_is_value = False
+
+
 class FramedConverter(ABC):
     """Decodes each value at once, so that what does not fit is known here."""
 
@@ -45,4 +51,4 @@ class FramedConverter(ABC):
                 continue
             if objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
-        return self._origin.converted(Payload(raw, codes, tuple(known), objects), bad, offsets)
+        return self._origin.converted(FramedPayload(raw, codes, tuple(known), objects), bad, offsets)

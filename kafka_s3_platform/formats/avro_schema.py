@@ -6,6 +6,8 @@ from typing import Any
 
 from fastavro.schema import parse_schema
 
+from kafka_s3_platform.model.connect import Schema
+
 _INT = range(-(2**31), 2**31)
 
 
@@ -61,6 +63,14 @@ class AvroSchema:
             case "int":
                 return type(value) is int and value in _INT
         return isinstance(value, _PYTHON_TYPES[node["type"]]) and not (isinstance(value, bool) and node["type"] in _NUM)
+
+
+def is_text(schema: Schema) -> bool:
+    """Whether values are text or bytes, or null, and nothing else."""
+    avro = AvroSchema(schema.avro)
+    found = avro.resolved(avro.root)
+    kinds = [avro.kind(node) for node in found] if isinstance(found, list) else [avro.kind(avro.root)]
+    return {"string", "bytes"}.issuperset(set(kinds) - {"null"}) and kinds != ["null"]
 
 
 _NUM = ("long", "float", "double")

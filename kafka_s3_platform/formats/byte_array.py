@@ -15,7 +15,7 @@ from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.columns import strings
 from kafka_s3_platform.formats.lines import LINE, ended
-from kafka_s3_platform.formats.parts import ObjectPart, as_bytes, bytes_of, is_text
+from kafka_s3_platform.formats.parts import ObjectPart, as_bytes, bytes_of
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
 
 LENGTH = "length"
@@ -59,23 +59,15 @@ def _unsafe_payload(payload: Payload, format_name: str, layout: LayoutSettings) 
     if format_name == "bytes" and layout.bytes_separator != LENGTH:
         return holds_separator(_bytes(payload), layout.bytes_separator.encode())
     if format_name == "block_gzip" and not payload.raw_is_json:
-        return holds_inner_line_break(_bytes(payload)) & _is_written_as_it_is(payload)
+        return holds_inner_line_break(_bytes(payload))
     return np.zeros(len(payload), bool)
 
 
 def _bytes(payload: Payload) -> pa.BinaryArray:
-    """The bytes of each record, null for what is neither bytes nor text."""
-    if payload.raw is not None:
+    """What is written of each record as it is: null for what is neither bytes nor text, which becomes JSON or fails."""
+    if payload.raw is not None and payload.raw_is_value:
         return payload.raw
     return pa.array([as_bytes(o) if isinstance(o, bytes | str) else None for o in payload.objects], pa.binary())
-
-
-def _is_written_as_it_is(payload: Payload) -> Mask:
-    """Which records do not become JSON first."""
-    if payload.raw is None:
-        return np.ones(len(payload), bool)
-    by_code: Mask = np.array([*(is_text(schema) for schema in payload.schemas), True])[payload.codes]
-    return by_code
 
 
 def holds_separator(values: pa.BinaryArray, separator: bytes) -> Mask:

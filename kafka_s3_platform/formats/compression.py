@@ -15,7 +15,7 @@ import zstandard
 from isal import igzip_lib, isal_zlib
 from zlib_ng import zlib_ng
 
-from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.errors import HEAL_OBJECT, ConfigError, IntegrityError
 from kafka_s3_platform.formats.envelope import Sink
 
 CHUNK_BYTES = 1_048_576
@@ -132,7 +132,7 @@ def decompressed(source: IO[bytes], key: str) -> Iterator[bytes]:
         raise IntegrityError(f"object {key} ends in the middle of its {codec} stream. {_DAMAGED}")
 
 
-_DAMAGED = "It is damaged or cut off; repair it from Kafka if the topic still holds its offsets"
+_DAMAGED = f"It is damaged or cut off; {HEAL_OBJECT}"
 
 
 class _Decompressor(Protocol):

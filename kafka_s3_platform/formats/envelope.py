@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.row_groups import DEFAULT_LEVELS, RowGroups
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -129,7 +129,7 @@ class EnvelopeReader:
                 batch = next(batches, None)
             if batch is None:
                 return
-            kept = _within(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
+            kept = within(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
             if kept.num_rows:
                 yield kept
 
@@ -157,12 +157,12 @@ class EnvelopeReader:
         except (pa.ArrowException, OSError, ValueError) as err:
             reason = str(err).rstrip(".")
             raise IntegrityError(
-                f"object {self._key} cannot be read as Parquet: {reason}. It is damaged or cut off; repair it from "
-                f"Kafka if the topic still holds its offsets"
+                f"object {self._key} cannot be read as Parquet: {reason}. It is damaged or cut off; {HEAL_OBJECT}"
             ) from err
 
 
-def _within(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
+def within(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
+    """The records whose columns are in these half-open windows; a time is in epoch ms."""
     for name, (start, end) in windows.items():
         column = batch.column(name).cast(pa.int64())
         batch = batch.filter(pc.and_(pc.greater_equal(column, start), pc.less(column, end)))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fastavro import block_reader, parse_schema, schemaless_reader
 
-from kafka_s3_platform.errors import IntegrityError, PlatformError
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError, PlatformError
 from kafka_s3_platform.formats.avro import AvroBlocks
 from kafka_s3_platform.formats.columns import Int64s, headers, strings
 from kafka_s3_platform.formats.envelope import Sink
@@ -147,7 +147,7 @@ class EnvelopeAvroReader:
             except Exception as err:  # damaged data fail in as many ways as fastavro has
                 raise IntegrityError(
                     f"object {self._key} cannot be read as Avro: {type(err).__name__}: {err}. It is damaged or cut "
-                    f"off; repair it from Kafka if the topic still holds its offsets"
+                    f"off; {HEAL_OBJECT}"
                 ) from err
             if not found:
                 return

@@ -13,7 +13,7 @@ from typing import IO, TypedDict
 import msgspec
 import pyarrow as pa
 
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.compression import CompressedSink, decompressed
 from kafka_s3_platform.formats.envelope import Sink
 from kafka_s3_platform.formats.rows import batch_of, rows_of
@@ -86,7 +86,7 @@ class EnvelopeJsonReader:
         except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError) as err:
             raise IntegrityError(
                 f"object {self._key} holds a line that is no record of an envelope: {err}. It is damaged, or another "
-                f"tool wrote it; repair it from Kafka if the topic still holds its offsets"
+                f"tool wrote it; {HEAL_OBJECT}"
             ) from err
 
     def _lines(self) -> Iterator[bytes]:
@@ -95,7 +95,4 @@ class EnvelopeJsonReader:
             *whole, rest = (rest + piece).split(b"\n")
             yield from whole
         if rest:
-            raise IntegrityError(
-                f"object {self._key} ends in the middle of a line. It is cut off; repair it from Kafka if the topic "
-                f"still holds its offsets"
-            )
+            raise IntegrityError(f"object {self._key} ends in the middle of a line. It is cut off; {HEAL_OBJECT}")

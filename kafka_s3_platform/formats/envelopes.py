@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.formats.envelope import EnvelopeReader
 from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroReader
 from kafka_s3_platform.formats.envelope_json import EnvelopeJsonReader
@@ -30,5 +31,11 @@ def is_envelope(format_name: str) -> bool:
 
 
 def envelope_reader(format_name: str, source: Any, key: str) -> RecordObject:
-    """Reads an object of a format that `is_envelope`; `key` names it in errors."""
+    """Reads an object of a format that `is_envelope`; `key` names it in errors.
+
+    Raises:
+        PermanentError: the format holds values only.
+    """
+    if not is_envelope(format_name):
+        raise PermanentError(f"object {key} is of format {format_name}, which holds values only, not whole records")
     return _READERS[format_name](source, key)

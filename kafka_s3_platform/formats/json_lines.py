@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.formats.avro_schema import AvroSchema, decimal_of
+from kafka_s3_platform.formats.avro_schema import AvroSchema, decimal_of, is_text
 from kafka_s3_platform.formats.lines import ended
 from kafka_s3_platform.formats.parts import (
     VALUE_ERRORS,
     ObjectPart,
     as_bytes,
-    is_text,
     payload_of,
     unwritable,
     without_null,
@@ -63,16 +62,21 @@ def raw_lines(values: pa.BinaryArray) -> memoryview:
 
 
 def texts(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[ConnectBatch], pa.BinaryArray]:
-    """What makes one text each of the values of a batch, none of them null: text and bytes as they are, else JSON."""
+    """What makes one text each of the values of a batch, none of them null: text and bytes as they are, else JSON.
+
+    Never the frame that a value came in. A null of a schema of text cannot be told from the text `null`: it fails.
+    """
     plain = plain_json(schema, decimal_format)
-    is_raw = schema is None or is_text(schema)
+    is_null_text = schema is not None and is_text(schema)
 
     def text(value: Any) -> bytes:
+        if value is None and is_null_text:
+            raise TypeError("a null in a schema of text would read back as the text null")
         return as_bytes(value) if isinstance(value, bytes | str) else _ENCODER.encode(plain(value) if plain else value)
 
     def found(batch: ConnectBatch) -> pa.BinaryArray:
         payload = without_null(batch, batch.value)
-        if payload.raw is not None and (is_raw or payload.raw_is_json):
+        if payload.raw is not None and payload.raw_is_value:
             return payload.raw
         try:
             return pa.array([text(value) for value in payload.objects], pa.binary())

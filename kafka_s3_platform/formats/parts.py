@@ -102,13 +102,13 @@ def payload_of(batch: ConnectBatch, part: ObjectPart) -> Payload:
 
 
 def bytes_of(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
-    """The bytes of each record's value or key: those that came, or those of what a transform made. None is null.
+    """The bytes of each record's value or key, without the frame they came in. None is null.
 
     Raises:
         UnwritableRecordsError: a value is neither bytes nor text.
     """
     payload = without_null(batch, payload_of(batch, part))
-    if payload.raw is not None:
+    if payload.raw is not None and payload.raw_is_value:
         return payload.raw
     try:
         return pa.array([as_bytes(value) for value in payload.objects], pa.binary())
@@ -123,12 +123,6 @@ def as_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
     raise TypeError(f"a value of type {type(value).__name__} is neither bytes nor text")
-
-
-def is_text(schema: Schema) -> bool:
-    """Whether the values are text or bytes, not something made of fields."""
-    kind = schema.avro["type"] if isinstance(schema.avro, Mapping) else schema.avro
-    return kind in {"string", "bytes"} if isinstance(kind, str) else False
 
 
 def _headers_of(found: list[dict[str, Any]] | None) -> list[dict[str, str | None]]:

@@ -11,7 +11,6 @@ from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.avro_schema import AvroSchema
 from kafka_s3_platform.formats.compression import READ_BYTES, decompressed
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
 
@@ -69,6 +68,7 @@ class BatchReader(Protocol):
 class DatumPayload(Payload):
     """Avro data of one schema, as bytes without any frame; decoded when somebody looks."""
 
+    raw_is_value = False
     avro_start = 0
 
     def _decode(self) -> Sequence[object]:
@@ -90,14 +90,6 @@ def datum_payload(data: pa.BinaryArray, schema: Schema) -> Payload:
 def bytes_payload(values: pa.BinaryArray) -> Payload:
     """Bytes without a schema."""
     return Payload(values, np.full(len(values), NO_SCHEMA, np.int32), ())
-
-
-def is_text(schema: Schema) -> bool:
-    """Whether values are text or bytes, or null, and nothing else."""
-    avro = AvroSchema(schema.avro)
-    found = avro.resolved(avro.root)
-    kinds = [avro.kind(node) for node in found] if isinstance(found, list) else [avro.kind(avro.root)]
-    return {"string", "bytes"}.issuperset(set(kinds) - {"null"}) and kinds != ["null"]
 
 
 def physical(avro: Any) -> Any:
