@@ -86,6 +86,11 @@ OWN_KEYS = (
         "archive.allow.gaps", "false", "`true`: offsets that retention took are recorded as a gap; else it fails."
     ),
     honoured(
+        "archive.clock.tolerance.ms",
+        "60000",
+        "How far this machine's clock may be from the store's, or a broker's. Beyond that nothing is archived.",
+    ),
+    honoured(
         "archive.publish.offsets",
         "false",
         "`true`: after each commit, what is archived is committed as offsets of the group `connect-<name>`, for tools"

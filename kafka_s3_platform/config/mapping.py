@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from pydantic import SecretStr
@@ -105,10 +105,9 @@ def _name(sheet: Sheet, file: ConnectorFile, env: Mapping[str, str]) -> str:
 def _archive(sheet: Sheet, layout: LayoutSettings) -> ArchiveSettings:
     index_dir = sheet.read("archive.index.dir", values.directory, "_index")
     restore_dir = sheet.read("archive.restore.dir", values.directory, "_restore")
-    _keep_apart(sheet, "archive.index.dir", index_dir, {"topics.dir": layout.topics_dir})
-    _keep_apart(
-        sheet, "archive.restore.dir", restore_dir, {"topics.dir": layout.topics_dir, "archive.index.dir": index_dir}
-    )
+    roots = {"topics.dir": layout.topics_dir, "the folder of merged days": layout.daily_dir}
+    _keep_apart(sheet, "archive.index.dir", index_dir, roots)
+    _keep_apart(sheet, "archive.restore.dir", restore_dir, {**roots, "archive.index.dir": index_dir})
     return ArchiveSettings(
         start_hour=_start_hour(sheet, ZoneInfo(layout.timezone)),
         allowed_lateness_ms=sheet.read("archive.allowed.lateness.ms", values.integer(0), 300_000),
@@ -118,6 +117,7 @@ def _archive(sheet: Sheet, layout: LayoutSettings) -> ArchiveSettings:
         task_size=sheet.read("archive.task.size", values.integer(1), 1_000_000),
         daily_segment_bytes=sheet.read("archive.daily.segment.bytes", values.integer(1), 1_073_741_824),
         allow_gaps=sheet.read("archive.allow.gaps", values.boolean, default=False),
+        clock_tolerance_ms=sheet.read("archive.clock.tolerance.ms", values.integer(0), 60_000),
         publish_offsets=sheet.read("archive.publish.offsets", values.boolean, default=False),
         consumer_groups=sheet.read("archive.consumer.groups", values.group_list, ()),
         records_per_second=sheet.read("archive.records.per.second", values.rate, None),
@@ -126,7 +126,17 @@ def _archive(sheet: Sheet, layout: LayoutSettings) -> ArchiveSettings:
 
 
 def _start_hour(sheet: Sheet, zone: ZoneInfo) -> datetime:
-    return sheet.read("archive.start.hour", values.hour(zone), datetime(2020, 1, 1, tzinfo=zone))
+    start = sheet.read("archive.start.hour", values.hour(zone), datetime(2020, 1, 1, tzinfo=zone))
+    if broken := values.broken_hour(zone, start):
+        day, change = broken
+        minutes = abs(change) // timedelta(minutes=1)
+        sheet.refuse(
+            "timezone",
+            f"in the week before {day} the clocks of {zone.key} change by {minutes} minutes, and hours would have no "
+            f"names of their own any more. Take UTC or another timezone, or, where that is past, a later "
+            f"archive.start.hour",
+        )
+    return start
 
 
 def _keep_apart(sheet: Sheet, name: str, folder: str, others: Mapping[str, str]) -> None:

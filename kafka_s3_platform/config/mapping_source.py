@@ -39,6 +39,7 @@ OF_WRITING = (
     "archive.task.size",
     "archive.daily.segment.bytes",
     "archive.allow.gaps",
+    "archive.clock.tolerance.ms",
     "archive.publish.offsets",
     "compressed_block_size",
     "filename.offset.zero.pad.width",

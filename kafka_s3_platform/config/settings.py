@@ -129,6 +129,11 @@ class LayoutSettings(Settings):
     tombstone_partition: str = "tombstone"
 
     @property
+    def daily_dir(self) -> str:
+        """The folder of merged days, beside that of the hours: a reader of either meets no record twice for it."""
+        return f"{self.topics_dir}_daily" if self.topics_dir else "daily"
+
+    @property
     def is_envelope(self) -> bool:
         """Whether objects hold whole records, as they are, whatever their converters."""
         return self.format.startswith("envelope.")
@@ -206,6 +211,7 @@ class ArchiveSettings(Settings):
     task_size: int = Field(default=1_000_000, gt=0)
     daily_segment_bytes: int = Field(default=1_073_741_824, gt=0)
     allow_gaps: bool = False
+    clock_tolerance_ms: int = Field(default=60_000, ge=0)
     publish_offsets: bool = False
     consumer_groups: tuple[str, ...] = ()
     records_per_second: float | None = Field(default=None, gt=0)

@@ -43,7 +43,12 @@ _TAG_VALUE = re.compile(r"[\w +\-=._:/@]{0,256}")
 STORE_KEYS = (
     honoured("s3.bucket.name", REQUIRED, "The bucket."),
     honoured("s3.region", "us-west-2", "The AWS region of the bucket."),
-    honoured("store.url", "AWS's endpoint", "Endpoint of an S3-compatible store, `http://` or [`https://`](#tls)."),
+    honoured(
+        "store.url",
+        "AWS's endpoint",
+        "Endpoint of an S3-compatible store, `http://` or [`https://`](#tls). It must"
+        " [keep what an archive relies on](#what-the-store-must-keep).",
+    ),
     honoured("s3.path.style.access.enabled", "true", "The bucket is named in the path instead of the host name."),
     honoured("s3.part.size", "26214400", "Bytes of one part of a multipart upload, 5242880 or more."),
     honoured("s3.part.retries", "3", "How often a failed S3 request is tried again."),

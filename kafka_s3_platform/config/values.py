@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timezone
+from datetime import date, datetime, timedelta, timezone
+from functools import cache
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -224,6 +225,10 @@ def bootstrap_servers(text: str) -> str:
     return ",".join(servers)
 
 
+WEEK = timedelta(days=7)
+YEARS_AHEAD = timedelta(days=3653)
+
+
 def timezone_id(text: str) -> str:
     """A timezone that the machine knows, Java's short ids translated."""
     zone = JAVA_ZONES.get(text, text)
@@ -280,6 +285,24 @@ def extension(text: str) -> str:
     if _CONTROL.search(found) or "/" in found:
         raise ValueError(f"{text!r} is no extension such as .bin")
     return found
+
+
+@cache
+def broken_hour(zone: ZoneInfo, start: datetime) -> tuple[date, timedelta] | None:
+    """The week in which the clocks first change by no whole hours after `start`, and by how much. None: they never do.
+
+    Dagster names hours by the clock, and steps over that change to others than those that follow each other. It is
+    looked for up to ten years ahead of now.
+    """
+    moment, end = start.astimezone(timezone.utc), datetime.now(timezone.utc) + YEARS_AHEAD
+    offset = moment.astimezone(zone).utcoffset() or timedelta()
+    while moment < end:
+        moment += WEEK
+        change = (moment.astimezone(zone).utcoffset() or timedelta()) - offset
+        if change % timedelta(hours=1):
+            return moment.date(), change
+        offset += change
+    return None
 
 
 def hour(zone: ZoneInfo) -> Parser[datetime]:

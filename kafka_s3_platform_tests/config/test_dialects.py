@@ -105,7 +105,7 @@ def test_two_files_share_no_folder_that_their_keys_leave_open(folder: Path) -> N
     zooz = {"archive_key_layout": "zooz", "format_class": "ByteArrayFormat"}
     a, b = Path("a"), Path("b")
     root = {"topics": "x", "topics_dir": "/", **zooz}
-    assert conflicts({a: config("a", **root), b: config("b", topics="y")})[0].endswith(
+    assert conflicts({a: config("a", **root), b: config("b", topics="y")})[0].message.endswith(
         "change topics.dir or topics of one"
     )
     assert conflicts({a: config("a", **{**root, "topics_dir": "p"}), b: config("b", topics="y")}) == []

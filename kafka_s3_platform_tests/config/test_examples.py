@@ -13,7 +13,7 @@ DOCUMENT = ROOT / "docs" / "connector-files.md"
 
 
 def test_the_example_archives_flights_in_the_embedded_stack() -> None:
-    (flights,) = load_connectors(ROOT / "connectors", {})
+    (flights,) = load_connectors(ROOT / "connectors", {}).connectors
     stack = StackSettings()
     assert (flights.name, flights.topics, flights.store.bucket) == ("flights", ("flights",), stack.bucket)
     assert flights.kafka.properties("consumer") == {"bootstrap.servers": stack.bootstrap_servers}

@@ -1,9 +1,10 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.files import connectors_folder, load_connectors
+from kafka_s3_platform.config.files import ConnectorFiles, connectors_folder, load_connectors
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import MINIMAL
 
@@ -25,11 +26,11 @@ def test_a_folder_loads_in_the_order_of_its_file_names(folder: Path) -> None:
     declare(folder, "c.properties", "second", topics="b")
     declare(folder, ".hidden.json", "hidden")
     (folder / "README.md").write_text("no connector")
-    assert [config.name for config in load_connectors(folder, {})] == ["first", "second"]
+    assert [config.name for config in load_connectors(folder, {}).connectors] == ["first", "second"]
 
 
 def test_a_folder_without_connectors_declares_none(tmp_path: Path) -> None:
-    assert load_connectors(tmp_path, {}) == ()
+    assert load_connectors(tmp_path, {}) == ConnectorFiles({}, {})
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -37,11 +38,62 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_connectors(tmp_path / "nowhere", {})
 
 
-def test_two_files_of_one_name_are_both_named(folder: Path) -> None:
-    declare(folder, "a.json", "same")
-    declare(folder, "b.properties", "same")
-    with pytest.raises(ConfigError, match=r"a\.json and \S+b\.properties declare the same connector, same; rename one"):
-        load_connectors(folder, {})
+def names(folder: Path) -> list[str]:
+    return [config.name for config in load_connectors(folder, {}).connectors]
+
+
+def broken(folder: Path) -> dict[str, str]:
+    return {path.name: problem for path, problem in load_connectors(folder, {}).broken.items()}
+
+
+def test_two_files_of_one_name_are_both_named_and_a_third_loads(folder: Path) -> None:
+    declare(folder, "a.json", "same", topics="a")
+    declare(folder, "b.properties", "same", topics="b")
+    declare(folder, "c.json", "other", topics="c")
+    found = broken(folder)
+    assert list(found) == ["a.json", "b.properties"]
+    assert found["a.json"] == found["b.properties"]
+    assert re.search(r"a\.json and \S+b\.properties declare the same connector, same; rename one", found["a.json"])
+    assert names(folder) == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("typo.json", '{"name": "x", "topics": "x", "s3.bucket.name": "b", "flush.sise": "3"}', "flush.size"),
+        ("cut.json", '{"name": "x"', "line 1, column 13: invalid JSON"),
+        ("unset.properties", "name=x\ntopics=x\ns3.bucket.name=${env:NOT_SET}\n", "NOT_SET"),
+        ("no_class.json", '{"name": "x", "topics": "x", "s3.bucket.name": "b", "format.class": "gone.Format"}', "gone"),
+        ("empty.json", "", "invalid JSON"),
+        ("bytes.json", "\0", "invalid JSON"),
+    ],
+)
+def test_a_broken_file_is_told_and_the_others_load(folder: Path, name: str, text: str, told: str) -> None:
+    declare(folder, "good.json", "good")
+    (folder / name).write_text(text)
+    assert names(folder) == ["good"]
+    [(file, problem)] = broken(folder).items()
+    assert file == name
+    assert name in problem
+    assert told in problem
+
+
+def test_a_class_of_ones_own_that_raises_at_import_is_its_own_files_fault(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "raising_module.py").write_text("raise RuntimeError('no licence')\n")
+    monkeypatch.syspath_prepend(str(folder))
+    declare(folder, "good.json", "good")
+    declare(folder, "bad.json", "bad", **{"topics": "x", "s3.credentials.provider.class": "raising_module.Provider"})
+    assert names(folder) == ["good"]
+    assert "no licence" in broken(folder)["bad.json"]
+
+
+def test_a_file_that_cannot_be_read_is_told(folder: Path) -> None:
+    declare(folder, "good.json", "good")
+    (folder / "folder.json").mkdir()
+    assert names(folder) == ["good"]
+    assert "folder.json" in broken(folder)["folder.json"]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +105,8 @@ def test_two_files_of_one_name_are_both_named(folder: Path) -> None:
             {"topics.dir": "t", "archive.index.dir": "topics/i"},
             "archive.index.dir of the first, topics/i, and topics.dir of",
         ),
+        ({"topics.dir": "topics_daily", "topics": "one"}, "objects of both go to topics_daily/one;"),
+        ({"topics.dir": "t", "archive.index.dir": "topics_daily/i"}, "archive.index.dir of the first, topics_daily/i,"),
         ({"topics.dir": "_index/x"}, "archive.index.dir of the first, _index, and topics.dir of the second, _index/x"),
         (
             {"topics.dir": "_restore"},
@@ -64,36 +118,38 @@ def test_two_files_that_write_to_one_folder_are_both_named(folder: Path, keys: d
     declare(folder, "a.json", "one", topics="one")
     keys = {"topics": "two", "archive.index.dir": "i", "archive.restore.dir": "r", **keys}
     declare(folder, "b.json", "two", **keys)
-    with pytest.raises(ConfigError) as caught:
-        load_connectors(folder, {})
-    [told] = str(caught.value).splitlines()
+    found = broken(folder)
+    assert found.keys() == {"a.json", "b.json"}
+    assert found["a.json"] == found["b.json"]
+    [told] = found["a.json"].splitlines()
     assert "a.json" in told
     assert "b.json" in told
     assert "share a folder of bucket archive" in told
     assert why in told
     declare(folder, "b.json", "two", **{**keys, "s3.bucket.name": "another"})
-    assert len(load_connectors(folder, {})) == 2
+    assert len(load_connectors(folder, {}).connectors) == 2
 
 
 def test_restores_keep_out_of_the_archives_of_their_bucket(folder: Path) -> None:
     own = {"archive.restore.bucket": "restores", "archive.restore.dir": "r"}
     declare(folder, "a.json", "one", topics="one", **own)
     declare(folder, "b.json", "two", **{"topics": "two", "topics.dir": "r", "s3.bucket.name": "restores"})
-    with pytest.raises(ConfigError, match=r"folder of bucket restores: archive\.restore\.dir of the first, r, and"):
-        load_connectors(folder, {})
+    assert "folder of bucket restores: archive.restore.dir of the first, r, and" in broken(folder)["a.json"]
 
 
-def test_one_error_tells_what_is_wrong_in_every_file(folder: Path) -> None:
+def test_what_is_wrong_is_told_of_every_file(folder: Path) -> None:
     declare(folder, "a.json", "no/good")
     (folder / "b.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"(?s)a\.json: 1 key refused.*b\.json, line 1, column 2: invalid JSON"):
-        load_connectors(folder, {})
+    found = broken(folder)
+    assert "a.json: 1 key refused" in found["a.json"]
+    assert "b.json, line 1, column 2: invalid JSON" in found["b.json"]
+    assert names(folder) == []
 
 
-def test_an_error_of_the_worker_is_told_once(folder: Path) -> None:
+def test_a_broken_worker_file_breaks_each(folder: Path) -> None:
     declare(folder, "a.json", "a")
     declare(folder, "b.json", "b")
     (folder / "worker.properties").write_text("nonsense=1\n")
-    with pytest.raises(ConfigError) as caught:
-        load_connectors(folder, {})
-    assert str(caught.value).count("worker.properties") == 1
+    found = broken(folder)
+    assert found.keys() == {"a.json", "b.json"}
+    assert all("worker.properties: 1 key refused" in problem for problem in found.values())

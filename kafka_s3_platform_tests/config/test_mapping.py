@@ -41,6 +41,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
         "archive.segment.bytes": 20,
         "archive.daily.segment.bytes": 30,
         "archive.allow.gaps": True,
+        "archive.clock.tolerance.ms": 90000,
         "archive.consumer.groups": " app.*, billing,billing ",
         "archive.records.per.second": 1.5,
         "archive.bytes.per.second": "1e6",
@@ -52,7 +53,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
     assert (archive.index_dir, archive.restore_dir) == ("x/index", "x/restore")
     assert archive.restore_bucket == "restores"
     assert (archive.allow_gaps, archive.records_per_second, archive.bytes_per_second) == (True, 1.5, 1_000_000)
-    assert archive.consumer_groups == ("app.*", "billing")
+    assert (archive.consumer_groups, archive.clock_tolerance_ms) == (("app.*", "billing"), 90_000)
     assert loaded.config.layout.segment_bytes == 20
     assert all(finding(loaded.findings, key).key_class is KeyClass.HONOURED for key in own)
 
@@ -343,3 +344,20 @@ def test_every_key_of_a_file_is_found_once_in_its_order(check: Check) -> None:
     keys = {"flush.size": 3, "nonsense": 1, "confluent.license": "", "s3.acl.canned": "private"}
     findings = check(keys).findings
     assert [found.key for found in findings] == ["name", "topics", "s3.bucket.name", *keys]
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "minutes"),
+    [("Australia/Lord_Howe", "2024-01-01T00:00", 30), ("America/Caracas", "2015-01-01T00:00", 30)],
+)
+def test_a_timezone_whose_hours_have_no_names_of_their_own_is_refused(
+    check: Check, zone: str, start: str, minutes: int
+) -> None:
+    refused = finding(check({"timezone": zone, "archive.start.hour": start}).findings, "timezone")
+    assert refused.key_class is KeyClass.REFUSED
+    assert f"the clocks of {zone} change by {minutes} minutes" in refused.effect
+
+
+def test_the_ways_out_of_such_a_timezone_are_open(load: Load) -> None:
+    for zone, start in (("UTC", "2015-01-01T00:00"), ("America/Caracas", "2017-01-01T00:00")):
+        assert load({"timezone": zone, "archive.start.hour": start}).config.layout.timezone == zone
