@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 
 from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.settings import ConnectorConfig
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def group_rows(
-    admin: ClusterAdmin, config: ConnectorConfig, topic: str, kafka_partitions: Sequence[int]
+    admin: ClusterAdmin, config: ConnectorConfig, topic: str, kafka_partitions: Sequence[int], observed_at: datetime
 ) -> tuple[CommittedOffset, ...]:
     """What the groups of `archive.consumer.groups` have committed of `topic`, idle kafka partitions included.
 
@@ -26,7 +26,6 @@ def group_rows(
     """
     if not config.archive.consumer_groups:
         return ()
-    observed_at = datetime.now(timezone.utc)
     rows = []
     for group, state in _chosen(admin, config, topic):
         try:

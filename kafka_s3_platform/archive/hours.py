@@ -1,6 +1,6 @@
 """What the index says of hours: the facts on an hour's page, and whether it is complete."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
@@ -21,6 +21,9 @@ def hour_reports(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
     for scan in state.scans:
         if scan.filtered_count or scan.dead_letter_count:
             scans[state.hour_of(scan.kafka_partition, scan.start_offset)].append(scan)
+    unresolved: Counter[datetime | None] = Counter()
+    for item in state.unresolved:
+        unresolved[state.hour_of(item.kafka_partition, item.start_offset)] += len(item.offsets)
     for hour in hours:
         yield HourReport(
             hour,
@@ -31,6 +34,7 @@ def hour_reports(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
             state.taken_over_in(hour),
             sum(s.filtered_count for s in scans[hour]),
             sum(s.dead_letter_count for s in scans[hour]),
+            unresolved[hour],
         )
 
 

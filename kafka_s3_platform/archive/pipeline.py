@@ -4,13 +4,14 @@ Every stage says for each record whether it goes on, is left out, or failed; so 
 written, filtered and dead-lettered together.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_s3_platform.archive.bad_records import BadRecords
 from kafka_s3_platform.archive.evolution import SchemaTargets, written_with
 from kafka_s3_platform.archive.task import HOUR_MS, ScanTask
 from kafka_s3_platform.archive.writers import Bucket, BucketPart
@@ -38,15 +39,19 @@ Step = Callable[[ConnectBatch], Outcome]
 
 TIME_BASED = ("Hourly", "Daily", "TimeBased")
 _SINK = "io.confluent.connect.s3.S3SinkTask"
+_READER = "org.apache.kafka.clients.consumer.KafkaConsumer"
+_SERIALIZATION = "org.apache.kafka.common.errors.SerializationException"
+_NOTHING: Mapping[int, str] = {}
 
 
 @dataclass
 class Counts:
-    """Records of one range: read, left out, failed and tolerated, and what the others became."""
+    """Records of one range: read, left out, failed (tolerated, or not), and what the others became."""
 
     read: int = 0
     filtered: int = 0
     dead_letters: int = 0
+    unresolved: int = 0
     output: int = 0
 
 
@@ -66,25 +71,27 @@ _NO_HOUR = -(2**63)
 class Pipeline:
     """The stages for one range of a kafka partition. `dead_letters` is None where there is no such topic.
 
-    `watermark_ms` is how far time has come before the range, to tell which records are late.
+    `watermark_ms` is how far time has come before the range, to tell which records are late. Records that fail and are
+    not tolerated go to `bad`.
     """
 
-    def __init__(self, task: ScanTask, dead_letters: DeadLetterQueue | None, watermark_ms: int) -> None:
-        self._task, self._dead_letters = task, dead_letters
+    def __init__(
+        self, task: ScanTask, dead_letters: DeadLetterQueue | None, watermark_ms: int, bad: BadRecords
+    ) -> None:
+        self._task, self._dead_letters, self._bad = task, dead_letters, bad
         self.counts = Counts()
         self._steps = list(_steps(task))
         self._placing = _Placing(task)
         self._targets = SchemaTargets(task.layout.schema_compatibility)
         self.watermark_ms = watermark_ms
 
-    def parts(self, records: pa.RecordBatch) -> Iterator[BucketPart]:
-        """The records of a batch by bucket, each in offset order.
+    def parts(self, records: pa.RecordBatch, spoiled: Mapping[int, str] = _NOTHING) -> Iterator[BucketPart]:
+        """The records of a batch by bucket, each in offset order, without those that fail.
 
-        Raises:
-            RecordError: a record failed, and errors are not tolerated.
+        Those of `spoiled` (offset -> reason) are not what they were already when they were read.
         """
         self._records = records
-        outcome = Outcome(ConnectBatch.of(records))
+        outcome = _readable(ConnectBatch.of(records), spoiled)
         for step in self._steps:
             outcome = _then(outcome, step)
         places, failures = self._placing.places(outcome.batch)
@@ -92,28 +99,37 @@ class Pipeline:
         if failures:
             rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
             batch, places = batch.take(rows), _places_at(places, rows)
-        failed = self._dead_lettered(failures)
+        failed = self._left_out(failures)
         kept = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
         self.counts.read += records.num_rows
         self.counts.filtered += records.num_rows - failed - kept
         self.counts.output += batch.num_rows
         if batch.num_rows:
             yield from self._by_bucket(batch, places)
+        self._bad.join(records)
 
-    def refuse(self, failures: Sequence[RecordFailure], left_out: int) -> None:
-        """Records of the part in hand that their format cannot hold, and how many outputs are left out with them."""
-        self._dead_lettered(failures)
+    def refuse(self, failures: Sequence[RecordFailure], left_out: int, *, is_one_of_many: bool = False) -> None:
+        """Records of the part in hand that their format cannot hold, and how many outputs are left out with them.
+
+        Raises:
+            RecordError: the record is one of many that a mapper made of one, which may be written already; and errors
+                are not tolerated.
+        """
+        task = self._task
+        if is_one_of_many:
+            tolerated(task.records.errors, failures, task.writer.topic, task.kafka_partition)
+        self._left_out(failures)
         self.counts.output -= left_out
 
-    def _dead_lettered(self, failures: Sequence[RecordFailure]) -> int:
-        """Send records that failed to the dead letter topic; how many they are."""
-        if not failures:
-            return 0
-        task = self._task
-        tolerated(task.records.errors, failures, task.writer.topic, task.kafka_partition)
+    def _left_out(self, failures: Sequence[RecordFailure]) -> int:
+        """Send records that failed to the dead letter topic, or note them as bad; how many they are."""
+        failed = len({f.offset for f in failures})
+        if self._task.records.errors.tolerance == "none":
+            self._bad.note(failures)
+            self.counts.unresolved += failed
+            return failed
         if self._dead_letters is not None:
             self._dead_letters.send(self._records, failures)
-        failed = len({f.offset for f in failures})
         self.counts.dead_letters += failed
         return failed
 
@@ -156,6 +172,16 @@ class Pipeline:
         self.watermark_ms = int(seen[-1])
         late: Mask = valid & (np.where(valid, hours, 0) + HOUR_MS + self._task.lateness_ms <= seen[:-1])
         return late
+
+
+def _readable(batch: ConnectBatch, spoiled: Mapping[int, str]) -> Outcome:
+    bad = np.isin(batch.offsets, list(spoiled)) if spoiled else np.zeros(0, bool)
+    if not bad.any():
+        return Outcome(batch)
+    failures = (
+        RecordFailure(o, "HEADER_CONVERTER", _READER, _SERIALIZATION, spoiled[o]) for o in batch.offsets[bad].tolist()
+    )
+    return Outcome(batch.take(np.flatnonzero(~bad)), tuple(failures))
 
 
 def _then(outcome: Outcome, step: Step) -> Outcome:

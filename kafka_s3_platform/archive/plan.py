@@ -6,11 +6,18 @@ one record far ahead in time, or a control marker, holds o(t) of many hours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import LogTruncatedError, OffsetGapError, TopicRecreatedError
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    LogTruncatedError,
+    OffsetGapError,
+    PlatformError,
+    TopicRecreatedError,
+)
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -20,6 +27,8 @@ from kafka_s3_platform.model.state import HOUR, IndexState
 
 CELL = 1_000_000
 """Offsets after which a segment always ends, rounded up to whole `flush.size`: what lets tasks be cut anywhere."""
+
+T = TypeVar("T")
 
 OffsetLookup = Callable[[Sequence[int]], Mapping[int, Mapping[int, int | None]]]
 """Timestamps in ms -> timestamp -> kafka partition -> first offset at or after it, None where there is none."""
@@ -34,6 +43,8 @@ class PlanInput:
     frontiers: Mapping[int, Frontier]
     state: IndexState
     lookup: OffsetLookup
+    failures: Mapping[int, PlatformError] = field(default_factory=dict)
+    """Of kafka partitions that have no frontier."""
 
     @property
     def now(self) -> datetime:
@@ -68,6 +79,8 @@ class ArchivePlan:
     reads: tuple[ReadPlan, ...]
     hours: tuple[HourRange, ...]
     frontiers: tuple[Frontier, ...]
+    failures: Mapping[int, PlatformError] = field(default_factory=dict)
+    """Kafka partition -> why nothing of it is reserved."""
 
     @property
     def needed(self) -> dict[int, RangeSet]:
@@ -85,41 +98,98 @@ class ArchivePlan:
 
 
 def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ArchivePlan:
-    """Plan the contiguous, ascending `hours`. Raises what `check` does, and OffsetGapError for what retention took."""
-    check(given)
+    """Plan the contiguous, ascending `hours`. Raises what `check_topic` does.
+
+    A kafka partition whose log was truncated, or lost what was to be archived, is among the plan's failures.
+    """
+    check_topic(given)
     times = sorted({ms(t) for hour in hours for t in (hour, hour + HOUR + given.lateness)})
     found = given.lookup(times)
-    reads, asked = [], []
-    for kafka_partition, frontier in sorted(given.frontiers.items()):
-        offsets = _Offsets(given, frontier, {t: found[t][kafka_partition] for t in times})
-        asked += [offsets.hour_range(hour) for hour in hours]
-        reads.append(offsets.read(hours))
-    return ArchivePlan(tuple(reads), tuple(asked), tuple(given.frontiers.values()))
+
+    def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
+        offsets = _Offsets(given, frontier, {t: found[t][frontier.kafka_partition] for t in times})
+        return offsets.read(hours), [offsets.hour_range(hour) for hour in hours]
+
+    planned, failures = _each(given, plan)
+    asked = [h for _, of_one in planned.values() for h in of_one]
+    asked += [_unknown_range(given.state, p, hour) for p in failures for hour in hours]
+    return _plan(given, [read for read, _ in planned.values()], asked, failures)
 
 
 def plan_until_now(given: PlanInput) -> ArchivePlan:
-    """Plan all that is readable now and not archived, whatever its hour. Raises what `check` raises."""
-    check(given)
-    reads = [_read_until_now(given, frontier) for _, frontier in sorted(given.frontiers.items())]
-    return ArchivePlan(tuple(reads), (), tuple(given.frontiers.values()))
+    """Plan all that is readable now and not archived, whatever its hour. Raises and fails as `plan_hours` does."""
+    check_topic(given)
+    planned, failures = _each(given, lambda frontier: _read_until_now(given, frontier))
+    return _plan(given, list(planned.values()), (), failures)
+
+
+def _each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T], dict[int, PlatformError]]:
+    """The plan of each kafka partition, and the errors of those that have none."""
+    planned: dict[int, T] = {}
+    failures = dict(given.failures)
+    for kafka_partition, frontier in sorted(given.frontiers.items()):
+        try:
+            check_end(given, frontier)
+            planned[kafka_partition] = plan(frontier)
+        except (LogTruncatedError, OffsetGapError) as err:
+            failures[kafka_partition] = err
+    if not planned and failures:
+        raise next(iter(failures.values()))
+    return planned, failures
+
+
+def _plan(
+    given: PlanInput, reads: Sequence[ReadPlan], hours: Sequence[HourRange], failures: Mapping[int, PlatformError]
+) -> ArchivePlan:
+    # without those that failed: a look that lacks a kafka partition proves nothing of any hour
+    frontiers = tuple(f for p, f in given.frontiers.items() if p not in failures)
+    return ArchivePlan(tuple(reads), tuple(hours), frontiers, failures)
+
+
+def _unknown_range(state: IndexState, kafka_partition: int, hour: datetime) -> HourRange:
+    """The hour in a kafka partition that nothing is known of now: not scanned, and it begins where it may at the least.
+
+    Not at what is archived: that may be of later hours, and the hour would look complete without its own records. Where
+    archiving of the kafka partition has not begun, nothing was promised, and not even that is known.
+    """
+    return HourRange(hour, kafka_partition, state.promised_start(kafka_partition, hour), None)
 
 
 def check(given: PlanInput) -> None:
     """Refuse a topic that is not the archived one, or whose log ends before what is archived."""
+    check_topic(given)
+    for frontier in given.frontiers.values():
+        check_end(given, frontier)
+
+
+def check_topic(given: PlanInput) -> None:
+    """Refuse a topic that is not the archived one."""
     topic, known = given.description.topic, given.state.topic
     if known and known.topic_id != given.description.topic_id:
         raise TopicRecreatedError(
             f"topic {topic} has id {given.description.topic_id}, the archive holds {known.topic_id}: it was deleted "
-            f"and created again. Archive it under another connector name, lest its offsets mix with the old ones"
+            f"and created again. Archive it under another connector name and another topics.dir, lest its offsets and "
+            f"objects mix with the old ones"
         )
-    for kafka_partition, frontier in given.frontiers.items():
-        end = given.state.coverage(kafka_partition).end_offset
-        if end is not None and end > frontier.last_stable_offset:
-            raise LogTruncatedError(
-                f"{topic}-{kafka_partition}: the archive reaches offset {end}, the log is readable up to "
-                f"{frontier.last_stable_offset}: it was truncated (unclean leader election?). Nothing is read until "
-                f"somebody decides which of the two is right"
-            )
+    if behind := sorted({*(known.kafka_partitions if known else ())} - {*given.description.kafka_partitions}):
+        raise BrokerUnavailableError(
+            f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, behind))}, which the "
+            f"archive holds of it, and a topic never loses one: the broker's metadata is behind. Run again"
+        )
+
+
+def check_end(given: PlanInput, frontier: Frontier) -> None:
+    """LogTruncatedError where the log ends before what is archived, and nobody has accepted that."""
+    kafka_partition, state = frontier.kafka_partition, given.state
+    end = state.coverage(kafka_partition).end_offset or 0
+    if end > max(frontier.last_stable_offset, state.accepted_end(kafka_partition)):
+        accept = f"--topic {given.description.topic} --kafka-partition {kafka_partition} --accept-truncation"
+        raise LogTruncatedError(
+            f"{given.description.topic}-{kafka_partition}: the archive reaches offset {end}, the log is readable up to "
+            f"{frontier.last_stable_offset}: it was truncated (unclean leader election?). Nothing of this kafka "
+            f"partition is read until somebody decides. To keep what is archived and go on at offset {end}: "
+            f"kafka-s3 resolve {given.config.name} {accept}"
+        )
 
 
 @dataclass(frozen=True)
@@ -153,7 +223,7 @@ class _Offsets:
         lost = lost_offsets(self.given.state, self.frontier, hours[0], start)
         gaps = _gaps(self.given, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}")
         readable = span(max(begin, self.frontier.log_start_offset), self._end(hours, start))
-        needed = readable - self.given.state.coverage(kafka_partition)
+        needed = readable - _archived(self.given.state, self.frontier)
         marks = [(o, t) for t, o in self.found.items() if o is not None]
         return ReadPlan(kafka_partition, _cut(self.given, needed, [o for o, _ in marks]), tuple(sorted(marks)), gaps)
 
@@ -163,7 +233,7 @@ class _Offsets:
         if last + 2 * HOUR + given.lateness > given.now:
             return self.frontier.last_stable_offset
         end = self._at(ms(last + HOUR + given.lateness))
-        covered = given.state.coverage(self.frontier.kafka_partition)
+        covered = _archived(given.state, self.frontier)
         if end > start and not covered.covers(start, end):
             return end
         if given.state.is_complete(last, given.lateness):
@@ -190,6 +260,12 @@ def start_of_hour(state: IndexState, frontier: Frontier, found: int | None) -> i
     return _readable(frontier, found)
 
 
+def _archived(state: IndexState, frontier: Frontier) -> RangeSet:
+    """Coverage, less what counts as deleted by retention though the log has it: once, another log start was told."""
+    there = span(frontier.log_start_offset, frontier.last_stable_offset)
+    return state.coverage(frontier.kafka_partition) - (state.deleted(frontier.kafka_partition) & there)
+
+
 def _readable(frontier: Frontier, found: int | None) -> int:
     """o(t), or the last stable offset where no readable record is that late."""
     return frontier.last_stable_offset if found is None else min(found, frontier.last_stable_offset)
@@ -197,7 +273,7 @@ def _readable(frontier: Frontier, found: int | None) -> int:
 
 def _read_until_now(given: PlanInput, frontier: Frontier) -> ReadPlan:
     kafka_partition, log_start = frontier.kafka_partition, frontier.log_start_offset
-    covered = given.state.coverage(kafka_partition)
+    covered = _archived(given.state, frontier)
     promised = given.state.promised_start(kafka_partition, None)
     began_with = log_start if promised is None else min(promised, log_start)
     # nothing was promised of what was gone before archiving began, but coverage must not look whole

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment, SegmentTotals
+from kafka_s3_platform.model.unresolved import Unresolved
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class HourReport(SegmentTotals):
 
     `taken_over_count` of its offsets were archived by another sink. Of the records of its offsets, `filtered_count`
     were left out and `dead_letter_count` failed and were tolerated; a run without hours counts those of a range at the
-    hour that the range begins in.
+    hour that the range begins in. `unresolved_count` of its offsets could not be archived.
     """
 
     hour: datetime
@@ -36,6 +38,7 @@ class HourReport(SegmentTotals):
     taken_over_count: int = 0
     filtered_count: int = 0
     dead_letter_count: int = 0
+    unresolved_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ class ArchiveReport:
     `filtered_count` were left out and `dead_letter_count` failed and were tolerated.
 
     `waiting` is kafka partition -> last stable offset where an open transaction keeps the rest from being read.
-    `seconds` is the time of scanning and committing.
+    `unresolved` are offsets that this run met and could not archive.
+    `seconds` is the time of scanning and committing. `failure` is what is to be raised once the hours are reported:
+    something could not be archived, and all that this report tells is committed.
     """
 
     hours: tuple[HourReport, ...]
@@ -60,3 +65,10 @@ class ArchiveReport:
     waiting: Mapping[int, int]
     version: int
     seconds: float
+    unresolved: tuple[Unresolved, ...] = ()
+    failure: PlatformError | None = None
+
+    def raise_failure(self) -> None:
+        """Raise `failure`, if there is one."""
+        if self.failure is not None:
+            raise self.failure

@@ -6,20 +6,26 @@ superseded by the next one that overlaps it, and objects are created at keys tha
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from uuid import uuid4
 
+from kafka_s3_platform.archive.clock import refuse_wrong_clocks
+from kafka_s3_platform.archive.failures import errors_of, failure_of, retention_ms
 from kafka_s3_platform.archive.groups import group_rows, replacing
 from kafka_s3_platform.archive.hours import hour_reports
+from kafka_s3_platform.archive.look import observation, unchanged
 from kafka_s3_platform.archive.plan import ArchivePlan, PlanInput, ReadPlan, ms, plan_hours, plan_until_now
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.scan import scan
+from kafka_s3_platform.archive.retold import retold
+from kafka_s3_platform.archive.scan import tried
 from kafka_s3_platform.archive.schemas import archived_schemas, registries
 from kafka_s3_platform.archive.takeover import publish_coverage
-from kafka_s3_platform.archive.task import HOUR_MS, ScanResult, ScanTask
+from kafka_s3_platform.archive.task import HOUR_MS, FailedScan, ScanResult, ScanTask
 from kafka_s3_platform.errors import (
     IntegrityError,
+    LogTruncatedError,
+    PlatformError,
     SupersededError,
     TopicRecreatedError,
 )
@@ -31,8 +37,10 @@ from kafka_s3_platform.model.segment import CommittedOffset, Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.index import Change, IndexSnapshot, Row, TopicIndex, committed
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
@@ -44,23 +52,28 @@ DAY_MS = 86_400_000
 
 
 def archive(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
-    """Archive what `request` asks for and is not archived yet. Raises the errors of its rooms, with their reasons."""
+    """Archive what `request` asks for and is not archived yet. Raises the errors of its rooms, with their reasons.
+
+    What fails for some offsets, or for some kafka partitions, fails after all others are committed: it is the
+    `failure` of the report, which the caller raises when it has told the rest.
+    """
     config = request.config
     store = ObjectStore(config.store)
     index = index_of(request)
     with ClusterAdmin(config.kafka) as admin:
         description = admin.describe_topic(request.topic)
-        store.check_writable(config.layout.topics_dir)
-        store.check_writable(config.archive.index_dir)
-        reserved = _reserve(request, index, admin, description)
+        check_promises(store, config.layout.topics_dir, uploads=True)
+        check_promises(store, config.archive.index_dir)
+        refuse_wrong_clocks(config, store, admin, description)
+        reserved = _reserve(request, index, admin, description, store.clock)
         try:
-            results = _scan_and_commit(request, reserved, runner, admin)
+            done = _scan_and_commit(request, reserved, runner, admin)
         except SupersededError:
             raise
         except Exception:
             _release(reserved)
             raise
-    return _report(request, reserved, results)
+        return _report(request, reserved, done)
 
 
 def index_of(request: ArchiveRequest) -> TopicIndex:
@@ -85,38 +98,55 @@ class _Reserved:
     def writer(self, connector: str) -> Provenance:
         """Who writes this run's objects."""
         topic = self.description
-        return Provenance(connector, topic.topic, topic.topic_id, self.index_id, self.run_id, self.epoch)
+        who = connector, topic.topic, topic.topic_id, self.index_id, self.run_id, self.epoch
+        return Provenance(*who, index_dir=self.index.index_dir)
 
 
 def _reserve(
-    request: ArchiveRequest, index: TopicIndex, admin: ClusterAdmin, description: TopicDescription
+    request: ArchiveRequest, index: TopicIndex, admin: ClusterAdmin, description: TopicDescription, clock: StoreClock
 ) -> _Reserved:
     """Commit the plan on the index version it was made from; plan again whenever another commit came first."""
 
     def step(snapshot: IndexSnapshot) -> _Reserved:
         snapshot.state.refuse_during_maintenance(request.topic, datetime.now(timezone.utc))
-        # asked before the log's end is, so that what groups have read lies within what this run archives
-        groups = group_rows(admin, request.config, request.topic, description.kafka_partitions)
-        plan = _plan(request, snapshot.state, admin, description)
-        epoch = _commit_plan(request, snapshot, plan, description, groups)
+        topic, (groups, plan) = unchanged(
+            admin, description, lambda seen: _groups_and_plan(request, snapshot.state, admin, seen, clock)
+        )
+        epoch = _commit_plan(request, snapshot, plan, topic, groups)
         _log_plan(request, plan, epoch)
         now = plan.frontiers[0].observed_at
-        return _Reserved(index, description, plan, snapshot.state, snapshot.index_id, epoch, now, request.run_id)
+        return _Reserved(index, topic, plan, snapshot.state, snapshot.index_id, epoch, now, request.run_id)
 
     return committed(index, step)
 
 
+def _groups_and_plan(
+    request: ArchiveRequest, state: IndexState, admin: ClusterAdmin, description: TopicDescription, clock: StoreClock
+) -> tuple[Sequence[CommittedOffset], ArchivePlan]:
+    observed_at = clock.earlier_now()
+    # asked before the log's end is, so that what groups have read lies within what this run archives
+    groups = group_rows(admin, request.config, request.topic, description.kafka_partitions, observed_at)
+    return groups, _plan(request, state, admin, description, observed_at)
+
+
 def _plan(
-    request: ArchiveRequest, state: IndexState, admin: ClusterAdmin, description: TopicDescription
+    request: ArchiveRequest,
+    state: IndexState,
+    admin: ClusterAdmin,
+    description: TopicDescription,
+    observed_at: datetime,
 ) -> ArchivePlan:
-    kafka_partitions = description.kafka_partitions
-    frontiers = admin.frontiers(request.topic, kafka_partitions)
+    look = admin.look(request.topic, description.kafka_partitions)
+    if not look.frontiers:
+        raise next(iter(look.failures.values()))
+    frontiers = observation(description, observed_at, look.frontiers)
     given = PlanInput(
         request.config,
         description,
         frontiers,
         state,
-        lambda times: admin.offsets_for_times(request.topic, kafka_partitions, times),
+        lambda times: admin.offsets_for_times(request.topic, tuple(frontiers), times),
+        look.failures,
     )
     if request.hours is None:
         return plan_until_now(given)
@@ -150,7 +180,7 @@ def _commit_plan(
         ),
         removed=(
             *(f"(kind = 'reservation' AND epoch = {e})" for e in sorted(superseded)),
-            # of vacuums that outstayed their lease: they see that they were ended, and delete nothing more
+            # of vacuums of earlier versions that outstayed their lease: they see that they were ended
             *(f"(kind = 'maintenance' AND epoch = {m.epoch})" for m in snapshot.state.maintenance),
             *replacing(snapshot.state, groups),
         ),
@@ -182,21 +212,72 @@ def _log_plan(request: ArchiveRequest, plan: ArchivePlan, epoch: int) -> None:
         )
 
 
-def _scan_and_commit(
-    request: ArchiveRequest, reserved: _Reserved, runner: TaskRunner, admin: ClusterAdmin
-) -> list[ScanResult]:
+@dataclass
+class _Done:
+    """What became of a run's tasks, which are of `kafka_partitions`: `results` are committed."""
+
+    kafka_partitions: frozenset[int]
+    results: list[ScanResult] = field(default_factory=list)
+    failed: list[FailedScan] = field(default_factory=list)
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether tasks of every kafka partition fail and none succeeds: no use to let a long backfill try each."""
+        failed = {f.kafka_partition for f in self.failed}
+        return bool(failed) and failed == self.kafka_partitions and not self.results
+
+
+def _scan_and_commit(request: ArchiveRequest, reserved: _Reserved, runner: TaskRunner, admin: ClusterAdmin) -> _Done:
     tasks = _tasks(request, reserved, admin, runner)
     progress = Progress(logger, f"archive {request.topic}", len(tasks), sum(t.size for t in tasks))
-    results: list[ScanResult] = []
+    done = _Done(frozenset(t.kafka_partition for t in tasks))
     for at in range(0, len(tasks), SLICE_TASKS):
         part = tasks[at : at + SLICE_TASKS]
-        done = list(_observed(runner.run(scan, part, request.config.tasks_max), progress))
+        slice_done = _Done(done.kafka_partitions)
+        _scan(slice_done, request, runner.run(tried, part, request.config.tasks_max), progress)
+        done.failed += slice_done.failed
+        results = _with_retention(request, _beside_truncations(slice_done.results, done.failed), admin)
         _check_topic(admin, reserved)
-        schemas = _schemas(request, reserved, done)
-        _commit_results(reserved, part, done, schemas, last=at + SLICE_TASKS >= len(tasks))
+        done.results += results
+        schemas = _schemas(request, reserved, results)
+        in_vain = done.is_in_vain and not slice_done.results
+        last = in_vain or at + SLICE_TASKS >= len(tasks)
+        _commit_results(reserved, results, schemas, last=last)
         _publish(request, reserved, admin)
-        results += done
-    return results
+        if last:
+            break
+    return done
+
+
+def _scan(
+    done: _Done, request: ArchiveRequest, outcomes: Iterator[ScanResult | FailedScan], progress: Progress
+) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, FailedScan):
+            logger.warning("%s-%d: %s", request.topic, outcome.kafka_partition, outcome.error)
+            done.failed.append(outcome)
+            if done.is_in_vain and len(done.failed) >= 2 * request.config.tasks_max:
+                break
+        else:
+            progress.advance(outcome.size, outcome.record_count, outcome.record_bytes)
+            done.results.append(outcome)
+
+
+def _beside_truncations(results: Sequence[ScanResult], failed: Sequence[FailedScan]) -> list[ScanResult]:
+    """What does not lie in a log that was truncated: archived, it would be the archive's end, and hide where that was.
+
+    Only the task that reads on where the archive ended finds out.
+    """
+    truncated = {f.kafka_partition for f in failed if isinstance(f.error, LogTruncatedError)}
+    return [r for r in results if r.kafka_partition not in truncated]
+
+
+def _with_retention(request: ArchiveRequest, results: list[ScanResult], admin: ClusterAdmin) -> list[ScanResult]:
+    """Unresolved offsets with how long the topic keeps them: who looks at the index later need not ask Kafka."""
+    if not any(r.unresolved for r in results):
+        return results
+    kept = retention_ms(admin.topic_configs(request.topic))
+    return [replace(r, unresolved=tuple(replace(u, retention_ms=kept) for u in r.unresolved)) for r in results]
 
 
 def _publish(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin) -> None:
@@ -204,15 +285,11 @@ def _publish(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin) 
         publish_coverage(admin, request.config.name, request.topic, reserved.index.open().state)
 
 
-def _observed(results: Iterator[ScanResult], progress: Progress) -> Iterator[ScanResult]:
-    for result in results:
-        progress.advance(result.size, result.record_count, result.record_bytes)
-        yield result
-
-
 def _tasks(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin, runner: TaskRunner) -> list[ScanTask]:
     """The plan's ranges as tasks of about `archive.task.size` offsets each."""
-    groups = [(r, g) for r in reserved.plan.reads for g in _grouped(r.ranges, request.config.archive.task_size)]
+    size = request.config.archive.task_size
+    parts = [(r, part) for r in reserved.plan.reads for part in _apart(reserved.state, r)]
+    groups = [(r, group) for r, part in parts for group in _grouped(part, size)]
     concurrent = min(runner.at_once(request.config.tasks_max), len(groups)) if groups else 1
     return [_task(request, reserved, admin, read, ranges, concurrent) for read, ranges in groups]
 
@@ -234,11 +311,12 @@ def _task(
         writer=reserved.writer(config.name),
         kafka_partition=read.kafka_partition,
         ranges=ranges,
-        leader_epoch=reserved.state.leader_epoch(read.kafka_partition, ranges[0].start_offset),
+        leader_epochs=tuple(_leader_epoch(reserved, read.kafka_partition, r.start_offset) for r in ranges),
         earliest_ms=ms(config.archive.start_hour),
         latest_ms=ms(reserved.planned_at) + DAY_MS,
         lateness_ms=config.archive.allowed_lateness_ms,
         watermark_ms=_watermark(read, ranges[0].start_offset),
+        condemned=reserved.state.condemned_offsets(read.kafka_partition),
         hour_offsets=_hour_offsets(request, read, ranges, reserved.planned_at, admin),
         allow_gaps=config.archive.allow_gaps,
         records_per_second=_share(config.archive.records_per_second, concurrent),
@@ -246,8 +324,40 @@ def _task(
     )
 
 
+def _leader_epoch(reserved: _Reserved, kafka_partition: int, start_offset: int) -> int | None:
+    """The epoch by which a truncated log is found out, None where nobody knows one.
+
+    Nor where the leader of now has an earlier one, for epochs only grow: no checksum of a batch holds its epoch, and a
+    broker would say for ever of one that never was that the log was truncated. Nor before the end of a truncation that
+    was accepted: a scan that unresolved offsets split has the epoch of its range's end, which the log may have lost.
+    """
+    if start_offset < reserved.state.accepted_end(kafka_partition):
+        return None
+    known = reserved.state.leader_epoch(kafka_partition, start_offset)
+    now = next((f.leader_epoch for f in reserved.plan.frontiers if f.kafka_partition == kafka_partition), None)
+    if known is not None and now is not None and known > now:
+        logger.warning(
+            "%s-%d: what is archived below offset %d is of leader epoch %d, the leader is of epoch %d: whether the log "
+            "was truncated there is not known",
+            reserved.description.topic,
+            kafka_partition,
+            start_offset,
+            known,
+            now,
+        )
+        return None
+    return known
+
+
 def _share(limit: float | None, tasks: int) -> float | None:
     return limit / tasks if limit else None
+
+
+def _apart(state: IndexState, read: ReadPlan) -> Iterator[Sequence[OffsetRange]]:
+    """What is new, and what was unresolved before: where much of that fails again, a task gives up the rest of it."""
+    known = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == read.kafka_partition)
+    for is_known in (False, True):
+        yield [r for r in read.ranges if known.covers(r.start_offset, r.end_offset) is is_known]
 
 
 def _grouped(ranges: Sequence[OffsetRange], task_size: int) -> list[tuple[OffsetRange, ...]]:
@@ -304,33 +414,32 @@ def _schemas(request: ArchiveRequest, reserved: _Reserved, results: Sequence[Sca
 
 
 def _commit_results(
-    reserved: _Reserved,
-    tasks: Sequence[ScanTask],
-    results: Sequence[ScanResult],
-    schemas: Sequence[ArchivedSchema],
-    last: bool,
+    reserved: _Reserved, results: Sequence[ScanResult], schemas: Sequence[ArchivedSchema], last: bool
 ) -> None:
     """Commit a slice: on the reservation's version, or on a later one that left the reservation untouched."""
-    _check_results(reserved, tasks, results)
+    _check_results(reserved, results)
+    if not results and not (last and reserved.plan.needed):
+        return
     commit_id = str(uuid4())
-    removed = (f"(kind = 'reservation' AND epoch = {reserved.epoch})",) if last else ()
+    removed = [f"(kind = 'reservation' AND epoch = {reserved.epoch})"] if last else []
     rows: list[Row] = [*schemas]
     for result in results:
         rows += [*result.scans, *result.segments, *result.gaps]
-    change = Change(added=tuple(rows), removed=removed, run_id=reserved.run_id)
     gap_hours = _gap_hours(reserved, results)
 
     def step(snapshot: IndexSnapshot) -> None:
         if commit_id not in snapshot.state.commit_ids:
             _check_not_superseded(reserved, snapshot.state)
-            snapshot.commit(change, commit_id, gap_hours)
+            told = retold(snapshot, results)
+            change = Change((*rows, *told.added), (), (*removed, *told.removed), reserved.run_id)
+            snapshot.commit(change, commit_id, {**told.gap_hours, **gap_hours})
 
     committed(reserved.index, step)
 
 
 def _gap_hours(reserved: _Reserved, results: Sequence[ScanResult]) -> dict[Gap, datetime]:
     """The hour asked for that each gap found by scanning begins in."""
-    hours = [h for h in reserved.plan.hours if h.end_offset is None or h.start_offset < h.end_offset]
+    hours = [h for h in reserved.plan.hours if h.start_offset != h.end_offset]
     return {
         gap: h.hour
         for result in results
@@ -350,22 +459,22 @@ def _check_not_superseded(reserved: _Reserved, state: IndexState) -> None:
         )
 
 
-def _check_results(reserved: _Reserved, tasks: Sequence[ScanTask], results: Sequence[ScanResult]) -> None:
-    """Every reserved range was scanned, each offset lies in one segment at most, and every record is in one."""
-    for kafka_partition in {t.kafka_partition for t in tasks}:
-        wanted = RangeSet(r for t in tasks if t.kafka_partition == kafka_partition for r in t.ranges)
+def _check_results(reserved: _Reserved, results: Sequence[ScanResult]) -> None:
+    """Every range was scanned or is told, each offset lies in one segment at most, and every record is in one."""
+    for kafka_partition in {r.kafka_partition for r in results}:
         mine = [r for r in results if r.kafka_partition == kafka_partition]
+        wanted = RangeSet(item for r in mine for item in r.ranges)
         scanned = RangeSet(OffsetRange(s.start_offset, s.end_offset) for r in mine for s in r.scans)
-        if wanted != scanned:
-            raise _defect(reserved, kafka_partition, f"{wanted} was reserved, {scanned} was scanned")
-        _check_segments(reserved, kafka_partition, mine, scanned)
+        bad = RangeSet(u.offsets for r in mine for u in r.unresolved)
+        gone = RangeSet(OffsetRange(g.start_offset, g.end_offset) for r in mine for g in r.gaps)
+        if wanted != scanned | bad | gone or scanned & bad:
+            raise _defect(reserved, kafka_partition, f"{wanted} was read, {scanned} scanned, {bad} unresolved")
+        _check_segments(reserved, kafka_partition, mine, wanted)
 
 
-def _check_segments(
-    reserved: _Reserved, kafka_partition: int, results: Sequence[ScanResult], scanned: RangeSet
-) -> None:
+def _check_segments(reserved: _Reserved, kafka_partition: int, results: Sequence[ScanResult], wanted: RangeSet) -> None:
     segments = [s for r in results for s in r.segments]
-    outside = [s.key for s in segments if not scanned.covers(s.start_offset, s.end_offset)]
+    outside = [s.key for s in segments if not wanted.covers(s.start_offset, s.end_offset)]
     keys = [key for s in segments for key in s.keys]
     if outside or len(set(keys)) != len(keys):
         raise _defect(reserved, kafka_partition, f"objects outside the scan or named twice: {outside}")
@@ -390,8 +499,8 @@ def _release(reserved: _Reserved) -> None:
         logger.warning("%s: reservation %d was not released: %s", reserved.index.uri, reserved.epoch, err)
 
 
-def _report(request: ArchiveRequest, reserved: _Reserved, results: Sequence[ScanResult]) -> ArchiveReport:
-    snapshot = reserved.index.open()
+def _report(request: ArchiveRequest, reserved: _Reserved, done: _Done) -> ArchiveReport:
+    snapshot, results = reserved.index.open(), done.results
     segments = [s for r in results for s in r.segments]
     touched = {s.chunk_start for s in segments if s.chunk_start} | set(request.hours or ())
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
@@ -408,4 +517,12 @@ def _report(request: ArchiveRequest, reserved: _Reserved, results: Sequence[Scan
         waiting=reserved.plan.waiting,
         version=snapshot.version,
         seconds=seconds,
+        unresolved=tuple(u for r in results for u in r.unresolved),
+        failure=_failure(request, reserved, done),
     )
+
+
+def _failure(request: ArchiveRequest, reserved: _Reserved, done: _Done) -> PlatformError | None:
+    unresolved = [u for r in done.results for u in r.unresolved]
+    failed = [*reserved.plan.failures.values(), *errors_of(done.failed, request.config.name, request.topic)]
+    return failure_of(request.config.name, request.topic, unresolved, failed)

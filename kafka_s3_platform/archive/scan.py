@@ -1,22 +1,59 @@
 """The scan: one Spark task reads ranges of one kafka partition once, and writes them as segments."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime, timezone
 
+from kafka_s3_platform.archive.bad_records import BadRecords, good_pieces
 from kafka_s3_platform.archive.pipeline import Counts, Pipeline
-from kafka_s3_platform.archive.task import ScanResult, ScanTask
+from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
 from kafka_s3_platform.archive.writers import SegmentWriters
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    ConfigError,
+    IntegrityError,
+    MissingBucketError,
+    PermanentError,
+    RegistryUnavailableError,
+    StoreUnavailableError,
+    SupersededError,
+    TransientError,
+)
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue
 from kafka_s3_platform.kafka.reader import ReadEnd
 from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import Scan, Segment
+from kafka_s3_platform.model.unresolved import without
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
+
+ENDING = (
+    SupersededError,
+    AuthorizationError,
+    ConfigError,
+    MissingBucketError,
+    StoreUnavailableError,
+    RegistryUnavailableError,
+)
+"""What every other task would meet as well: it ends the run."""
+
+
+def tried(task: ScanTask, attempt: Attempt) -> ScanResult | FailedScan:
+    """`scan`; what fails for good for this task alone is an answer, so that it holds up no other one."""
+    try:
+        return scan(task, attempt)
+    except ENDING:
+        raise
+    except TransientError as err:
+        if not attempt.is_last:
+            raise
+        return FailedScan(task.kafka_partition, task.ranges, err)
+    except PermanentError as err:
+        return FailedScan(task.kafka_partition, task.ranges, err)
 
 
 def scan(task: ScanTask, attempt: Attempt) -> ScanResult:
@@ -24,16 +61,21 @@ def scan(task: ScanTask, attempt: Attempt) -> ScanResult:
     scans: list[Scan] = []
     segments: list[Segment] = []
     gaps: list[Gap] = []
+    bad = BadRecords(task.kafka_partition, datetime.now(timezone.utc))
     with ExitStack() as open_clients:
         clients = _Clients(task, attempt, open_clients)
-        for wanted in task.ranges:
-            end, counts, written = _scan_range(task, wanted, clients)
+        for wanted, epoch_before in zip(task.ranges, task.leader_epochs, strict=True):
+            if bad.is_full:
+                bad.give_up(wanted)
+                continue
+            end, counts, written = _scan_range(task, wanted, epoch_before, clients, bad)
             segments += written
             gaps += end.gaps
-            scans.append(_row(task, wanted, end, counts))
+            scans += _rows(task, good_pieces(wanted, bad.inside(wanted)), end, counts)
         if clients.dead_letters is not None:
             clients.dead_letters.flush()
-    return ScanResult(task.kafka_partition, task.size, _joined(scans), tuple(segments), tuple(gaps))
+    unresolved = tuple(without(bad.rows, RangeSet(OffsetRange(g.start_offset, g.end_offset) for g in gaps)))
+    return ScanResult(task.kafka_partition, task.ranges, _joined(scans), tuple(segments), tuple(gaps), unresolved)
 
 
 class _Clients:
@@ -41,7 +83,7 @@ class _Clients:
 
     def __init__(self, task: ScanTask, attempt: Attempt, stack: ExitStack) -> None:
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
-        reader = new_reader(task.kafka, task.writer.topic, throttle, allow_gaps=task.allow_gaps)
+        reader = new_reader(task.kafka, task.writer.topic, throttle, allow_gaps=task.allow_gaps, skip_unreadable=True)
         self.reader = stack.enter_context(reader)
         self.store = ObjectStore(task.store)
         self.target = task.target(attempt)
@@ -53,31 +95,48 @@ class _Clients:
             self.dead_letters = stack.enter_context(queue)
 
 
-def _scan_range(task: ScanTask, wanted: OffsetRange, clients: _Clients) -> tuple[ReadEnd, Counts, list[Segment]]:
-    read = clients.reader.read(task.kafka_partition, wanted, task.leader_epoch if wanted is task.ranges[0] else None)
-    pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms)
+def _scan_range(
+    task: ScanTask, wanted: OffsetRange, epoch_before: int | None, clients: _Clients, bad: BadRecords
+) -> tuple[ReadEnd, Counts, list[Segment]]:
+    read = clients.reader.read(task.kafka_partition, wanted, epoch_before)
+    pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms, bad)
+    reached, unused = wanted.start_offset, 0
     with SegmentWriters(clients.target, clients.store, pipeline.refuse) as out:
         for batch in read:
-            for part in pipeline.parts(batch):
+            # once too much has failed, what is left is read only for the gaps and the epoch that its end tells
+            if bad.is_full:
+                unused += batch.num_rows
+                continue
+            for part in pipeline.parts(batch, read.failures):
                 out.write(part)
+            reached = int(batch.column("offset")[-1].as_py()) + 1
         written = out.close()
+    bad.insert(u for u in read.end.unreadable if not unused or u.end_offset <= reached)
+    if unused:
+        bad.give_up(OffsetRange(reached, wanted.end_offset))
     clients.watermark_ms = pipeline.watermark_ms
-    _check(task, wanted, read.end.records, pipeline.counts, written)
+    _check(task, wanted, read.end.records - unused, pipeline.counts, written)
     return read.end, pipeline.counts, written
 
 
-def _row(task: ScanTask, wanted: OffsetRange, end: ReadEnd, counts: Counts) -> Scan:
-    return Scan(
-        task.kafka_partition,
-        wanted.start_offset,
-        wanted.end_offset,
-        end.records,
-        end.leader_epoch,
-        task.writer.epoch,
-        counts.filtered,
-        counts.dead_letters,
-        counts.output,
-    )
+def _rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: Counts) -> Iterator[Scan]:
+    """What was scanned of a range that was read in one go: its counts stand with the first piece."""
+    numbers = (counts.read - counts.unresolved, counts.filtered, counts.dead_letters, counts.output)
+    for n, piece in enumerate(pieces):
+        records, filtered, dead_letters, output = numbers if n == 0 else (0, 0, 0, 0)
+        # that of the range's end, an epoch that the log had: enough to find out later that it was truncated
+        epoch = end.leader_epoch
+        yield Scan(
+            task.kafka_partition,
+            piece.start_offset,
+            piece.end_offset,
+            records,
+            epoch,
+            task.writer.epoch,
+            filtered,
+            dead_letters,
+            output,
+        )
 
 
 def _check(task: ScanTask, wanted: OffsetRange, records: int, counts: Counts, written: Sequence[Segment]) -> None:

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from kafka_s3_platform.archive.clock import refuse_wrong_clocks
+from kafka_s3_platform.archive.look import observation, unchanged
 from kafka_s3_platform.archive.plan import PlanInput, check
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
@@ -24,7 +26,9 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, span
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed
+from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +64,16 @@ def take_over(config: ConnectorConfig, topic: str, group: str, run_id: str) -> T
     with ClusterAdmin(config.kafka) as admin:
         description = admin.describe_topic(topic)
         refuse_active(admin, group, f"topic {topic}: taking over")
-        offsets = committed_offsets(admin, group, topic)
+        offsets = committed_offsets(admin, group, topic, description.kafka_partitions)
         if not offsets:
             raise PermanentError(
                 f"topic {topic}: consumer group {group} has no committed offset of it: there is nothing to take over. "
                 f"Name the old sink's group with --group, or leave this topic out with --topic"
             )
-        return committed(
-            index, lambda snapshot: _Step(config, description, group, offsets).run(snapshot, admin, run_id)
-        )
+        store = ObjectStore(config.store)
+        refuse_wrong_clocks(config, store, admin, description)
+        step = _Step(config, description, group, offsets, store.clock)
+        return committed(index, lambda snapshot: step.run(snapshot, admin, run_id))
 
 
 def publish_coverage(admin: ClusterAdmin, connector: str, topic: str, state: IndexState) -> None:
@@ -88,15 +93,20 @@ class _Step:
     description: TopicDescription
     group: str
     offsets: Mapping[int, int]
+    clock: StoreClock
 
     def run(self, snapshot: IndexSnapshot, admin: ClusterAdmin, run_id: str) -> TakeOverReport:
         """Commit on the snapshot what is not recorded yet."""
         state, topic = snapshot.state, self.description.topic
-        frontiers = admin.frontiers(topic, self.description.kafka_partitions)
-        check(PlanInput(self.config, self.description, frontiers, state, lambda _: {}))
+        description, frontiers = unchanged(
+            admin,
+            self.description,
+            lambda seen: observation(seen, self.clock.earlier_now(), admin.frontiers(topic, seen.kafka_partitions)),
+        )
+        check(PlanInput(self.config, description, frontiers, state, lambda _: {}))
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
-            generation = () if state.topic == self.description.generation else (self.description.generation,)
+            generation = () if state.topic == description.generation else (description.generation,)
             snapshot.commit(Change(added=(*gaps, *frontiers.values(), *generation), run_id=run_id))
         log_starts = {p: f.log_start_offset for p, f in frontiers.items() if p not in self.offsets}
         return TakeOverReport(topic, self.group, self.offsets, log_starts, gaps)

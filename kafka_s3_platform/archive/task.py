@@ -4,9 +4,11 @@ from dataclasses import dataclass, field, replace
 
 from kafka_s3_platform.archive.writers import SegmentTarget
 from kafka_s3_platform.config.settings import KafkaSettings, LayoutSettings, RecordSettings, StoreSettings
+from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Scan, Segment
+from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.upload import Provenance
 
@@ -17,7 +19,8 @@ HOUR_MS = 3_600_000
 class ScanTask:
     """Ranges of one kafka partition, ascending, and all that an executor needs to archive them.
 
-    `writer` is who archives; each attempt puts its own id in.
+    `writer` is who archives; each attempt puts its own id in. `condemned` as in `SegmentTarget`. `leader_epochs` are of
+    what is archived before each of the ranges, None where nobody knows it.
     Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `marks` as in `ReadPlan`; with the
     Wallclock extractor `hour_offsets` are (first offset, hour start ms), ascending, the first at or below the ranges.
     """
@@ -28,37 +31,53 @@ class ScanTask:
     writer: Provenance
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
-    leader_epoch: int | None
+    leader_epochs: tuple[int | None, ...]
     earliest_ms: int
     latest_ms: int
     lateness_ms: int
     watermark_ms: int
     records: RecordSettings = field(default_factory=RecordSettings, repr=False)
     hour_offsets: tuple[tuple[int, int], ...] = ()
+    condemned: frozenset[int] = frozenset()
     allow_gaps: bool = False
     records_per_second: float | None = None
     bytes_per_second: float | None = None
 
     @property
     def size(self) -> int:
-        return sum(len(r) for r in self.ranges)
+        return sum(map(len, self.ranges))
 
     def target(self, attempt: Attempt) -> SegmentTarget:
         writer = replace(self.writer, attempt=attempt.attempt_id)
         sides = {"key": self.records.key.registry, "value": self.records.value.registry}
         framed = tuple(name for name, registry in sides.items() if registry)
-        return SegmentTarget(self.layout, writer.topic, self.kafka_partition, writer, framed=framed)  # type: ignore[arg-type]
+        return SegmentTarget(
+            self.layout,
+            writer.topic,
+            self.kafka_partition,
+            writer,
+            condemned=self.condemned,
+            framed=framed,  # type: ignore[arg-type]
+        )
 
 
 @dataclass(frozen=True)
 class ScanResult:
-    """What a task read and wrote; it starts to exist when its rows are committed."""
+    """What a task read and wrote; it starts to exist when its rows are committed.
+
+    `ranges` are those of the task: `scans`, `gaps` and `unresolved` hold them together.
+    """
 
     kafka_partition: int
-    size: int
+    ranges: tuple[OffsetRange, ...]
     scans: tuple[Scan, ...]
     segments: tuple[Segment, ...]
     gaps: tuple[Gap, ...]
+    unresolved: tuple[Unresolved, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.ranges))
 
     @property
     def record_count(self) -> int:
@@ -68,3 +87,12 @@ class ScanResult:
     @property
     def record_bytes(self) -> int:
         return sum(s.record_bytes for s in self.segments)
+
+
+@dataclass(frozen=True)
+class FailedScan:
+    """A task that failed for good, or whose tries are used up: nothing of its ranges is archived."""
+
+    kafka_partition: int
+    ranges: tuple[OffsetRange, ...]
+    error: PlatformError

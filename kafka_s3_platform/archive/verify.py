@@ -1,21 +1,19 @@
 """Whether the archive holds what its index says: coverage, counts, and every object by name."""
 
 import hashlib
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from itertools import pairwise
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.columns import Int64s
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelopes import envelope_reader, is_envelope
@@ -23,6 +21,8 @@ from kafka_s3_platform.formats.merge import offsets_of
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet
 from kafka_s3_platform.model.segment import Segment, StoredObject, overlap_clusters
+from kafka_s3_platform.model.state import HOUR
+from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
@@ -57,7 +57,8 @@ class Hole:
 class VerifyReport:
     """What was verified and found. `deep`: every object was decoded, not only looked at.
 
-    `gaps` are lost; offsets `taken_over` are with the sink that archived them before.
+    `gaps` are lost; offsets `taken_over` are with the sink that archived them before; those `unresolved` could not be
+    archived, and are holes as well.
     """
 
     topic: str
@@ -69,6 +70,7 @@ class VerifyReport:
     holes: tuple[Hole, ...]
     gaps: tuple[Gap, ...]
     taken_over: tuple[Gap, ...] = ()
+    unresolved: tuple[Unresolved, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -120,6 +122,7 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
         holes=tuple(_holes(snapshot)),
         gaps=tuple(g for g in snapshot.state.gaps if g.is_lost),
         taken_over=tuple(g for g in snapshot.state.gaps if not g.is_lost),
+        unresolved=snapshot.state.unresolved,
     )
 
 
@@ -130,7 +133,7 @@ def verify_hours(
 
     Hourly segments, and the daily ones that an hour was merged into.
     """
-    segments = [s for s in snapshot.segments if _holds_one_of(s, hours)]
+    segments = [s for s in snapshot.segments if holds_one_of(s, hours)]
     found = _look_at_all(store, segments)
     if deep:
         missing = {d.key for d in found}
@@ -146,8 +149,8 @@ def checked_records(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordB
         IntegrityError: the object is gone, is another one than the index's, or, once all is read, holds other records.
     """
     digest, count = RecordDigest(), 0
-    with store.open(segment.key, segment.etag) as source:
-        for batch in envelope_reader(_format(segment), source, segment.key).batches():
+    with store.open_stored(segment.objects[0]) as source:
+        for batch in envelope_reader(segment.format, source, segment.key).batches():
             digest.update(batch)
             count += batch.num_rows
             yield batch
@@ -158,13 +161,8 @@ def checked_records(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordB
         if has != due:
             raise IntegrityError(
                 f"{store.uri(segment.key)}, kafka partition {segment.kafka_partition} {segment.offsets}: {what} {has}, "
-                f"the index has {due}. It is damaged or was replaced; repair it from Kafka while the topic still holds "
-                f"its offsets"
+                f"the index has {due}. It is damaged or was replaced; {HEAL_OBJECT}"
             )
-
-
-def _format(segment: Segment) -> str:
-    return str(json.loads(segment.settings)["format"])
 
 
 def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa: ARG001 - every task has an attempt
@@ -173,11 +171,19 @@ def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa
     return VerifyResult(task, tuple(d for c in overlap_clusters(task.segments) for d in _read_cluster(store, c)))
 
 
-def _holds_one_of(segment: Segment, hours: Collection[datetime]) -> bool:
-    if segment.chunk_start is None or segment.chunk == "hourly":
-        return segment.chunk_start in hours
-    zone = ZoneInfo(json.loads(segment.settings)["timezone"])
-    return segment.chunk_start.astimezone(zone).date() in {h.astimezone(zone).date() for h in hours}
+def holds_one_of(segment: Segment, hours: Collection[datetime]) -> bool:
+    """Whether a segment's hour or day, by the timezone that wrote it, overlaps one of these hours.
+
+    Out-of-range records are in no hour.
+    """
+    if segment.chunk_start is None:
+        return False
+    end = segment.chunk_start + HOUR
+    if segment.chunk == "daily":
+        local = segment.chunk_start.astimezone(segment.zone)
+        # By the clock of the timezone: a day of 23 or 25 hours ends where the next one begins.
+        end = datetime.combine(local.date() + timedelta(days=1), time(), segment.zone)
+    return any(segment.chunk_start < hour + HOUR and hour < end for hour in hours)
 
 
 def _look_at_all(store: ObjectStore, segments: Sequence[Segment]) -> list[Damage]:
@@ -192,8 +198,8 @@ def _look_at(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
             fault = "the object is missing: it was deleted, by hand or by a lifecycle rule"
         elif found.size != item.size:
             fault = f"the object has {found.size} bytes, the index {item.size}: it was cut off or replaced"
-        elif found.etag != item.etag:
-            fault = f"the object has etag {found.etag}, the index {item.etag}: it was replaced"
+        elif not store.is_stored(item, found):
+            fault = f"the object has etag {found.etag}, the index {item.etag}, and other bytes: it was replaced"
         else:
             continue
         yield _damage(segment, fault, item.key)
@@ -266,7 +272,7 @@ def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[D
             for item in segment.objects:
                 _check_sha256(store, item)
             # other formats hold values only: that their bytes are those that were written is all there is to check
-            if is_envelope(_format(segment)):
+            if is_envelope(segment.format):
                 runs.append((segment, _runs(store, segment)))
         except IntegrityError as err:
             yield _damage(segment, str(err))
@@ -275,7 +281,7 @@ def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[D
 
 def _check_sha256(store: ObjectStore, item: StoredObject) -> None:
     digest = hashlib.sha256()
-    with store.open(item.key, item.etag) as source:
+    with store.open_stored(item) as source:
         while part := source.read(READ_BYTES):
             digest.update(part)
     if digest.hexdigest() != item.sha256:

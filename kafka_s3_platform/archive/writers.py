@@ -1,10 +1,12 @@
 """The open segments of a scan or a compaction: one writer a bucket, bounded in number and in memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,6 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.archive.schemas import wire_schema_ids
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import RecordError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError
@@ -24,8 +25,15 @@ from kafka_s3_platform.partitioners.key_layouts import new_key_layout
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload, UploadedObject
 
-Refuse = Callable[[Sequence[RecordFailure], int], None]
-"""Takes the failures of records that a format cannot hold, and how many records are left out with them."""
+
+class Refuse(Protocol):
+    """Takes the failures of records that a format cannot hold, and how many records are left out with them.
+
+    `is_one_of_many`: a mapper made several of one record, others of which may be written.
+    """
+
+    def __call__(self, failures: Sequence[RecordFailure], left_out: int, *, is_one_of_many: bool) -> None: ...
+
 
 MAX_OPEN = 64
 MAX_IN_FLIGHT = 268_435_456
@@ -89,7 +97,8 @@ class BucketPart:
 class SegmentTarget:
     """What the segments of one kafka partition have in common.
 
-    `rewrite` marks segments that replace others: their keys carry the epoch, so that no key is ever used twice.
+    `rewrite` marks segments that replace others: their keys carry the epoch, so that no key is ever used twice. So do
+    those of segments that begin at a `condemned` offset, whose usual keys a vacuum deletes.
     `framed` are the columns whose values name schemas of a registry; `schema_ids` those of records that were read from
     other segments.
     """
@@ -100,6 +109,7 @@ class SegmentTarget:
     provenance: Provenance
     chunk: Chunk = "hourly"
     rewrite: bool = False
+    condemned: frozenset[int] = frozenset()
     framed: tuple[Literal["key", "value"], ...] = ()
     schema_ids: frozenset[int] = frozenset()
 
@@ -112,7 +122,7 @@ class SegmentTarget:
             first.offset,
             suffix,
             ordinal=first.ordinal,
-            epoch=self.provenance.epoch if self.rewrite else None,
+            epoch=self.provenance.epoch if self.rewrite or first.offset in self.condemned else None,
             timestamp_ms=bucket.hour_ms,
         )
 
@@ -171,7 +181,7 @@ class SegmentWriters:
         if self._refuse is None:
             raise err
         kept = np.flatnonzero(~np.isin(part.batch.offsets, [f.offset for f in err.failures]))
-        self._refuse(err.failures, len(part) - len(kept))
+        self._refuse(err.failures, len(part) - len(kept), is_one_of_many=part.batch.ordinals is not None)
         if not self._open[part.bucket].record_count:
             # its name is the offset of a record that it will not hold
             self._open.pop(part.bucket).abort()
@@ -261,26 +271,20 @@ class _SegmentWriter:
         return self._rotation.end(part, self.record_count)
 
     def write(self, part: BucketPart) -> None:
-        """Append records: to the first object first, the only one that may refuse some.
+        """Append records.
 
         Raises:
-            UnwritableRecordsError: nothing of the part was written.
-            RecordError: the objects beside it cannot hold them, which nobody tolerates: the first one has them already.
+            UnwritableRecordsError: one of the objects cannot hold some of them; nothing of the part was written.
         """
         if not len(part):
             return
         batch, records = part.batch, part.batch.records
         first, *beside = self._objects
-        first.write(batch)
-        try:
-            for item in beside:
-                item.write(batch)
-        except UnwritableRecordsError as err:
-            where = f"{self._target.topic}-{self._target.kafka_partition}@{err.failures[0].offset}"
-            raise RecordError(
-                f"{where}: keys or headers cannot be written beside the values: {err}. Nothing of this run's range is "
-                f"committed. Correct keys.format.class, headers.format.class or what makes the keys"
-            ) from err
+        for item in beside:
+            # what the others would refuse has to be known before the first one has it
+            item.try_out(batch)
+        for item in (first, *beside):
+            item.write(batch)
         self._digest.update(records)
         for name in self._target.framed:
             self._schema_ids |= wire_schema_ids(records.column(name))
@@ -341,11 +345,16 @@ class _ObjectWriter:
         self._target, self._bucket, self._first, self._store = target, bucket, first, store
         self._upload = self._new_upload(extension(target.layout, part))
         schema = {"value": bucket.schema, "key": bucket.key_schema, "headers": None}[part]
-        self._writer = new_writer(self._upload, target.layout, part, schema)
+        self._new_writer = partial(new_writer, layout=target.layout, part=part, schema=schema)
+        self._writer = self._new_writer(self._upload)
 
     @property
     def in_flight(self) -> int:
         return self._writer.buffered_bytes + self._upload.buffered_bytes
+
+    def try_out(self, batch: ConnectBatch) -> None:
+        """Write records nowhere. Raises UnwritableRecordsError for those that the format cannot hold."""
+        self._new_writer(io.BytesIO()).write(batch)
 
     def write(self, batch: ConnectBatch) -> None:
         self._writer.write(batch)

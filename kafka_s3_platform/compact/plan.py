@@ -13,7 +13,7 @@ from datetime import date
 from itertools import groupby
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.compact.days import day_start, segments_of_day
+from kafka_s3_platform.compact.days import day_start, is_mergeable, segments_of_day
 from kafka_s3_platform.config.path_format import compile_path_format
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.segment import Segment, overlap_clusters
@@ -27,7 +27,7 @@ _FINER_THAN_A_DAY = frozenset("HkKhmsSa")
 
 @dataclass(frozen=True)
 class Merge:
-    """Segments of one kafka partition, by first offset, that become `outputs` daily segments."""
+    """Segments of one kafka partition and timezone, by first offset, that become `outputs` daily segments."""
 
     inputs: tuple[Segment, ...]
     outputs: int
@@ -35,6 +35,11 @@ class Merge:
     @property
     def kafka_partition(self) -> int:
         return self.inputs[0].kafka_partition
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The timezone whose hours are merged."""
+        return self.inputs[0].zone
 
     @property
     def size(self) -> int:
@@ -50,24 +55,32 @@ class Merge:
         return sum(s.record_bytes for s in self.inputs) // self.outputs + 1
 
 
-def plan_day(segments: Sequence[Segment], day: date, zone: ZoneInfo, daily_segment_bytes: int) -> list[Merge]:
+def plan_day(segments: Sequence[Segment], day: date, daily_segment_bytes: int) -> list[Merge]:
     """The merges of a day, given all live segments. Empty when no hourly segment of it is live.
 
     Taken are the hourly segments, and those daily ones of an earlier compaction that overlap them or are smaller than
-    half of `daily_segment_bytes`. No merge reaches across a daily segment that stays.
+    half of `daily_segment_bytes`. No merge reaches across a daily segment that stays, or into another timezone: where
+    the connector's was changed, a day of either is another span of time. What `is_mergeable` is not, stays.
     """
-    ours = sorted(segments_of_day(segments, day, zone), key=lambda s: (s.kafka_partition, s.start_offset, s.end_offset))
+    mergeable = filter(is_mergeable, segments_of_day(segments, day))
+    ours = sorted(mergeable, key=lambda s: (*_shared_by_merge(s), s.start_offset, s.end_offset))
     merges: list[Merge] = []
-    for _, found in groupby(ours, key=lambda s: s.kafka_partition):
+    for _, found in groupby(ours, key=_shared_by_merge):
         for run in _runs(list(found), daily_segment_bytes):
             merges += _merges(run, daily_segment_bytes)
     return merges
 
 
-def daily_layout(layout: LayoutSettings, segment_bytes: int) -> LayoutSettings:
-    """The layout of daily segments that end at `segment_bytes` record bytes."""
+def _shared_by_merge(segment: Segment) -> tuple[int, str]:
+    return segment.kafka_partition, segment.zone.key
+
+
+def daily_layout(layout: LayoutSettings, zone: ZoneInfo, segment_bytes: int) -> LayoutSettings:
+    """The layout of daily segments of `zone` that end at `segment_bytes` record bytes."""
     return layout.model_copy(
         update={
+            "topics_dir": layout.daily_dir,
+            "timezone": zone.key,
             "partitioner": "TimeBased",
             "path_format": daily_path_format(layout.path_format),
             "partition_duration_ms": DAY_MS,
@@ -89,9 +102,8 @@ def daily_path_format(path_format: str) -> str:
     return "/".join(kept) or DAILY_PATH
 
 
-def daily_encoded_partition(layout: LayoutSettings, day: date) -> str:
-    """The folder of a day's daily segments below the topic's."""
-    zone = ZoneInfo(layout.timezone)
+def daily_encoded_partition(layout: LayoutSettings, zone: ZoneInfo, day: date) -> str:
+    """The folder of a day's daily segments of `zone` below the topic's."""
     return compile_path_format(daily_path_format(layout.path_format))(day_start(day, zone).astimezone(zone))
 
 

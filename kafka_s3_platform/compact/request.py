@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from datetime import date
 
 from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.formats.envelopes import is_envelope
 from kafka_s3_platform.model.segment import Segment, SegmentTotals
 
 
 @dataclass(frozen=True)
 class CompactRequest:
-    """Merge the hourly segments of `day`, a day of the connector's timezone, into daily ones."""
+    """Merge the hourly segments of `day`, each by the timezone that it was written in, into daily ones."""
 
     config: ConnectorConfig
     topic: str
@@ -21,7 +22,8 @@ class CompactRequest:
 class DayReport(SegmentTotals):
     """One day as the index holds it: its live segments, and where they are.
 
-    Hourly segments among them came after the day's last compaction: the day is due again.
+    Hourly segments among them came after the day's last compaction: the day is due again. Those of a format that holds
+    values only are never merged.
     """
 
     day: date
@@ -31,7 +33,12 @@ class DayReport(SegmentTotals):
     @property
     def hourly_count(self) -> int:
         """Segments that no compaction has merged yet."""
-        return sum(s.chunk == "hourly" for s in self.segments)
+        return sum(s.chunk == "hourly" and is_envelope(s.format) for s in self.segments)
+
+    @property
+    def unmergeable(self) -> tuple[Segment, ...]:
+        """Segments of formats that hold values only: they stay hourly, and live."""
+        return tuple(s for s in self.segments if not is_envelope(s.format))
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from zoneinfo import ZoneInfo
 
+from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.archive.writers import Bucket
 from kafka_s3_platform.compact.days import day_report, day_start
 from kafka_s3_platform.compact.merge import MergeResult, MergeTask, merge
 from kafka_s3_platform.compact.plan import Merge, daily_encoded_partition, daily_layout, plan_day
 from kafka_s3_platform.compact.request import CompactReport, CompactRequest
-from kafka_s3_platform.errors import SupersededError
+from kafka_s3_platform.errors import ConfigError, SupersededError
 from kafka_s3_platform.model.segment import Compaction, Segment
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys, quote
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
@@ -34,7 +36,15 @@ def compact(request: CompactRequest, runner: TaskRunner) -> CompactReport:
     """
     started = datetime.now(timezone.utc)
     config = request.config
-    ObjectStore(config.store).check_writable(config.layout.topics_dir)
+    if not config.layout.is_envelope:
+        raise ConfigError(
+            f"connector {config.name} writes objects of format {config.layout.format}, which holds values only: "
+            f"compaction writes whole records. The hours of {request.topic} that were archived in an envelope stay as "
+            f"they are, and can be merged by the same file with format.class=EnvelopeParquetFormat"
+        )
+    store = ObjectStore(config.store)
+    check_promises(store, config.layout.daily_dir, uploads=True)
+    refuse_wrong_clock(config, store)
     reserved = _reserve(request, TopicIndex(config.store, config.archive.index_dir, config.name, request.topic))
     results: list[MergeResult] = []
     if reserved.merges:
@@ -82,16 +92,15 @@ def _reserve(request: CompactRequest, index: TopicIndex) -> _Reserved:
 
 
 def _plan(request: CompactRequest, snapshot: IndexSnapshot) -> _Reserved:
-    zone = ZoneInfo(request.config.layout.timezone)
     snapshot.state.refuse_during_maintenance(request.topic, datetime.now(timezone.utc))
-    merges = plan_day(snapshot.segments, request.day, zone, request.config.archive.daily_segment_bytes)
+    merges = plan_day(snapshot.segments, request.day, request.config.archive.daily_segment_bytes)
     known = snapshot.state.topic
     topic_id = known.topic_id if known else ""
     return _Reserved(snapshot.index, request.run_id, topic_id, snapshot.index_id, tuple(merges), snapshot.version + 1)
 
 
 def _reservation(request: CompactRequest, state: IndexState, reserved: _Reserved) -> Change:
-    """Earlier compactions of the day end here, and so does a vacuum that outstayed its lease."""
+    """Earlier compactions of the day end here, and so does a vacuum of an earlier version that outstayed its lease."""
     start = day_start(request.day, ZoneInfo(request.config.layout.timezone))
     row = Compaction(start, request.run_id, reserved.epoch, datetime.now(timezone.utc))
     superseded = [f"(kind = 'compaction' AND epoch = {c.epoch})" for c in state.compactions if c.chunk_start == start]
@@ -112,14 +121,22 @@ def _merge_all(request: CompactRequest, reserved: _Reserved, runner: TaskRunner)
 
 def _task(request: CompactRequest, reserved: _Reserved, planned: Merge) -> MergeTask:
     config = request.config
-    start = day_start(request.day, ZoneInfo(config.layout.timezone))
+    start = day_start(request.day, planned.zone)
     return MergeTask(
         store=config.store,
-        layout=daily_layout(config.layout, planned.segment_bytes),
+        layout=daily_layout(config.layout, planned.zone, planned.segment_bytes),
         writer=Provenance(
-            config.name, request.topic, reserved.topic_id, reserved.index_id, request.run_id, reserved.epoch
+            config.name,
+            request.topic,
+            reserved.topic_id,
+            reserved.index_id,
+            request.run_id,
+            reserved.epoch,
+            index_dir=reserved.index.index_dir,
         ),
-        bucket=Bucket(round(start.timestamp() * 1000), daily_encoded_partition(config.layout, request.day)),
+        bucket=Bucket(
+            round(start.timestamp() * 1000), daily_encoded_partition(config.layout, planned.zone, request.day)
+        ),
         merge=planned,
     )
 
@@ -164,8 +181,18 @@ def _report(
     request: CompactRequest, reserved: _Reserved, results: Sequence[MergeResult], started: datetime
 ) -> CompactReport:
     snapshot = reserved.index.open()
+    day = day_report(snapshot, request.day)
+    if day.unmergeable:
+        formats = ", ".join(sorted({s.format for s in day.unmergeable}))
+        logger.warning(
+            "%s, day %s: %d objects of format %s stay hourly: that holds values only, of which no record can be made",
+            request.topic,
+            request.day,
+            len(day.unmergeable),
+            formats,
+        )
     return CompactReport(
-        day=day_report(snapshot, request.day, ZoneInfo(request.config.layout.timezone)),
+        day=day,
         merged=reserved.inputs,
         written=tuple(s for r in results for s in r.segments),
         version=snapshot.version,

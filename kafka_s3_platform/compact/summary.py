@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.compact.days import day_end, day_of, day_start
+from kafka_s3_platform.compact.days import day_end, day_of, day_start, is_mergeable
 from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredObject
 from kafka_s3_platform.model.state import HOUR, IndexState
 from kafka_s3_platform.store.index import IndexSnapshot
@@ -12,7 +12,9 @@ from kafka_s3_platform.store.index import IndexSnapshot
 
 @dataclass(frozen=True)
 class DaySummary(SegmentTotals):
-    """A day of the connector's timezone; None: records too old or too new for any.
+    """A day; None: records too old or too new for any.
+
+    Segments are of the day of the timezone that wrote them, hours of the connector's.
 
     `complete_count` of the day's `hour_count` hours are complete.
     """
@@ -32,15 +34,21 @@ class DaySummary(SegmentTotals):
 
     @property
     def is_merged(self) -> bool:
-        """Whether the day holds records, and compaction has merged them all."""
-        return bool(self.segments) and all(s.chunk == "daily" for s in self.segments)
+        """Whether the day holds records, and compaction has merged all that it can."""
+        mergeable = [s for s in self.segments if is_mergeable(s)]
+        return bool(mergeable) and all(s.chunk == "daily" for s in mergeable)
+
+    @property
+    def unmergeable_count(self) -> int:
+        """Segments of formats that hold values only: no compaction takes them."""
+        return sum(not is_mergeable(s) for s in self.segments)
 
 
 def day_summaries(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
     """The days with an object or an hour that was asked for, ascending; before them, records of no day."""
     found: dict[date | None, list[Segment]] = {row.hour.astimezone(zone).date(): [] for row in snapshot.state.hours}
     for segment in snapshot.segments:
-        found.setdefault(day_of(segment, zone), []).append(segment)
+        found.setdefault(day_of(segment), []).append(segment)
     days = sorted(found, key=lambda day: day or date.min)
     return [_summary(snapshot.state, day, tuple(found[day]), zone, lateness) for day in days]
 

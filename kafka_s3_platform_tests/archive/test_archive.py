@@ -1,5 +1,6 @@
 """Archiving on a real Kafka and a real S3: each offset exactly once, each record in the folder of its own hour."""
 
+import dataclasses
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -20,10 +21,13 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, span
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
+from kafka_s3_platform.store.index import Change, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
+from kafka_s3_platform_tests.kafka.topics import wait_until_stable
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -229,6 +233,7 @@ def test_transactions_keep_their_committed_records_only(
             client.commit_transaction()
         else:
             client.abort_transaction()
+    wait_until_stable(kafka_settings, topic_name)
     config = connector(kafka_settings, store_settings, topic_name)
     report = archived(config)
     assert stored(config)["value"].to_pylist() == [b"kept", b"kept too"]
@@ -253,6 +258,7 @@ def test_an_open_transaction_is_waited_for_and_its_hour_is_not_complete(
     assert report.waiting == {0: 1}
     assert not report.hours[0].complete
     client.commit_transaction()
+    wait_until_stable(kafka_settings, topic_name)
     archived(config, [NOON])
     archived(config)
     assert stored(config)["value"].to_pylist() == [b"before", b"inside", b"behind"]
@@ -397,6 +403,7 @@ def test_control_markers_of_an_event_time_topic_do_not_complete_an_hour_early(
         for record in hourly(hour + 1, 5)[hour * 5 :]:
             send(client, topic_name, record)
         client.commit_transaction()
+    wait_until_stable(kafka_settings, topic_name)
     config = connector(kafka_settings, store_settings, topic_name)
     report = archived(config, [NOON])
     assert report.hours[0].record_count == 5
@@ -473,3 +480,67 @@ def test_the_probe_of_write_access_is_all_that_a_run_without_records_leaves(
     archived(connector(kafka_settings, store_settings, topic_name))
     keys = {o.key for o in ObjectStore(store_settings).list("") if not o.key.startswith("_index/")}
     assert all(k.endswith(".write-check") for k in keys)
+
+
+@pytest.mark.parametrize("wrong", ["earliest", "latest", "stable", "times"])
+def test_a_broker_going_down_is_not_believed_and_a_later_answer_heals(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic, topic_name: str, wrong: str
+) -> None:
+    """Without an error it answers -1001, which once stood in the index and wedged every later run.
+
+    The other kafka partition is archived meanwhile, where the broker tells of it.
+    """
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, hourly(2, 5, 2))
+    config = connector(kafka_settings, store_settings, topic_name)
+    index = TopicIndex(config.store, config.archive.index_dir, config.name, topic_name)
+
+    def going_down(_: str, kafka_partition: int, question: str | int, true: int) -> int:
+        asked = "times" if isinstance(question, int) else question
+        return NOTHING if (asked, kafka_partition) == (wrong, 1) else true
+
+    for hours in [[NOON, NOON + HOUR]] if wrong == "times" else [[NOON, NOON + HOUR], None]:
+        with (
+            answering(going_down),
+            pytest.raises(BrokerUnavailableError, match=f"topic {topic_name}, kafka partition 1.*-1001"),
+        ):
+            archived(config, hours)
+        found = index.peek()
+        assert found is None or not found.state.is_complete(NOON, timedelta(0))
+        assert found is None or found.state.coverage(1) == RangeSet()
+    archived(config, [NOON, NOON + HOUR])
+    assert len(stored(config)) == 20
+    assert [scanned(config, p) for p in range(2)] == [(OffsetRange(0, 10),)] * 2
+    assert snapshot(config).state.is_complete(NOON, timedelta(0))
+
+
+def test_records_behind_a_log_start_that_was_told_too_high_are_archived_later(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    """They were recorded as deleted by retention before archiving began, and never asked for again."""
+    create_topic(topic_name, 1)
+    produce(kafka_settings, topic_name, hourly(2, 5, 1))
+    config = connector(kafka_settings, store_settings, topic_name)
+    with answering(lambda _, __, question, true: 4 if question == "earliest" else true):
+        archived(config)
+    assert snapshot(config).state.gaps == (Gap(0, 0, 4, "retention"),)
+    archived(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: list(range(10))}
+    assert snapshot(config).state.gaps == ()
+
+
+def test_a_leader_epoch_that_never_was_does_not_stop_a_topic_for_ever(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    """A broker's answer bore it: no checksum of a batch holds its epoch."""
+    create_topic(topic_name, 1)
+    produce(kafka_settings, topic_name, hourly(1, 5, 1))
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    [scan] = snapshot(config).state.scans
+    told = dataclasses.replace(scan, leader_epoch=7)
+    snapshot(config).commit(Change(added=(told,), removed=("kind = 'scan'",)))
+    produce(kafka_settings, topic_name, hourly(1, 5, 1))
+    archived(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: list(range(10))}
+    assert {s.leader_epoch for s in snapshot(config).state.scans} == {7, 0}

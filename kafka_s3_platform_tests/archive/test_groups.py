@@ -1,15 +1,17 @@
 """Offsets of consumer groups in the archive: noted by each run, never lost by one that sees none."""
 
 import logging
+from datetime import datetime, timezone
 
 import pytest
 
 from kafka_s3_platform.archive.groups import group_rows, replacing
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import delete_group, publish_offsets
+from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_group
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce, snapshot
 
 
@@ -113,7 +115,7 @@ def test_a_cluster_that_does_not_answer_is_logged_and_replaces_nothing(
     state = snapshot(config).state
 
     with ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout_seconds=1) as admin:
-        rows = group_rows(admin, config, config.topics[0], (0, 1, 2))
+        rows = group_rows(admin, config, config.topics[0], (0, 1, 2), datetime.now(timezone.utc))
 
     assert rows == ()
     assert list(replacing(state, rows)) == []

@@ -1,5 +1,6 @@
 """What a run decides to read, from ListOffsets and the index."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -17,7 +18,7 @@ from kafka_s3_platform.config.settings import (
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.errors import LogTruncatedError, OffsetGapError, TopicRecreatedError
+from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, OffsetGapError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -178,6 +179,31 @@ def test_what_was_gone_before_archiving_began_stays_no_failure_later() -> None:
     assert plan.reads[0].needed == RangeSet([OffsetRange(5, 50), OffsetRange(60, 90)])
 
 
+FALSE_GAP = Gap(0, 0, 15, "retention")
+"""Recorded when a broker told a log start that was too high."""
+
+
+def test_what_is_recorded_as_deleted_is_read_when_the_log_has_it_after_all() -> None:
+    given = planning(hourly(3, 10), state=covered((15, 30), gaps=(FALSE_GAP,)))
+    assert plan_until_now(given).reads[0].needed == RangeSet([OffsetRange(0, 15)])
+    assert plan_hours(given, [NOON, NOON + HOUR]).reads[0].needed == RangeSet([OffsetRange(0, 15)])
+    assert plan_hours(given, [NOON + 2 * HOUR]).reads[0].needed == RangeSet()
+
+
+def test_of_what_is_recorded_as_deleted_only_what_the_log_has_is_read() -> None:
+    given = planning(hourly(3, 10), log_start=9, state=covered((15, 30), gaps=(FALSE_GAP,)))
+    assert plan_until_now(given).reads[0].needed == RangeSet([OffsetRange(9, 15)])
+    assert plan_until_now(given).gaps == ()
+    gone = planning(hourly(3, 10), log_start=15, state=covered((15, 30), gaps=(FALSE_GAP,)))
+    assert plan_until_now(gone).reads[0].needed == RangeSet()
+
+
+@pytest.mark.parametrize("reason", ["taken over", "skipped", "truncated"])
+def test_what_somebody_decided_to_do_without_is_not_read(reason: Any) -> None:
+    given = planning(hourly(3, 10), state=covered((15, 30), gaps=(Gap(0, 0, 15, reason),)))
+    assert plan_until_now(given).reads[0].needed == RangeSet()
+
+
 def test_a_kafka_partition_that_was_empty_when_archiving_began_owes_all_its_records() -> None:
     state = IndexState(frontiers=(Frontier(0, 0, 0, 0, 0, NOW - HOUR),))
     with pytest.raises(OffsetGapError, match=r"offsets \[0, 15\)"):
@@ -242,7 +268,7 @@ def test_a_log_shorter_than_its_archive_is_refused() -> None:
 
 
 def test_a_kafka_partition_added_later_is_archived_from_its_first_offset() -> None:
-    state = IndexState(generations=(TopicGeneration("t", "id-1", (7,), ()),))
+    state = IndexState(generations=(TopicGeneration("t", "id-1", (), ()),))
     assert plan_hours(planning(hourly(5, 10), state=state), [NOON + 2 * HOUR]).reads[0].needed == span(0, 30)
 
 
@@ -263,3 +289,60 @@ def test_hours_in_any_order_read_each_offset_exactly_once(order: list[int]) -> N
         read |= needed
         state = covered(*((r.start_offset, r.end_offset) for r in read))
     assert all(read.covers(h * 7, h * 7 + 7) for h in order)
+
+
+def test_a_broker_that_knows_fewer_kafka_partitions_than_the_archive_is_asked_again_later() -> None:
+    state = IndexState(generations=(TopicGeneration("t", "id-1", (0, 1), ()),))
+    with pytest.raises(BrokerUnavailableError, match="nothing of kafka partitions 1, which"):
+        plan_until_now(planning(hourly(2, 5), state=state))
+
+
+def test_an_hour_is_not_complete_by_what_a_failed_kafka_partition_has_of_later_ones() -> None:
+    """Of kafka partition 1 hours 13 and 14 are archived; asked for hour 12, its leader says that the log ends early."""
+    look = {p: Frontier(p, 0, 30, 30, 0, NOW - HOUR, 2) for p in (0, 1)}
+    state = IndexState(
+        scans=(Scan(0, 0, 30, 30, 0, 1), Scan(1, 10, 30, 20, 0, 1)),
+        hours=tuple(HourRange(NOON + HOUR, p, 10, 20) for p in (0, 1)),
+        frontiers=tuple(look.values()),
+    )
+    one = planning(hourly(3, 10), state=state)
+    behind = Frontier(1, 0, 5, 5, 0, NOW)
+    given = dataclasses.replace(
+        one,
+        description=TopicDescription("t", "id-1", (0, 1), {}),
+        frontiers={**one.frontiers, 1: behind},
+        lookup=lambda times: {t: dict.fromkeys((0, 1), o) for t, o in _only(one.lookup(times)).items()},
+    )
+    plan = plan_hours(given, [NOON])
+    assert [type(e) for e in plan.failures.values()] == [LogTruncatedError]
+    after = dataclasses.replace(state, hours=(*state.hours, *plan.hours))
+    assert after.is_complete(NOON + HOUR, timedelta(0))
+    assert not after.is_complete(NOON, timedelta(0))
+    assert not after.is_scanned(NOON)
+
+
+def test_an_hour_begins_with_its_records_where_a_kafka_partition_failed_in_the_first_run() -> None:
+    """Retention has cut the log of both kafka partitions; of the second one nothing was known in the first run."""
+    one = planning(hourly(3, 10), log_start=5)
+    both = TopicDescription("t", "id-1", (0, 1), {})
+    look = {p: dataclasses.replace(one.frontiers[0], kafka_partition=p, kafka_partition_count=2) for p in (0, 1)}
+    without = dataclasses.replace(one, description=both, frontiers={0: look[0]})
+    first = plan_hours(dataclasses.replace(without, failures={1: BrokerUnavailableError("no leader")}), [NOON + HOUR])
+    state = dataclasses.replace(covered((10, 20)), hours=first.hours, frontiers=first.frontiers)
+    assert not state.is_scanned(NOON + HOUR)
+    assert not state.is_complete(NOON + HOUR, timedelta(0))
+    second = dataclasses.replace(
+        without,
+        state=state,
+        frontiers=look,
+        lookup=lambda times: {t: dict.fromkeys((0, 1), o) for t, o in _only(one.lookup(times)).items()},
+    )
+    plan = plan_hours(second, [NOON + HOUR])
+    assert (plan.needed[1], dict(plan.failures), plan.gaps) == (span(10, 20), {}, ())
+    scans = (*state.scans, Scan(1, 10, 20, 10, 0, 2))
+    assert dataclasses.replace(state, scans=scans, hours=(*state.hours, *plan.hours)).is_scanned(NOON + HOUR)
+
+
+def _only(found: Mapping[int, Mapping[int, int | None]]) -> dict[int, int | None]:
+    """What was found in kafka partition 0."""
+    return {t: of_one[0] for t, of_one in found.items()}

@@ -15,8 +15,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
-from kafka_s3_platform.errors import ForeignObjectError, RecordError
+from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
 from kafka_s3_platform.formats.block_gzip import read_from, read_index
+from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.support import (
@@ -44,13 +45,18 @@ def avro(registry: RegistrySettings) -> dict[str, Any]:
     return {"value": {"format": "AVRO", "registry": registry}}
 
 
-def framed(registry: RegistrySettings, topic: str, schema: Any, values: Iterable[Any]) -> list[bytes]:
+def framed(
+    registry: RegistrySettings, topic: str, schema: Any, values: Iterable[Any], kind: str = "AVRO"
+) -> list[bytes]:
     """Values in the Registry's wire format."""
     with SchemaRegistryClient({"url": registry.url}) as client:
-        schema_id = client.register_schema(f"{topic}-value", Schema(json.dumps(schema), "AVRO"))
+        schema_id = client.register_schema(f"{topic}-value", Schema(json.dumps(schema), kind.removesuffix("_SR")))
+    prefix = b"\0" + schema_id.to_bytes(4, "big")
+    if kind == "JSON_SR":
+        return [prefix + json.dumps(value).encode() for value in values]
     found = []
     for value in values:
-        body = io.BytesIO(b"\0" + schema_id.to_bytes(4, "big"))
+        body = io.BytesIO(prefix)
         body.seek(5)
         fastavro.schemaless_writer(body, fastavro.parse_schema(schema), value)
         found.append(body.getvalue())
@@ -256,7 +262,7 @@ def test_tombstones_go_where_behavior_on_null_values_says(
     config = connector(
         kafka_settings, store_settings, topic_name, layout={**layout, "null_values": "fail"}, records=records
     )
-    with pytest.raises(RecordError, match=rf"{topic_name}.*0.*1.*value is null"):
+    with pytest.raises(UnresolvedOffsetsError, match=rf"{topic_name}-0 \[1, 2\): .*value is null"):
         archived(config)
 
 
@@ -264,7 +270,7 @@ def bad_among(count: int, bad: bytes) -> list[Sent]:
     return [Sent(bad if n == count // 2 else b'{"n":%d}' % n) for n in range(count)]
 
 
-def test_one_bad_record_among_many_fails_the_run_and_nothing_is_committed(
+def test_one_bad_record_among_many_fails_the_run_after_the_others_are_committed(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
 ) -> None:
     create_topic(topic_name)
@@ -272,10 +278,10 @@ def test_one_bad_record_among_many_fails_the_run_and_nothing_is_committed(
     config = connector(
         kafka_settings, store_settings, topic_name, layout={"format": "json", "codec": "none"}, records=JSON
     )
-    with pytest.raises(RecordError, match=rf"{topic_name}.*10000"):
+    with pytest.raises(UnresolvedOffsetsError, match=rf"{topic_name}-0 \[10000, 10001\)"):
         archived(config)
-    assert snapshot(config).segments == ()
-    assert scanned(config) == ()
+    assert sum(map(len, lines(config).values())) == 19_999
+    assert scanned(config) == (OffsetRange(0, 10_000), OffsetRange(10_001, 20_000))
 
 
 def test_one_bad_record_among_many_costs_one_dead_letter_when_it_is_tolerated(
@@ -334,11 +340,11 @@ def test_records_that_cannot_be_placed_or_separated_are_bad_records(
         records = {**(JSON if layout["format"] == "json" else TEXT), "errors": {"tolerance": tolerance}}
         config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
         if tolerance == "none":
-            with pytest.raises(RecordError, match=rf"{topic_name}-0@1: "):
+            with pytest.raises(UnresolvedOffsetsError, match=rf"{topic_name}-0 \[1, 2\): "):
                 archived(config)
         else:
             report = archived(config)
-            assert (report.record_count, report.dead_letter_count) == (2, 1)
+            assert (report.record_count, report.dead_letter_count) == (0, 1)
             assert [line for found in lines(config).values() for line in found] == [good, good]
 
 
@@ -440,6 +446,67 @@ def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(
     assert gzip.decompress(body).splitlines() == [b"line %03d" % n for n in range(201, 400, 2)]
     ranged = list(read_from(lambda at, length: body[at : at + length], blocks, 150, 200, index_key))
     assert ranged == [b"line %03d" % n for n in range(301, 400, 2)]
+
+
+TEXT_OR_NULL = ["null", "string"]
+DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "values"),
+    [
+        ("AVRO", "string", ["one", "two", "ends\n", "", "n" * 5]),
+        ("AVRO", TEXT_OR_NULL, ["one", "two"]),
+        ("AVRO", "bytes", [b"one", b"\xff"]),
+        ("JSON_SR", DRAFT | {"type": "string"}, ["one", "ü\n"]),
+        ("JSON_SR", DRAFT | {"oneOf": [{"type": "null"}, {"type": "string"}]}, ["one"]),
+    ],
+)
+def test_text_behind_a_schemas_id_is_the_line_of_block_gzip_without_its_frame(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    kind: str,
+    schema: Any,
+    values: list[Any],
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(v) for v in framed(registry, topic_name, schema, values, kind)])
+    layout = {"format": "block_gzip", "codec": "gzip"}
+    records = {"value": {"format": kind, "registry": registry}}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    assert archived(config).record_count == len(values)
+    found = objects(config)
+    (body,) = (body for key, body in found.items() if key.endswith(".gz"))
+    texts = [v.encode() if isinstance(v, str) else v for v in values]
+    assert gzip.decompress(body) == b"".join(t.removesuffix(b"\n") + b"\n" for t in texts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [("AVRO", "string"), ("AVRO", TEXT_OR_NULL), ("JSON_SR", DRAFT | {"type": "string"})],
+)
+def test_text_of_several_lines_behind_a_schemas_id_is_a_bad_record_of_block_gzip(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    kind: str,
+    schema: Any,
+) -> None:
+    create_topic(topic_name)
+    values = framed(registry, topic_name, schema, ["one", "a\nb", "two"], kind)
+    produce(kafka_settings, topic_name, [Sent(v) for v in values])
+    records = {"value": {"format": kind, "registry": registry}, "errors": {"tolerance": "all"}}
+    layout = {"format": "block_gzip", "codec": "gzip"}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    report = archived(config)
+    assert (report.record_count, report.dead_letter_count) == (2, 1)
+    (body,) = (body for key, body in objects(config).items() if key.endswith(".gz"))
+    assert gzip.decompress(body) == b"one\ntwo\n"
 
 
 def test_zoozs_paths_hold_no_topic(

@@ -11,20 +11,30 @@ from kafka_s3_platform.archive.takeover import TakeOverReport, group_of, publish
 from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
     BusyError,
     LogTruncatedError,
     OffsetGapError,
     OpenTransactionError,
     PermanentError,
     TopicRecreatedError,
+    TransientError,
 )
+from kafka_s3_platform.kafka import groups
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import committed_offsets
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until
+from kafka_s3_platform_tests.kafka.answering import answering, nothing
+from kafka_s3_platform_tests.kafka.topics import (
+    committing,
+    delete_records,
+    open_transaction,
+    until,
+    wait_until_stable,
+)
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -174,6 +184,7 @@ def test_a_group_that_stands_in_an_open_transaction_is_tried_again_later(config:
     with pytest.raises(OpenTransactionError, match="open at 10"):
         taken_over(config)
     producer.commit_transaction(30)
+    wait_until_stable(config.kafka, config.topics[0])
     assert taken_over(config).gaps == (Gap(0, 0, 11, "taken over"),)
 
 
@@ -234,3 +245,27 @@ def test_coverage_that_cannot_be_published_is_a_warning(
     with ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:31699"), 1.0) as admin:
         publish_coverage(admin, config.name, config.topics[0], state)
     assert "127.0.0.1:31699" in caplog.text
+
+
+def test_a_broker_going_down_is_taken_over_from_only_when_it_is_back(config: ConnectorConfig) -> None:
+    sink_committed(config, {0: 4})
+    with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"kafka partition 0.*-1001"):
+        taken_over(config)
+    assert taken_over(config).log_starts == {1: 0}
+    archived(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: list(range(4, 10)), 1: list(range(10))}
+
+
+def test_an_offset_that_the_sink_is_about_to_commit_is_waited_for(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overlooked, its records would be in both sinks, and a second take-over be refused for ever."""
+    monkeypatch.setattr(groups, "STABLE_SECONDS", 0.5)
+    sink_committed(config, {0: 3, 1: 3})
+    with committing(config.kafka, group_of(config.name), [TopicPartition(config.topics[0], 1, 5)]) as producer:
+        with pytest.raises(TransientError, match=f"{config.topics[0]}-1.*UNSTABLE_OFFSET_COMMIT"):
+            taken_over(config)
+        producer.commit_transaction(30)
+        assert taken_over(config).offsets == {0: 3, 1: 5}
+    archived(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: list(range(3, 10)), 1: list(range(5, 10))}

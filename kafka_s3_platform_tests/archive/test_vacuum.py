@@ -4,20 +4,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive
 from kafka_s3_platform.archive.vacuum import VacuumReport, vacuum
+from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.compact.request import CompactRequest
 from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BusyError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.errors import BusyError, ForeignObjectError, StoreUnavailableError, SupersededError
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Compaction, Maintenance
 from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.store.index import Change
+from kafka_s3_platform.store.index import Change, IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -78,8 +79,18 @@ def archive_then_fail(config: ConnectorConfig, then: Callable[[], object] = lamb
         archive(ArchiveRequest(config, config.topics[0], "failed", None), FailingRunner(then))
 
 
+def later() -> datetime:
+    """A moment that all which is stored is older than, and all which begins from now on is younger than."""
+    time.sleep(1.1)  # stores tell times in whole seconds
+    moment = datetime.now(timezone.utc)
+    # a run takes the earlier of its own time and the store's, which is too early by as long as an answer took to come
+    time.sleep(2.5)
+    return moment
+
+
 def objects(config: ConnectorConfig) -> set[str]:
-    return {o.key for o in ObjectStore(config.store).list(f"topics/{config.topics[0]}/")}
+    store = ObjectStore(config.store)
+    return {o.key for root in ("topics", "topics_daily") for o in store.list(f"{root}/{config.topics[0]}/")}
 
 
 def known(config: ConnectorConfig) -> set[str]:
@@ -92,9 +103,9 @@ def put(config: ConnectorConfig, name: str, **changed: str | int) -> str:
     index = snapshot(config)
     topic = index.state.topic
     assert topic is not None
-    provenance = replace(Provenance("c", topic.topic, topic.topic_id, index.index_id, "closed", 0, 1), **changed)  # type: ignore[arg-type]
+    who = Provenance("c", topic.topic, topic.topic_id, index.index_id, "closed", 0, 1, config.archive.index_dir)
     key = f"topics/{config.topics[0]}/{name}"
-    ObjectStore(config.store).put_new(key, b"data", provenance.metadata())
+    ObjectStore(config.store).put_new(key, b"data", replace(who, **changed).metadata(key))  # type: ignore[arg-type]
     return key
 
 
@@ -201,20 +212,40 @@ def test_unfinished_uploads_of_segments_are_aborted_and_others_are_left(config: 
     assert {u.key for u in store.list_uploads("")} == others
 
 
-def test_a_young_run_at_work_is_not_disturbed(config: ConnectorConfig) -> None:
-    def meanwhile() -> None:
-        with pytest.raises(BusyError, match="run failed is at work"):
-            vacuumed(config, HOUR)
-        assert len(vacuumed(config, dry_run=True).removed) == 0
+def test_a_young_run_at_work_is_not_disturbed_and_disturbs_no_vacuum(config: ConnectorConfig) -> None:
+    class AtWork(InProcessRunner):
+        def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+            yield from list(super().run(function, tasks, max_concurrent))
+            report = vacuumed(config, datetime.now(timezone.utc) - before)
+            assert (report.removed, report.kept) == ((another,), 1)
 
-    archive_then_fail(config, meanwhile)
+    another = put(config, orphan_name(config))
+    produce(config.kafka, config.topics[0], [Sent(b"c", None, NOON + 2 * HOUR)])
+    before = later()
+    archive(ArchiveRequest(config, config.topics[0], "at work", None), AtWork())
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
+
+
+def test_what_begins_in_the_ranges_of_a_run_at_work_is_kept(config: ConnectorConfig) -> None:
+    """The run may write that very key at any moment."""
+
+    class AtWork(InProcessRunner):
+        def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+            report = vacuumed(config, datetime.now(timezone.utc) - before)
+            assert (report.removed, report.kept) == ((), 1)
+            yield from super().run(function, tasks, max_concurrent)
+
+    archive_then_fail(config)
+    before = later()
+    archive(ArchiveRequest(config, config.topics[0], "at work", None), AtWork())
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
 
 
 def test_a_young_compaction_at_work_is_not_disturbed(config: ConnectorConfig) -> None:
     now = snapshot(config)
     now.commit(Change(added=(Compaction(NOON, "compaction", now.version + 1, datetime.now(timezone.utc)),)))
-    with pytest.raises(BusyError, match="run compaction is at work"):
-        vacuumed(config, HOUR)
+    vacuumed(config, HOUR)
+    assert len(snapshot(config).state.compactions) == 1
     vacuumed(config)
     assert snapshot(config).state.compactions == ()
 
@@ -232,49 +263,148 @@ def test_a_run_older_than_the_age_is_superseded_and_can_never_commit(config: Con
     assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
 
 
-def test_no_run_is_reserved_while_a_vacuum_is_at_work(config: ConnectorConfig) -> None:
-    now = snapshot(config)
-    now.commit(Change(added=(Maintenance("other", now.version + 1, datetime.now(timezone.utc)),)))
-    for run in (archived, vacuumed):
-        with pytest.raises(BusyError, match="run other is"):
-            run(config)
+def test_a_key_that_was_condemned_is_never_written_again(config: ConnectorConfig) -> None:
+    archive_then_fail(config)
+    [orphan] = vacuumed(config).removed
+    assert [c.key for c in snapshot(config).state.condemned] == [orphan]
+    archived(config)
+    assert orphan not in objects(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
+    epoch = max(s.epoch for s in snapshot(config).segments)
+    assert orphan.replace(".parquet", f"+{epoch}.parquet") in known(config)
+    compact(CompactRequest(config, config.topics[0], date(2026, 1, 1), "r"), InProcessRunner())
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
+    assert verify_archive(config, config.topics[0], True, InProcessRunner()).ok
 
 
-@pytest.mark.parametrize("run", [archived, vacuumed])
-def test_a_vacuum_that_was_killed_holds_off_others_for_its_lease_only(
-    config: ConnectorConfig, run: Callable[[ConnectorConfig], object]
-) -> None:
-    now = snapshot(config)
-    killed = Maintenance("killed", now.version + 1, datetime.now(timezone.utc) - MAINTENANCE_LEASE)
-    now.commit(Change(added=(killed,)))
-    run(config)
-    assert snapshot(config).state.maintenance == ()
+def test_runs_that_fail_one_after_the_other_leave_nothing_behind(config: ConnectorConfig) -> None:
+    for _ in range(3):
+        archive_then_fail(config)
+        vacuumed(config)
+    assert objects(config) == known(config)
+    archived(config)
+    assert vacuumed(config).removed == ()
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2, 3, 4]}
 
 
-def test_a_vacuum_whose_row_was_put_aside_deletes_nothing_more(
+def test_a_delete_that_comes_late_finds_nothing_live(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last moment at which anything can be checked: whatever a run does then, it is not at that key."""
+    archive_then_fail(config)
+    delete = ObjectStore.delete
+
+    def late(self: ObjectStore, key: str, if_match: str) -> None:
+        archived(config)
+        delete(self, key, if_match)
+
+    monkeypatch.setattr(ObjectStore, "delete", late)
+    vacuumed(config)
+    assert objects(config) == known(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
+
+
+def test_an_object_replaced_after_it_was_looked_at_is_kept(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive_then_fail(config)
-    listing = ObjectStore.list_uploads
+    [orphan] = objects(config) - known(config)
+    commit = IndexSnapshot.commit
 
-    def put_aside(self: ObjectStore, prefix: str) -> object:
-        snapshot(config).commit(Change(removed=("(kind = 'maintenance')",)))
-        return listing(self, prefix)
+    def replaced(self: IndexSnapshot, change: Change) -> int:
+        store = ObjectStore(config.store)
+        store.replace(orphan, b"a user's", store.head(orphan).etag)  # type: ignore[union-attr]
+        return commit(self, change)
 
-    monkeypatch.setattr(ObjectStore, "list_uploads", put_aside)
-    before = objects(config)
+    monkeypatch.setattr(IndexSnapshot, "commit", replaced)
     report = vacuumed(config)
     assert (report.removed, report.finished) == ((), False)
-    assert objects(config) == before
+    assert ObjectStore(config.store).get(orphan) == b"a user's"
 
 
-def test_the_row_goes_when_the_vacuum_fails(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unavailable(self: ObjectStore, prefix: str) -> object:
-        raise StoreUnavailableError("no answer")
+def test_what_a_run_committed_between_looking_and_condemning_is_kept(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive_then_fail(config)
+    commit = IndexSnapshot.commit
+    done: list[bool] = []
 
-    monkeypatch.setattr(ObjectStore, "list_uploads", unavailable)
-    with pytest.raises(StoreUnavailableError):
-        vacuumed(config)
+    def overtaken(self: IndexSnapshot, change: Change, *args: Any, **kwargs: Any) -> int:
+        if not done:
+            done.append(True)
+            archived(config)
+        return commit(self, change, *args, **kwargs)
+
+    monkeypatch.setattr(IndexSnapshot, "commit", overtaken)
+    assert vacuumed(config).removed == ()
+    assert objects(config) == known(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
+
+
+def test_copies_and_renamed_objects_of_a_user_are_kept(config: ConnectorConfig, s3_client: Any) -> None:
+    archive_then_fail(config)
+    [orphan] = objects(config) - known(config)
+    live = next(iter(known(config)))
+    folder = f"topics/{config.topics[0]}"
+    name = live.rpartition("/")[2]
+    copies = {
+        f"{folder}/backup/{name}": live,
+        f"{folder}/year=2026/month=01/day=01/hour=23/{name}": live,
+        live.replace("+0+", "+7+"): live,
+        live.replace(".parquet", "+1.parquet"): live,
+        f"{folder}/backup/orphan/{orphan.rpartition('/')[2]}": orphan,
+    }
+    bucket = config.store.bucket
+    for to, source in copies.items():
+        s3_client.copy_object(Bucket=bucket, Key=to, CopySource={"Bucket": bucket, "Key": source})
+    report = vacuumed(config)
+    assert report.removed == (orphan,)
+    assert set(report.foreign) == set(copies)
+    assert objects(config) == known(config) | set(copies)
+
+
+def test_an_archive_whose_index_was_copied_in_its_bucket_loses_nothing(config: ConnectorConfig, s3_client: Any) -> None:
+    bucket, topic = config.store.bucket, config.topics[0]
+    for item in list(ObjectStore(config.store).list(f"_index/c/{topic}/")):
+        to = item.key.replace("_index/", "_copied/", 1)
+        s3_client.copy_object(Bucket=bucket, Key=to, CopySource={"Bucket": bucket, "Key": item.key})
+    copied = config.model_copy(update={"archive": config.archive.model_copy(update={"index_dir": "_copied"})})
+    produce(config.kafka, topic, [Sent(b"c", None, NOON + 2 * HOUR)])
+    archived(config)
+    for _ in range(9):
+        snapshot(copied).commit(Change())
+    new = next(s.key for s in snapshot(config).segments if s.start_offset == 2)
+    report = vacuumed(copied)
+    assert (report.removed, report.foreign) == ((), (new,))
+    with pytest.raises(ForeignObjectError, match="it is a copy"):
+        archived(copied)
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
+
+
+def test_a_copy_moved_to_another_bucket_with_its_index_is_vacuumed_there(
+    config: ConnectorConfig, s3_client: Any
+) -> None:
+    archive_then_fail(config)
+    [orphan] = objects(config) - known(config)
+    bucket, other = config.store.bucket, f"{config.store.bucket}-copy"
+    s3_client.create_bucket(Bucket=other)
+    for item in list(ObjectStore(config.store).list("")):
+        s3_client.copy_object(Bucket=other, Key=item.key, CopySource={"Bucket": bucket, "Key": item.key})
+    copied = config.model_copy(update={"store": config.store.model_copy(update={"bucket": other})})
+    assert vacuumed(copied).removed == (orphan,)
+    assert orphan in objects(config)
+    archived(copied)
+    assert offsets_by_kafka_partition(stored(copied)) == {0: [0, 1, 2]}
+    s3_client.delete_bucket(Bucket=other)
+
+
+def test_a_vacuum_of_an_earlier_version_holds_off_runs_for_its_lease_only(config: ConnectorConfig) -> None:
+    now = snapshot(config)
+    now.commit(Change(added=(Maintenance("old", now.version + 1, datetime.now(timezone.utc)),)))
+    with pytest.raises(BusyError, match="run old, a vacuum of an earlier version, is at work"):
+        archived(config)
+    now = snapshot(config)
+    ended = Maintenance("old", now.version + 1, datetime.now(timezone.utc) - MAINTENANCE_LEASE)
+    now.commit(Change(added=(ended,), removed=("(kind = 'maintenance')",)))
+    archived(config)
     assert snapshot(config).state.maintenance == ()
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.archive.verify import Damage, VerifyReport, verify_archive, verify_hours
+from kafka_s3_platform.archive.verify import Damage, VerifyReport, checked_records, verify_archive, verify_hours
 from kafka_s3_platform.archive.writers import Bucket, BucketPart, SegmentTarget, SegmentWriters
 from kafka_s3_platform.compact.request import CompactRequest
 from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, LayoutSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment
@@ -106,6 +107,17 @@ def test_a_truncated_object_is_named(config: ConnectorConfig, deep: bool) -> Non
     (damage,) = verified(config, deep).damages
     assert damage.key == cut.key
     assert f"has {cut.size - 1} bytes, the index {cut.size}" in damage.message
+
+
+def test_a_damaged_object_is_healed_by_the_copy_that_the_error_asks_for(config: ConnectorConfig) -> None:
+    damaged, store = segment(config), ObjectStore(config.store)
+    with pytest.raises(IntegrityError, match="put an undamaged copy back"):
+        list(checked_records(store, replace(damaged, record_count=damaged.record_count + 1)))
+    body = store.get(damaged.key)
+    overwrite(config, damaged.key, body[:-1])
+    assert not verified(config).ok
+    overwrite(config, damaged.key, body)
+    assert verified(config).ok
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -32,6 +32,7 @@ def segment(
     chunk: Chunk = "hourly",
     kafka_partition: int = 0,
     chunk_start: datetime | None = MIDNIGHT,
+    settings: str = "{}",
 ) -> Segment:
     return Segment(
         key=f"{chunk}-{kafka_partition}-{start}",
@@ -50,13 +51,13 @@ def segment(
         digest="digest",
         min_timestamp=0,
         max_timestamp=0,
-        settings="{}",
+        settings=settings,
         epoch=1,
     )
 
 
 def plan(segments: Sequence[Segment], target: int = TARGET) -> list[Merge]:
-    return plan_day(segments, DAY, UTC, target)
+    return plan_day(segments, DAY, target)
 
 
 def keys(merges: Sequence[Merge]) -> list[list[str]]:
@@ -136,6 +137,27 @@ def test_every_hourly_segment_is_merged_once_and_merges_do_not_overlap(
         assert all(end <= m.inputs[0].start_offset for end, m in zip(ends, mine[1:], strict=False))
 
 
+def test_objects_of_values_only_are_never_merged_and_hold_no_merge_apart() -> None:
+    json_format = LayoutSettings(format="json").model_dump_json()
+    segments = [segment(0, 10), segment(10, 20, settings=json_format), segment(20, 30)]
+    assert keys(plan(segments)) == [["hourly-0-0", "hourly-0-20"]]
+    assert plan([segment(10, 20, settings=json_format)]) == []
+
+
+def test_hours_of_two_timezones_are_merged_apart_each_with_its_own() -> None:
+    new_york = LayoutSettings(timezone="America/New_York").model_dump_json()
+    late = MIDNIGHT + timedelta(hours=28)
+    segments = [
+        segment(0, 10),
+        segment(5, 15, chunk_start=late, settings=new_york),
+        segment(15, 20, chunk_start=late),
+        segment(20, 30, chunk_start=MIDNIGHT, settings=new_york),
+    ]
+    merges = plan(segments)
+    assert keys(merges) == [["hourly-0-5"], ["hourly-0-0"]]
+    assert [m.zone.key for m in merges] == ["America/New_York", "UTC"]
+
+
 @pytest.mark.parametrize(
     ("path_format", "daily"),
     [
@@ -153,12 +175,12 @@ def test_daily_folders_are_the_hourly_ones_without_the_hour(path_format: str, da
 
 
 def test_the_folder_is_the_day_of_the_connectors_timezone() -> None:
-    layout = LayoutSettings(timezone="Asia/Kolkata")
-    assert daily_encoded_partition(layout, DAY) == "year=2026/month=01/day=01"
+    layout = LayoutSettings()
+    assert daily_encoded_partition(layout, ZoneInfo("Asia/Kolkata"), DAY) == "year=2026/month=01/day=01"
 
 
 def test_the_daily_layout_says_how_its_segments_end() -> None:
-    layout = daily_layout(LayoutSettings(flush_size=10), 77)
+    layout = daily_layout(LayoutSettings(flush_size=10), UTC, 77)
     assert (layout.flush_size, layout.segment_bytes, layout.path_format) == (
         None,
         77,
@@ -181,5 +203,7 @@ def test_a_day_is_that_of_the_connectors_timezone(zone: str, day: date, start: d
     found = ZoneInfo(zone)
     assert day_start(day, found) == start
     assert day_end(day, found) - day_start(day, found) == timedelta(hours=hours)
-    assert day_of(segment(0, 1, chunk_start=start), found) == day
-    assert day_of(segment(0, 1, chunk_start=start - timedelta(hours=1)), found) == day - timedelta(days=1)
+    settings = LayoutSettings(timezone=zone).model_dump_json()
+    assert day_of(segment(0, 1, chunk_start=start, settings=settings)) == day
+    before = segment(0, 1, chunk_start=start - timedelta(hours=1), settings=settings)
+    assert day_of(before) == day - timedelta(days=1)

@@ -1,0 +1,107 @@
+"""Removing rows of an index that say what cannot be: of brokers and clocks that earlier versions believed.
+
+They are ignored wherever the index is read, so nothing depends on this. It tells which they are, and which hours were
+complete by them; and it knows more than a reader: when the store wrote each version, so that a look of a clock that was
+ahead is found out also when its time has come meanwhile.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.store.index import Change, IndexSnapshot, Row, TopicIndex, committed, quote, state_of
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.sound import Judged
+
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "frontier": ("log_start_offset", "last_stable_offset", "high_watermark"),
+    "group": ("group_id", "committed_offset"),
+}
+_RANGE = ("start_offset", "end_offset")
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that does not count, or not as it was written. `values` are its offsets; `at` is its hour or its look's."""
+
+    kind: str
+    version: int
+    kafka_partition: int
+    values: Mapping[str, int | str | None]
+    at: datetime | None
+    why: str
+
+    @property
+    def predicate(self) -> str:
+        """What holds for this row, and for others only if they are bad for the same reason."""
+        known = {"kind": self.kind, "version": self.version, "kafka_partition": self.kafka_partition, **self.values}
+        return f"({' AND '.join(_equals(name, value) for name, value in known.items())})"
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What was found, and removed if `applied`. `reopened` hours were complete by such rows, and are not without."""
+
+    topic: str
+    rows: tuple[BadRow, ...]
+    reopened: tuple[datetime, ...]
+    applied: bool
+
+
+def repair_index(config: ConnectorConfig, topic: str, run_id: str, apply: bool) -> RepairReport:
+    """Find the bad rows of the topic's index; with `apply` remove them in one commit, else write nothing.
+
+    Where the log began when it was first looked at, and where hours begin, is kept. A run that is at work meanwhile
+    is not disturbed: the commit is a compare-and-swap, and the run goes on from it.
+    """
+    index = TopicIndex(config.store, config.archive.index_dir, config.name, topic)
+    if index.peek() is None:
+        return RepairReport(topic, (), (), applied=False)
+    lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
+
+    def step(snapshot: IndexSnapshot) -> RepairReport:
+        found = snapshot.judged(_written_at(config, topic))
+        bad = tuple(_bad_rows(found))
+        if apply and bad:
+            removed = tuple(sorted({row.predicate for row in bad}))
+            snapshot.commit(Change(added=_kept(found), removed=removed, run_id=run_id))
+        return RepairReport(topic, bad, _reopened(snapshot, found, lateness), applied=apply and bool(bad))
+
+    return committed(index, step)
+
+
+def _written_at(config: ConnectorConfig, topic: str) -> dict[int, datetime]:
+    """When the store wrote the log entry of each version of the index, by its own clock."""
+    folder = f"{config.archive.index_dir}/{config.name}/{topic}/_delta_log/"
+    names = {info.key.rpartition("/")[2]: info.last_modified for info in ObjectStore(config.store).list(folder)}
+    return {int(name[:-5]): at for name, at in names.items() if name.endswith(".json") and name[:-5].isdigit()}
+
+
+def _bad_rows(found: Judged) -> Iterator[BadRow]:
+    for row in found.bad.sort_by([("version", "ascending"), ("kafka_partition", "ascending")]).to_pylist():
+        values: dict[str, Any] = {name: row[name] for name in _VALUES.get(row["kind"], _RANGE)}
+        at = row["hour"] or row["observed_at"] or row["chunk_start"]
+        yield BadRow(row["kind"], row["version"], row["kafka_partition"], values, at, row["why"])
+
+
+def _kept(found: Judged) -> tuple[Row, ...]:
+    """What bad rows say that counts all the same, as it is read: where the log first began, and where hours begin."""
+    doubtful = state_of(0, found.doubtful)
+    first = {f.kafka_partition: f for f in reversed(state_of(0, found.sound).frontiers)}
+    looks = [f for f in first.values() if f in doubtful.frontiers]
+    return (*looks, *dict.fromkeys(doubtful.hours))
+
+
+def _reopened(snapshot: IndexSnapshot, found: Judged, lateness: timedelta) -> tuple[datetime, ...]:
+    before, after = state_of(snapshot.version, found.as_written), state_of(snapshot.version, found.sound)
+    hours = {h.hour for h in before.hours} | {s.chunk_start for s in snapshot.segments if s.chunk == "hourly"}
+    known = {hour for hour in hours if hour is not None}
+    return tuple(sorted(before.complete_hours(known, lateness) - after.complete_hours(known, lateness)))
+
+
+def _equals(name: str, value: int | str | None) -> str:
+    if value is None:
+        return f"{name} IS NULL"
+    return f"{name} = {quote(value) if isinstance(value, str) else value}"

@@ -1,0 +1,221 @@
+"""Deciding what to do without: offsets that cannot be archived, a log that was truncated, a new place to begin at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+from uuid import uuid4
+
+from kafka_s3_platform.archive.plan import PlanInput, check_topic
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.readers import new_reader
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.unresolved import Unresolved, without
+from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Do without these offsets, none of which is archived."""
+
+    kafka_partition: int
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True)
+class AcceptTruncation:
+    """Keep what is archived of a log that was truncated, and go on at the archive's end."""
+
+    kafka_partition: int
+
+
+@dataclass(frozen=True)
+class BeginAt:
+    """Do without everything below `offset` that is not archived."""
+
+    kafka_partition: int
+    offset: int
+
+
+Decision = Skip | AcceptTruncation | BeginAt
+
+
+@dataclass(frozen=True)
+class ResolveReport:
+    """What a decision recorded (or would record), and how many offsets of the log will not be archived by it."""
+
+    topic: str
+    gaps: tuple[Gap, ...]
+    offset_count: int
+    dry_run: bool
+
+
+def unresolved_of(config: ConnectorConfig, topic: str) -> tuple[Unresolved, ...]:
+    """What could not be archived of the topic. Raises store errors."""
+    snapshot = _index(config, topic).peek()
+    return snapshot.state.unresolved if snapshot else ()
+
+
+def resolve(config: ConnectorConfig, topic: str, decision: Decision, run_id: str, dry_run: bool) -> ResolveReport:
+    """Record a decision as gaps, in one commit; with `dry_run` only say what it would record.
+
+    Raises BusyError while a run is at work on these offsets, or a vacuum on the topic; PermanentError where there is
+    nothing to decide, or where records that are archived or are still to come would be given up.
+    """
+    commit_id = str(uuid4())
+    reports: list[ResolveReport] = []
+    with ClusterAdmin(config.kafka) as admin:
+        description = admin.describe_topic(topic)
+
+        def step(snapshot: IndexSnapshot) -> ResolveReport:
+            state = snapshot.state
+            if commit_id in state.commit_ids:
+                return reports[-1]
+            kafka_partition = decision.kafka_partition
+            frontier = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+            check_topic(PlanInput(config, description, {kafka_partition: frontier}, state, lambda _: {}))
+            state.refuse_during_maintenance(topic, datetime.now(timezone.utc))
+            report = _Step(config, topic, state, frontier).report(decision, dry_run)
+            _refuse_at_work(topic, state, report.gaps)
+            reports.append(report)
+            if not dry_run:
+                change, hours = _change(state, report.gaps, run_id)
+                snapshot.commit(change, commit_id, hours)
+            return report
+
+        return committed(_index(config, topic), step)
+
+
+def _index(config: ConnectorConfig, topic: str) -> TopicIndex:
+    return TopicIndex(config.store, config.archive.index_dir, config.name, topic)
+
+
+def _refuse_at_work(topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
+    given = {g.kafka_partition: RangeSet(OffsetRange(o.start_offset, o.end_offset) for o in gaps) for g in gaps}
+    for other in state.conflicting(given):
+        raise BusyError(
+            f"topic {topic}, kafka partition {other.kafka_partition}: run {other.run_id} has reserved {other.offsets} "
+            f"since {other.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended; if it was killed, archive "
+            f"once more, which ends its reservation"
+        )
+
+
+def _change(state: IndexState, gaps: Sequence[Gap], run_id: str) -> tuple[Change, dict[Gap, datetime]]:
+    """The gaps instead of the unresolved rows that they hold, and the hours that they begin in."""
+    kafka_partition = gaps[0].kafka_partition
+    known = [u for u in state.failures if u.kafka_partition == kafka_partition]
+    left = without(known, RangeSet(OffsetRange(g.start_offset, g.end_offset) for g in gaps))
+    removed = (f"(kind = 'unresolved' AND kafka_partition = {kafka_partition})",) if known else ()
+    hours = {g: hour for g in gaps if (hour := state.hour_of(kafka_partition, g.start_offset)) is not None}
+    return Change(added=(*gaps, *left), removed=removed, run_id=run_id), hours
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One kafka partition as the index and the log are now."""
+
+    config: ConnectorConfig
+    topic: str
+    state: IndexState
+    frontier: Frontier
+
+    def report(self, decision: Decision, dry_run: bool) -> ResolveReport:
+        if isinstance(decision, AcceptTruncation):
+            lost = self._truncated()
+            reached = min(self.frontier.high_watermark, lost.end_offset)
+            return ResolveReport(self.topic, (lost,), max(0, reached - lost.start_offset), dry_run)
+        offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
+        gaps = self._gaps(offsets, "skipped")
+        return ResolveReport(self.topic, gaps, sum(map(len, offsets)), dry_run)
+
+    @property
+    def _place(self) -> str:
+        return f"{self.topic}-{self.frontier.kafka_partition}"
+
+    @property
+    def _covered(self) -> RangeSet:
+        return self.state.coverage(self.frontier.kafka_partition)
+
+    def _gaps(self, offsets: RangeSet, reason: Literal["skipped", "truncated"]) -> tuple[Gap, ...]:
+        return tuple(Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, reason) for r in offsets)
+
+    def _refuse_beyond(self, end_offset: int) -> None:
+        if end_offset > self.frontier.high_watermark:
+            raise PermanentError(
+                f"{self._place}: the log ends at offset {self.frontier.high_watermark}: what is not written yet cannot "
+                f"be given up. Name offsets below {self.frontier.high_watermark}"
+            )
+
+    def _skipped(self, decision: Skip) -> RangeSet:
+        wanted = RangeSet([decision.offsets])
+        self._refuse_beyond(decision.offsets.end_offset)
+        if archived := wanted & self._covered:
+            missing = wanted - self._covered
+            left = f"; not archived of them: {', '.join(map(str, missing))}" if missing else ""
+            raise PermanentError(
+                f"{self._place}: offsets {', '.join(map(str, archived))} are archived, and only what is not can be "
+                f"skipped{left}"
+            )
+        return wanted
+
+    def _below(self, offset: int) -> RangeSet:
+        self._refuse_beyond(offset)
+        missing = span(0, offset) - self._covered
+        if not missing:
+            raise PermanentError(
+                f"{self._place}: everything below offset {offset} is archived: nothing is to be skipped"
+            )
+        return missing
+
+    def _truncated(self) -> Gap:
+        """What the log lost of the archive, as far as it can be known."""
+        end, stable = self._covered.end_offset or 0, self.frontier.last_stable_offset
+        is_short = end > max(stable, self.state.accepted_end(self.frontier.kafka_partition))
+        start = stable if is_short else self._diverged(end)
+        if start is None:
+            raise PermanentError(
+                f"{self._place}: the log is readable up to offset {stable} and holds what is archived up to {end}: "
+                f"nothing of it is truncated, or that was accepted before. Archive as ever"
+            )
+        return self._gaps(span(start, end), "truncated")[0]
+
+    def _diverged(self, end: int) -> int | None:
+        """Where a log that has grown past the archive's end may have begun to differ from it, None if it does not.
+
+        Scans know the leader epoch that the log had where they end. The broker tells whether it still has it there.
+        """
+        kafka_partition = self.frontier.kafka_partition
+        if not 0 < end < self.frontier.last_stable_offset or self._holds(end):
+            return None
+        ends = sorted(
+            {s.end_offset for s in self.state.scans if s.kafka_partition == kafka_partition and _knows(s, end)}
+        )
+        low, high = 0, len(ends)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._holds(ends[middle]) else (low, middle)
+        return ends[low - 1] if low else min(self._covered.ranges[0].start_offset, end - 1)
+
+    def _holds(self, offset: int) -> bool:
+        """Whether the log has, before `offset`, the leader epoch that was archived there."""
+        kafka_partition = self.frontier.kafka_partition
+        epoch = self.state.leader_epoch(kafka_partition, offset)
+        if epoch is None:
+            return True
+        try:
+            with new_reader(self.config.kafka, self.topic, allow_gaps=True, skip_unreadable=True) as reader:
+                for _ in reader.read(kafka_partition, OffsetRange(offset, offset + 1), epoch):
+                    pass
+        except LogTruncatedError:
+            return False
+        return True
+
+
+def _knows(scan: Scan, end: int) -> bool:
+    return scan.leader_epoch is not None and scan.end_offset < end

@@ -1,0 +1,171 @@
+"""Every advice in an error of the archive is taken, and works."""
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafka_s3_platform.archive.takeover import take_over
+from kafka_s3_platform.cli import main
+from kafka_s3_platform.cli import resolve as command
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import (
+    ForeignObjectError,
+    LogTruncatedError,
+    OffsetGapError,
+    PermanentError,
+    TopicRecreatedError,
+    UnresolvedOffsetsError,
+)
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.store.index import Change
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.support import NOON, archived, connector, produce, scanned, snapshot, stored, tried
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """Two kafka partitions, in the first of which ten records are archived."""
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, numbered(10))
+    found = connector(kafka_settings, store_settings, topic_name)
+    archived(found)
+    return found
+
+
+def changed(config: ConnectorConfig, name: str, **settings: Any) -> ConnectorConfig:
+    """The connector with other settings of one kind."""
+    return config.model_copy(update={name: getattr(config, name).model_copy(update=settings)})
+
+
+def run_the_command_of(message: str, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the command that an error tells, as it stands there; its output."""
+    monkeypatch.setattr(command, "topics_of", lambda _, topic: [ArchivedTopic(config, topic)])
+    found = re.search(r"kafka-s3 (resolve [^\n]*)", message)
+    assert found is not None, message
+    outcome = CliRunner().invoke(main, shlex.split(found[1]))
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.output
+
+
+def test_what_is_unresolved_is_done_without_by_the_command_of_the_error(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_value = changed(config, "layout", **BY_VALUE["layout"]).model_copy(
+        update={"records": config.records.model_validate(BY_VALUE["records"])}
+    )
+    produce(config.kafka, config.topics[0], numbered(5, [2]))
+    with pytest.raises(UnresolvedOffsetsError) as raised:
+        archived(by_value)
+    output = run_the_command_of(str(raised.value), config, monkeypatch)
+    assert "[12, 13): skipped" in output
+    archived(by_value)
+    assert scanned(config) == (OffsetRange(0, 15),)
+
+
+@pytest.mark.usefixtures("_led_at_epoch_nine")
+@pytest.mark.parametrize(("grown", "first_new"), [(5, 20), (25, 20)], ids=["shorter", "grown past the archive"])
+def test_a_truncated_log_is_archived_on_after_the_command_of_the_error(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, grown: int, first_new: int
+) -> None:
+    snapshot(config).commit(Change(added=(Scan(0, 10, 20, 0, 9, 1),)))
+    produce(config.kafka, config.topics[0], numbered(grown))
+    with pytest.raises(LogTruncatedError) as raised:
+        archived(config)
+    run_the_command_of(str(raised.value), config, monkeypatch)
+    produce(config.kafka, config.topics[0], numbered(10))
+    archived(config)
+    offsets = stored(config).column("offset").to_pylist()
+    assert offsets == [*range(10), *range(first_new, 10 + grown + 10)]
+
+
+def test_what_retention_took_is_a_gap_where_gaps_are_allowed_and_the_rest_is_archived(config: ConnectorConfig) -> None:
+    produce(config.kafka, config.topics[0], [*numbered(5), *numbered(5, kafka_partition=1)])
+    delete_records(config.kafka, config.topics[0], 12)
+    with pytest.raises(OffsetGapError, match=r"archive\.allow\.gaps=true") as raised:
+        archived(config)
+    assert "[10, 12)" in str(raised.value)
+    # the other kafka partition is archived all the same, and no hour is complete by a look that lacks one
+    assert scanned(config, 1) == (OffsetRange(0, 5),)
+    archived(changed(config, "archive", allow_gaps=True))
+    assert scanned(config) == (OffsetRange(0, 15),)
+
+
+def test_what_was_gone_before_archiving_began_is_recorded_by_a_run_up_to_now(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10))
+    delete_records(kafka_settings, topic_name, 4)
+    config = connector(kafka_settings, store_settings, topic_name)
+    with pytest.raises(OffsetGapError, match="A first run up to now records them"):
+        archived(config, [NOON])
+    assert archived(config).record_count == 6
+    assert archived(config, [NOON]).hours[0].complete
+
+
+def test_a_topic_created_again_is_archived_under_another_name_and_topics_dir(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    admin = AdminClient({**config.kafka.properties("admin")})
+    admin.delete_topics([config.topics[0]])[config.topics[0]].result(30)
+    create_topic(config.topics[0])
+    produce(config.kafka, config.topics[0], numbered(3))
+    with pytest.raises(TopicRecreatedError, match=r"another connector name and another topics\.dir"):
+        archived(config)
+    other = changed(config, "layout", topics_dir="other").model_copy(update={"name": "d"})
+    assert archived(other).record_count == 3
+
+
+def test_anothers_object_in_the_way_is_moved_or_another_topics_dir_is_taken(config: ConnectorConfig) -> None:
+    (segment,) = snapshot(config).segments
+    store, key = ObjectStore(config.store), segment.key.replace("+0+0000000000", "+0+0000000010")
+    foreign = store.put_new(key, b"another's")
+    produce(config.kafka, config.topics[0], [*numbered(5), *numbered(5, kafka_partition=1)])
+    with pytest.raises(ForeignObjectError, match=r"\[10, 15\) is not archived.*another topics\.dir") as raised:
+        archived(config)
+    assert key in str(raised.value)
+    assert scanned(config, 1) == (OffsetRange(0, 5),)
+    assert archived(changed(config, "layout", topics_dir="other")).record_count == 5
+    store.delete(key, foreign.etag)
+    produce(config.kafka, config.topics[0], numbered(5))
+    assert archived(config).record_count == 5
+    assert scanned(config) == (OffsetRange(0, 20),)
+
+
+def test_a_sink_is_taken_over_under_another_name_and_topics_dir(config: ConnectorConfig) -> None:
+    group = f"sink-{config.topics[0]}"
+    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group})
+    consumer.commit(offsets=[TopicPartition(config.topics[0], 0, 4)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(PermanentError, match=r"under another connector name and topics\.dir"):
+        take_over(config, config.topics[0], group, "run")
+    other = changed(config, "layout", topics_dir="other").model_copy(update={"name": "d"})
+    take_over(other, config.topics[0], group, "run")
+    assert archived(other).record_count == 6
+
+
+def test_a_look_that_a_kafka_partition_failed_in_proves_nothing_of_any_hour(config: ConnectorConfig) -> None:
+    produce(config.kafka, config.topics[0], [*numbered(5), *numbered(5, kafka_partition=1)])
+    delete_records(config.kafka, config.topics[0], 12)
+    report = tried(config, [NOON])
+    assert isinstance(report.failure, OffsetGapError)
+    assert [h.scanned for h in report.hours] == [False]
+    state = snapshot(config).state
+    last = [f for f in state.frontiers if f.observed_at == max(f.observed_at for f in state.frontiers)]
+    assert [(f.kafka_partition, f.kafka_partition_count) for f in last] == [(1, 2)]
+    (hour,) = archived(changed(config, "archive", allow_gaps=True), [NOON]).hours
+    assert (hour.scanned, hour.complete) == (True, True)

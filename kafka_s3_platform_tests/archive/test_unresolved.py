@@ -1,0 +1,436 @@
+"""What cannot be archived is left out and told; everything else is archived, hour after hour."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from kafka_s3_platform.archive import bad_records, run
+from kafka_s3_platform.archive.plan import ms
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.archive.task import FailedScan
+from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, UnresolvedOffsetsError
+from kafka_s3_platform.kafka.admin import ClusterAdmin, Look
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
+from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    connector,
+    produce,
+    scanned,
+    snapshot,
+    stored,
+    tried,
+)
+
+pytestmark = pytest.mark.integration
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BAD = b"{not json"
+JSON: dict[str, Any] = {
+    "layout": {"format": "json", "codec": "none"},
+    "records": {"value": {"format": "JSON"}},
+}
+BY_VALUE: dict[str, Any] = {
+    "layout": {"partitioner": "Field", "partition_fields": ("n",)},
+    "records": {"value": {"format": "JSON"}},
+}
+"""An envelope whose folders are named by the values: what is no JSON has none."""
+
+
+def numbered(count: int, bad: Sequence[int] = (), hours: int = 1, kafka_partition: int = 0) -> list[Sent]:
+    """Records of `count` each hour from noon on; those at the offsets `bad` are no JSON."""
+    return [
+        Sent(BAD if n in bad else b'{"n":1}', None, NOON + n // count * HOUR, (), kafka_partition)
+        for n in range(count * hours)
+    ]
+
+
+def unresolved(config: ConnectorConfig) -> list[tuple[int, int, int]]:
+    """(kafka partition, start, end) of what is unresolved."""
+    found = snapshot(config).state.unresolved
+    return [(u.kafka_partition, u.start_offset, u.end_offset) for u in found]
+
+
+def record_count(config: ConnectorConfig) -> int:
+    return sum(s.record_count for s in snapshot(config).segments)
+
+
+def with_errors(config: ConnectorConfig, **errors: Any) -> ConnectorConfig:
+    """The connector with other errors.* settings."""
+    records = config.records
+    return config.model_copy(
+        update={"records": records.model_copy(update={"errors": records.errors.model_copy(update=errors)})}
+    )
+
+
+@pytest.mark.parametrize("settings", [JSON, BY_VALUE], ids=["json", "envelope"])
+@pytest.mark.parametrize(
+    ("bad", "ranges"),
+    [
+        ([], []),
+        ([4], [(4, 5)]),
+        ([4, 5], [(4, 6)]),
+        ([0, 4, 9], [(0, 1), (4, 5), (9, 10)]),
+        (list(range(10)), [(0, 10)]),
+    ],
+    ids=["none", "one", "two side by side", "three", "all"],
+)
+def test_bad_records_are_left_out_and_all_others_are_archived(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    settings: dict[str, Any],
+    bad: list[int],
+    ranges: list[tuple[int, int]],
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10, bad))
+    config = connector(kafka_settings, store_settings, topic_name, **settings)
+    report = tried(config, [NOON])
+    assert (report.record_count, report.hours[0].unresolved_count) == (10 - len(bad), len(bad))
+    assert report.hours[0].complete is (not bad)
+    assert unresolved(config) == [(0, *r) for r in ranges]
+    assert record_count(config) == 10 - len(bad)
+    assert isinstance(report.failure, UnresolvedOffsetsError) is bool(bad)
+    assert snapshot(config).state.reservations == ()
+    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+
+
+def test_the_error_names_the_offset_the_reason_the_time_left_and_what_to_do(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, 1, retention_ms=10**12)
+    produce(kafka_settings, topic_name, numbered(10, [4]))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    with pytest.raises(UnresolvedOffsetsError) as raised:
+        archived(config)
+    said = str(raised.value)
+    assert f"{topic_name}-0 [4, 5): VALUE_CONVERTER: " in said
+    assert " days, " in said
+
+
+def test_a_bad_record_does_not_hold_up_the_hours_after_it(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, numbered(10, [4], hours=4) + numbered(10, hours=4, kafka_partition=1))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    for hour in range(4):
+        tried(config, [NOON + hour * HOUR])
+    state = snapshot(config).state
+    assert [state.is_complete(NOON + h * HOUR, timedelta(0)) for h in range(4)] == [False, True, True, True]
+    assert scanned(config) == (OffsetRange(0, 4), OffsetRange(5, 40))
+    assert scanned(config, 1) == (OffsetRange(0, 40),)
+    assert record_count(config) == 79
+
+
+def test_once_the_cause_is_corrected_the_next_run_archives_what_was_left(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10, [4]))
+    config = connector(kafka_settings, store_settings, topic_name, **BY_VALUE)
+    tried(config, [NOON])
+    report = archived(
+        config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})}), [NOON]
+    )
+    assert (report.record_count, report.hours[0].complete) == (1, True)
+    assert snapshot(config).state.failures == ()
+    assert stored(config).column("offset").to_pylist() == list(range(10))
+    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+
+
+def test_a_run_that_meets_them_again_tells_them_once(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10, [2, 4, 5]))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    for _ in range(3):
+        assert isinstance(tried(config).failure, UnresolvedOffsetsError)
+    assert len(snapshot(config).state.failures) == 2
+    assert record_count(config) == 7
+
+
+def test_with_tolerance_all_they_go_to_the_dead_letter_topic_afterwards(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10, [2, 4]))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    tried(config)
+    letters = f"{topic_name}-dlq"
+    report = archived(
+        with_errors(config, tolerance="all", dead_letter_topic=letters, dead_letter_replication_factor=1), [NOON]
+    )
+    assert (report.record_count, report.dead_letter_count) == (0, 2)
+    assert report.hours[0].complete
+    assert (
+        archived(connector(kafka_settings, store_settings, letters).model_copy(update={"name": "l"})).record_count == 2
+    )
+
+
+def test_a_task_gives_up_after_many_failures_and_tells_the_rest_as_one_range(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bad_records, "MAX_RANGES", 10)
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(40_000, range(0, 40, 2)))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    tried(config)
+    found = unresolved(config)
+    # the batch in which they became too many is archived as far as it goes
+    assert len(found) == 21
+    assert found[:3] == [(0, 0, 1), (0, 2, 3), (0, 4, 5)]
+    assert found[-1][2] == 40_000
+    assert snapshot(config).state.unresolved[-1].reason == bad_records.GIVEN_UP
+    assert record_count(config) == found[-1][1] - 20
+    monkeypatch.undo()
+    tried(config)
+    assert record_count(config) == 40_000 - 20
+    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+
+
+def test_an_index_of_an_earlier_version_learns_to_tell_them(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    archived(config)
+    produce(kafka_settings, topic_name, [Sent(BAD), Sent(b"1")])
+    tried(config)
+    assert unresolved(config) == [(0, 10, 11)]
+    assert scanned(config) == (OffsetRange(0, 10), OffsetRange(11, 12))
+
+
+def test_a_header_name_that_is_not_utf_8_stops_nothing(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    names = [b"ok", b"\xff", b"ok"]
+    produce_raw(
+        kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(ms(NOON), headers=[(n, b"1")]) for n in names]
+    )
+    config = connector(kafka_settings, store_settings, topic_name)
+    assert tried(config, [NOON]).record_count == 2
+    (row,) = snapshot(config).state.unresolved
+    assert (row.start_offset, row.reason, row.min_timestamp) == (1, "HEADER_CONVERTER", ms(NOON))
+    letters = f"{topic_name}-dlq"
+    allowing = with_errors(config, tolerance="all", dead_letter_topic=letters, dead_letter_replication_factor=1)
+    assert archived(with_errors(allowing, dead_letter_headers=True), [NOON]).dead_letter_count == 1
+    dead = connector(kafka_settings, store_settings, letters).model_copy(update={"name": "l"})
+    archived(dead)
+    (letter,) = stored(dead).to_pylist()
+    headers = {h["key"]: h["value"] for h in letter["headers"]}
+    assert headers["\\xff"] == b"1"
+    assert b"not UTF-8" in headers["__connect.errors.exception.message"]
+
+
+@pytest.mark.parametrize("tolerance", ["none", "all"])
+def test_a_batch_that_cannot_be_read_is_unresolved_whatever_is_tolerated(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    tolerance: str,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10))
+    crafted = record_batch([WireRecord(ms(NOON), value=b"crafted")] * 2, offset_deltas=[0, 5])
+    produce_batch(kafka_settings.bootstrap_servers, topic_name, 0, crafted)
+    produce(kafka_settings, topic_name, numbered(10))
+    config = with_errors(connector(kafka_settings, store_settings, topic_name), tolerance=tolerance)
+    with pytest.raises(UnresolvedOffsetsError, match=r"-0 \[10, 12\): batch: ") as raised:
+        archived(config)
+    assert "errors.tolerance" not in str(raised.value)
+    assert stored(config).column("offset").to_pylist() == [*range(10), *range(12, 22)]
+    report = verify_archive(config, topic_name, deep=True, runner=InProcessRunner())
+    assert (report.ok, len(report.unresolved), len(report.holes)) == (True, 1, 1)
+
+
+def test_a_key_that_its_own_object_cannot_hold_is_a_bad_record(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """Nothing of the record may be in the object of the values, which is written first."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"k":1}' if n == 2 else b'{"k":"text"}') for n in range(5)])
+    keys_of_values = (
+        {"alias": "a", "type": "ValueToKey", "options": {"fields": "k"}},
+        {"alias": "b", "type": "ExtractField$Key", "options": {"field": "k"}},
+    )
+    records = {**JSON["records"], "transforms": keys_of_values}
+    layout = {**JSON["layout"], "keys_format": "bytes"}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    assert tried(config).record_count == 4
+    assert unresolved(config) == [(0, 2, 3)]
+
+
+def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_hour_open(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, numbered(10) + numbered(10, kafka_partition=1))
+    config = connector(kafka_settings, store_settings, topic_name)
+    look = ClusterAdmin.look
+
+    def without_a_leader(admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int]) -> Look:
+        found = look(admin, topic, kafka_partitions)
+        return Look({0: found.frontiers[0]}, {1: BrokerUnavailableError("kafka partition 1 has no leader")})
+
+    monkeypatch.setattr(ClusterAdmin, "look", without_a_leader)
+    report = tried(config, [NOON])
+    assert isinstance(report.failure, BrokerUnavailableError)
+    assert [(h.record_count, h.scanned, h.complete) for h in report.hours] == [(10, False, False)]
+    monkeypatch.undo()
+    assert [(h.record_count, h.scanned, h.complete) for h in archived(config, [NOON]).hours] == [(20, True, True)]
+
+
+def test_more_bad_records_than_a_task_tells_of_hold_up_no_later_ones(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bad_records, "MAX_RANGES", 3)
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10, [1, 3, 5]))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    tried(config)
+    produce(kafka_settings, topic_name, numbered(5))
+    assert tried(config).record_count == 5
+    assert unresolved(config) == [(0, 1, 2), (0, 3, 4), (0, 5, 6)]
+
+
+class PartlyFailing(InProcessRunner):
+    """Every task of kafka partition 0 fails."""
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[Any]:
+        for task in tasks:
+            if task.kafka_partition == 0:  # type: ignore[attr-defined]
+                yield FailedScan(0, task.ranges, BrokerUnavailableError("its disk is broken"))  # type: ignore[attr-defined]
+            else:
+                yield from super().run(function, [task], max_concurrent)
+
+
+def test_a_kafka_partition_of_which_all_tasks_fail_leaves_the_others_archived(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, numbered(2, hours=5) + numbered(2, hours=5, kafka_partition=1))
+    config = connector(kafka_settings, store_settings, topic_name, task_size=1)
+    hours = tuple(NOON + n * HOUR for n in range(5))
+    report = archive(ArchiveRequest(config, topic_name, "run", hours), PartlyFailing())
+    assert isinstance(report.failure, BrokerUnavailableError)
+    assert (scanned(config), scanned(config, 1)) == ((), (OffsetRange(0, 10),))
+    assert snapshot(config).state.reservations == ()
+
+
+class Killed(BaseException):
+    """No error of the platform's: nothing of the run goes on after it."""
+
+
+class KilledRunner(InProcessRunner):
+    """Is killed when the second slice of tasks begins."""
+
+    def __init__(self) -> None:
+        self._slices = 0
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        self._slices += 1
+        if self._slices == 2:
+            raise Killed
+        yield from super().run(function, tasks, max_concurrent)
+
+
+def test_what_a_killed_run_has_told_is_told_once_and_the_rest_by_the_next(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "SLICE_TASKS", 1)
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, numbered(10, [3]) + numbered(10, [5], kafka_partition=1))
+    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    with pytest.raises(Killed):
+        archive(ArchiveRequest(config, topic_name, "killed", None), KilledRunner())
+    assert unresolved(config) == [(0, 3, 4)]
+    assert record_count(config) == 9
+    tried(config)
+    assert unresolved(config) == [(0, 3, 4), (1, 5, 6)]
+    assert record_count(config) == 18
+    assert snapshot(config).state.reservations == ()
+
+
+class Interleaved(InProcessRunner):
+    """Does something else between the upload of a run's objects and their commit."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        yield from list(super().run(function, tasks, max_concurrent))
+        self._then()
+
+
+def test_offsets_lost_while_another_run_had_read_them_are_not_lost(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(100))
+    config = connector(kafka_settings, store_settings, topic_name, allow_gaps=True)
+
+    def lose_and_archive() -> None:
+        delete_records(kafka_settings, topic_name, 100)
+        produce(kafka_settings, topic_name, numbered(10))
+        assert [(g.start_offset, g.end_offset) for g in archived(config).gaps] == [(0, 100)]
+
+    archive(ArchiveRequest(config, topic_name, "slow", None), Interleaved(lose_and_archive)).raise_failure()
+    assert snapshot(config).state.gaps == ()
+    assert stored(config).column("offset").to_pylist() == list(range(110))
+    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).gaps == ()
+
+
+def test_of_a_gap_only_what_nobody_had_read_stays_and_in_its_hour(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(50, hours=2))
+    config = connector(kafka_settings, store_settings, topic_name, allow_gaps=True)
+
+    def lose_and_archive() -> None:
+        delete_records(kafka_settings, topic_name, 100)
+        assert [(g.start_offset, g.end_offset) for g in tried(config, [NOON]).gaps] == [(0, 100)]
+
+    hour = ArchiveRequest(config, topic_name, "slow", (NOON + HOUR,))
+    archive(hour, Interleaved(lose_and_archive)).raise_failure()
+    assert snapshot(config).gaps_by_hour() == [(NOON, Gap(0, 0, 50, "retention"))]
+    assert stored(config).column("offset").to_pylist() == list(range(50, 100))
