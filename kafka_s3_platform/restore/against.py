@@ -106,7 +106,7 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         progress.advance(result.archived_count, result.archived_count, 0)
         found.append(result)
     in_order = tuple(sorted(found, key=lambda r: r.kafka_partition))
-    return Comparison(request.topic, request.to_topic, in_order, plan.gaps, tuple(notes))
+    return Comparison(request.topic, request.to_topic, in_order, (*plan.gaps, *plan.values_only), tuple(notes))
 
 
 def compare(task: CompareTask, attempt: Attempt) -> KafkaPartitionComparison:  # noqa: ARG001 - reading has no attempts

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from kafka_s3_platform.errors import MissingTopicError, SupersededError, TopicRecreatedError
+from kafka_s3_platform.errors import MissingTopicError, PreflightError, SupersededError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse, room_findings
@@ -70,6 +70,29 @@ def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> 
         raise SupersededError(
             f"restore {request.restore_id}: another run has just begun it ({request.plan_key}). Let it finish, or end "
             f"it and run again"
+        ) from err
+
+
+def replace_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> None:
+    """Put a plan whose target starts are known in the place of one whose are not, while nothing of it was sent.
+
+    Raises:
+        PreflightError: something may have been sent, and nobody can tell any more from which offset on.
+        SupersededError: another run has just replaced it.
+    """
+    if next(store.list(request.key("/")), None) is not None:
+        raise PreflightError(
+            f"restore {request.restore_id}: its plan {request.plan_key} has no true offset at which its target stood "
+            f"before: a broker that was going down answered none, and an earlier version believed it. What it has sent "
+            f"since cannot be told from what was there. Restore to another topic under another restore id"
+        )
+    found = store.head(request.plan_key)
+    try:
+        store.replace(request.plan_key, document, found.etag if found else "")
+    except (PreconditionError, NotFoundError) as err:
+        raise SupersededError(
+            f"restore {request.restore_id}: another run is at work on its plan ({request.plan_key}). Let it finish, or "
+            f"end it and run again"
         ) from err
 
 

@@ -14,13 +14,19 @@ from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.begin import check_target, create_target, store_plan, stored_report, target_start
+from kafka_s3_platform.restore.begin import (
+    check_target,
+    create_target,
+    replace_plan,
+    store_plan,
+    stored_report,
+    target_start,
+)
 from kafka_s3_platform.restore.chain import known_before, save_known
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
     ForeignPlan,
-    Rename,
     as_restore_plan,
     foreign_terms,
     make_foreign_plan,
@@ -32,6 +38,7 @@ from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRe
 from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_terms
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
+from kafka_s3_platform.restore.renaming import Rename
 from kafka_s3_platform.restore.replay import ReplayTask
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.sent import SentSettings
@@ -49,6 +56,7 @@ from kafka_s3_platform.sources.objects import ObjectGroup
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.promises import check_promises
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +75,7 @@ class ForeignRequest:
 
     request: RestoreRequest
     topics: tuple[str, ...] = ()
-    rename: Rename = None
+    rename: Rename | None = None
     after: str | None = None
 
 
@@ -92,12 +100,13 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     plan = begun or make_foreign_plan(request, asked.topics, asked.rename, archive, asked.after, known)
     with ClusterAdmin(request.target_kafka) as admin:
         goals = [_goal(request, plan, name, admin) for name in sorted(set(plan.targets.values()))]
+        plan = _with_known_starts(request, plan, goals, store)
         found = _preflight(plan, goals)
         if request.dry_run:
             return _dry_run(request, plan, found, runner)
         _log(request, plan, found)
         refuse(_named(request, plan), found)
-        store.check_writable(request.config.archive.restore_dir)
+        check_promises(store, request.config.archive.restore_dir)
         if begun is None:
             save_known(request, known, store)
             plan = _begin(request, plan, goals, admin, store)
@@ -270,6 +279,18 @@ def _begin(
     plan = with_starts(plan, lambda name: _start(replace(request, to_topic=name), admin))
     store_plan(request, store, plan.to_json())
     return plan
+
+
+def _with_known_starts(
+    request: RestoreRequest, plan: ForeignPlan, goals: Sequence[_Goal], store: ObjectStore
+) -> ForeignPlan:
+    if plan.starts is None or all(start.is_known for start in plan.starts.values()):
+        return plan
+    targets = {goal.request.to_topic: goal for goal in goals}
+    known = with_starts(plan, lambda name: target_start(targets[name].request, targets[name].target))
+    if not request.dry_run:
+        replace_plan(request, store, known.to_json())
+    return known
 
 
 def _start(request: RestoreRequest, admin: ClusterAdmin) -> TargetStart:

@@ -12,7 +12,7 @@ from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.segment import TopicGeneration
 from kafka_s3_platform.restore.known import Known, Unsent
 from kafka_s3_platform.restore.plan import BYTES_PER_SECOND, PlannedObject, RestorePlan, TargetStart, request_terms
-from kafka_s3_platform.restore.renaming import routed_topic, routes, target_topic
+from kafka_s3_platform.restore.renaming import Rename, Template, routed_topic, routes, target_topic
 from kafka_s3_platform.restore.request import Offsets, RestoreRequest
 from kafka_s3_platform.restore.selection import FOREVER, MILLISECOND, Selection
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, groups, within
@@ -20,9 +20,6 @@ from kafka_s3_platform.sources.scan import scan
 from kafka_s3_platform.store.objects import ObjectStore
 
 KIND = "foreign"
-
-Rename = str | Mapping[str, str] | None
-"""As `renaming.target_topic` takes it; None: as the transforms route, else the source topic's own name."""
 
 _COUNTED = {
     "outside": "objects outside of topics.dir were ignored",
@@ -103,7 +100,7 @@ class ForeignPlan:
 def make_foreign_plan(
     request: RestoreRequest,
     topics: Sequence[str],
-    rename: Rename,
+    rename: Rename | None,
     store: ObjectStore,
     after: str | None = None,
     known: Known | None = None,
@@ -135,12 +132,14 @@ def make_foreign_plan(
     )
 
 
-def foreign_terms(request: RestoreRequest, topics: Sequence[str], rename: Rename, after: str | None) -> dict[str, Any]:
+def foreign_terms(
+    request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None
+) -> dict[str, Any]:
     """What makes two requests the same restore, as JSON."""
     layout = request.config.layout
     return request_terms(request) | {
         "topic": ", ".join(topics or request.config.topics) or "every topic found",
-        "to_topic": dict(rename) if isinstance(rename, Mapping) else rename,
+        "to_topic": None if rename is None else rename.terms,
         "topics_dir": layout.topics_dir,
         "format": layout.format,
         "after": after,
@@ -202,10 +201,10 @@ def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
     return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
 
 
-def _target(request: RestoreRequest, rename: Rename, topic: str) -> str:
+def _target(request: RestoreRequest, rename: Rename | None, topic: str) -> str:
     transforms = request.outgoing.transforms
     if rename is None:
-        rename = routed_topic(transforms, topic) if routes(transforms) else topic
+        rename = Template(routed_topic(transforms, topic) if routes(transforms) else topic)
     return target_topic(rename, topic)
 
 

@@ -24,8 +24,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import (
     Committed,
     committed_in,
-    committed_topics,
-    delete_group,
+    delete_offsets,
     group_state,
     publish_offsets,
     refuse_active,
@@ -374,8 +373,8 @@ def apply(
 def roll_back(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
     """Set back what `apply` changed; what was done, as sentences.
 
-    A group that did not exist is deleted if all that it has committed is of this topic. Where a group that existed had
-    nothing committed, its offset stays: Kafka's client cannot take one back. That is said.
+    Where a group had nothing committed, its offset is taken back; Kafka itself removes a group that has none left. No
+    other topic's offset is touched. What could not be taken back stays, and that is said.
     """
     topic = rollback.topic
     _check_target(topic, admin.describe_topic(topic).topic_id, rollback.topic_id)
@@ -385,25 +384,29 @@ def roll_back(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
 
 
 def _undone(admin: ClusterAdmin, group: str, topic: str, before: GroupBefore) -> Iterator[str]:
-    if not before.existed and committed_topics(admin, group) <= {topic}:
-        delete_group(admin, group)
-        yield f"{group}: deleted, as it did not exist before"
-        return
     offsets = {p: c for p, c in before.offsets.items() if c is not None}
     _commit(admin, group, topic, offsets)
     yield from (f"{group}, kafka partition {p}: back at offset {c.offset}" for p, c in sorted(offsets.items()))
-    if stay := sorted(set(before.offsets) - set(offsets)):
-        numbers = ",".join(map(str, stay))
-        yield (
-            f"{group}: had committed nothing of kafka partitions {numbers} before; their offsets stay, as the client "
-            f"library removes none. Remove them with kafka-consumer-groups.sh --bootstrap-server HOST:PORT "
-            f"--delete-offsets --group {group} --topic {topic}:{numbers}"
+    if none := sorted(set(before.offsets) - set(offsets)):
+        yield _taken_back(admin, group, topic, none)
+
+
+def _taken_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Sequence[int]) -> str:
+    numbers = ",".join(map(str, kafka_partitions))
+    before = f"{group}: had committed nothing of kafka partitions {numbers} before"
+    try:
+        delete_offsets(admin, group, topic, kafka_partitions)
+    except PermanentError as err:
+        return (
+            f"{before}; their offsets stay ({err}). Remove them with kafka-consumer-groups.sh --bootstrap-server "
+            f"HOST:PORT --delete-offsets --group {group} --topic {topic}:{numbers}"
         )
+    return f"{before}; their offsets are removed"
 
 
 def _committed_before(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> GroupBefore:
     found = committed_in(admin, group, topic, kafka_partitions)
-    existed = group_state(admin, group).state != "DEAD" or bool(committed_topics(admin, group))
+    existed = group_state(admin, group).state != "DEAD" or bool(found)
     return GroupBefore(existed, {p: found.get(p) for p in sorted(kafka_partitions)})
 
 

@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings, TransformSettings
 from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
+from kafka_s3_platform.formats.envelopes import is_envelope
 from kafka_s3_platform.model.offsets import RangeSet, span
-from kafka_s3_platform.model.segment import Segment, TopicAcl, TopicGeneration
+from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import HOUR, IndexState
 from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.selection import Selection, select
@@ -23,6 +24,9 @@ BYTES_PER_SECOND = 60_000_000
 """What one task sends and verifies on one core of a small machine: for estimates only."""
 
 MAX_STRETCHES = 20
+
+NATIVE_FORMAT = "envelope.parquet"
+"""The one that earlier versions restored: their plans name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class PlannedObject:
     min_timestamp: int
     max_timestamp: int
     out_of_range: bool
+    format: str = NATIVE_FORMAT
+
+    @property
+    def stored(self) -> StoredObject:
+        """The object as it was finished; its SHA-256 is empty where objects of others are restored."""
+        return StoredObject(self.key, self.size, self.etag, self.sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +61,21 @@ class TargetStart:
     topic_id: str
     offsets: tuple[tuple[int, int], ...]
 
+    @property
+    def is_known(self) -> bool:
+        """Not where an earlier version took the -1001 of a broker that was going down for an offset."""
+        return all(offset >= 0 for _, offset in self.offsets)
+
     def offset(self, kafka_partition: int) -> int:
         return dict(self.offsets)[kafka_partition]
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What a restore replays. `terms` is the request as it was made; `target` is None until the target is known."""
+    """What a restore replays. `terms` is the request as it was made; `target` is None until the target is known.
+
+    `values_only` tells of objects of the selection that are not among `objects`: their format holds no whole records.
+    """
 
     restore_id: str
     terms: Mapping[str, Any]
@@ -69,6 +87,7 @@ class RestorePlan:
     allow_unsendable_timestamps: bool
     created_at: str
     target: TargetStart | None = None
+    values_only: tuple[str, ...] = ()
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
@@ -147,7 +166,14 @@ class RestorePlan:
         return json.dumps(self._document() | {"digest": self.digest}, indent=1).encode()
 
     def _document(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what plans of earlier versions do not have, where it is as it was there: their digests stay."""
+        found = asdict(self)
+        for item in found["objects"]:
+            if item["format"] == NATIVE_FORMAT:
+                del item["format"]
+        if not self.values_only:
+            del found["values_only"]
+        return found
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "RestorePlan":
@@ -170,6 +196,7 @@ class RestorePlan:
                 "selection": Selection.from_document(document["selection"]),
                 "objects": tuple(PlannedObject(**o) for o in document["objects"]),
                 "gaps": tuple(document["gaps"]),
+                "values_only": tuple(document.get("values_only", ())),
                 "target": target and TargetStart(target["topic_id"], tuple((p, o) for p, o in target["offsets"])),
             }
         )
@@ -199,17 +226,36 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
         )
     known = {*source.kafka_partitions, *(s.kafka_partition for s in snapshot.segments)}
     selection = select(request, known)
+    chosen = [s for s in snapshot.segments if selection.overlaps(s)]
     return RestorePlan(
         restore_id=request.restore_id,
         terms=request_terms(request),
         source=replace(source, kafka_partitions=tuple(sorted(known)), acls=_known_acls(snapshot.state, source)),
         index_version=snapshot.version,
         selection=selection,
-        objects=tuple(_planned(s) for s in snapshot.segments if selection.overlaps(s)),
+        objects=tuple(_planned(s) for s in chosen if is_envelope(s.format)),
         gaps=(*_missing(request, snapshot, selection), *_missing_schemas(request, snapshot, selection)),
         allow_unsendable_timestamps=request.allow_unsendable_timestamps,
         created_at=datetime.now(timezone.utc).isoformat(),
+        values_only=tuple(_values_only(request.topic, chosen)),
     )
+
+
+def _values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]:
+    """Of each kafka partition and format that holds values only, a sentence on its objects."""
+    found = sorted(
+        (s for s in chosen if not is_envelope(s.format)), key=lambda s: (s.kafka_partition, s.format, s.start_offset)
+    )
+    for (number, format_name), group in groupby(found, key=lambda s: (s.kafka_partition, s.format)):
+        segments = list(group)
+        records = sum(s.record_count for s in segments)
+        ranges = RangeSet(s.offsets for s in segments)
+        shown = ", ".join(str(r) for r in list(ranges)[:MAX_STRETCHES])
+        yield (
+            f"{topic}-{number}: {len(segments)} objects ({records:,} records within offsets {shown}) are of format "
+            f"{format_name}, which their connector wrote then. It holds values only, of which no restore of the "
+            f"archive can make the records that they were"
+        )
 
 
 def _known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicAcl, ...] | None:

@@ -101,10 +101,25 @@ def preflight(
         *_source_findings(request, plan, target),
         *_archived_again(request, target),
         *cold_findings(objects),
+        *_format_findings(request, plan),
         *_object_findings(request, plan, objects, runner),
         *(remark(f"the archive lacks some of what was asked for: {gap}") for gap in plan.gaps),
         *([] if plan.objects else [remark(f"the archive of {request.topic} holds no record in the window")]),
     ]
+
+
+def _format_findings(request: RestoreRequest, plan: RestorePlan) -> Iterator[Finding]:
+    """What is said of objects that hold values only: refused, unless bad objects are to be left out."""
+    if request.on_error != "fail":
+        yield from (remark(f"{told}; they are left out") for told in plan.values_only)
+        return
+    yield from (
+        refusal(
+            f"{told}. Leave them out with windows of offsets (--from-offset, --to-offset) or with "
+            f"--behavior-on-error log (behavior_on_error); what they hold is restored by a file of an S3SourceConnector"
+        )
+        for told in plan.values_only
+    )
 
 
 def about_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> list[Finding]:
@@ -277,7 +292,7 @@ def left_out(text: str) -> Finding:
 def _object_findings(
     request: RestoreRequest, plan: RestorePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> Iterator[Finding]:
-    damaged = differences(request.topic, plan.objects, objects)
+    damaged = differences(request.topic, plan.objects, objects, ObjectStore(request.config.store))
     say = refusal if request.on_error == "fail" else left_out
     yield from (say(text) for text in damaged[:MAX_NAMED])
     if len(damaged) > MAX_NAMED:

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,21 +15,78 @@ from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.transforms import new_chain
 
 TOPIC = "{topic}"
-ROUTER_KEYS = frozenset({"regex", "replacement"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _BY_RECORD = ("TimestampRouter", "ExtractTopic")
 
 
-def target_topic(rename: str | Mapping[str, str], topic: str) -> str:
-    """The target of `topic`.
+@dataclass(frozen=True)
+class Template:
+    """A name, or a template such as `copy_of_{topic}`."""
 
-    `rename` is a name or a template such as `copy_of_{topic}`; or `{"regex": .., "replacement": ..}`, which are those
-    of RegexRouter (Java's, the whole name has to match, else it stays); or a map of topics to their targets.
+    text: str
+
+    def target(self, topic: str) -> str:
+        """What it makes of `topic`."""
+        return self.text.replace(TOPIC, topic)
+
+    @property
+    def terms(self) -> str:
+        """As documents of restores hold it."""
+        return self.text
+
+
+@dataclass(frozen=True)
+class Regex:
+    """RegexRouter's pair: Java's, the whole name has to match, else it stays."""
+
+    regex: str
+    replacement: str
+
+    def target(self, topic: str) -> str:
+        """What it makes of `topic`. Raises ConfigError where it is no pair of Java's."""
+        try:
+            pattern = compile_java_regex(self.regex)
+            replace = compile_java_replacement(self.replacement, pattern)
+        except ValueError as err:
+            raise ConfigError(f"the rename rule {self.regex!r} -> {self.replacement!r}: {err}") from err
+        return pattern.sub(replace, topic, count=1) if pattern.fullmatch(topic) else topic
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """As documents of restores hold it."""
+        return {"regex": self.regex, "replacement": self.replacement}
+
+
+@dataclass(frozen=True)
+class TopicMap:
+    """Topics and their targets. A topic may have any name, `regex` and `replacement` too."""
+
+    targets: Mapping[str, str]
+
+    def target(self, topic: str) -> str:
+        """The target of `topic`. Raises ConfigError where there is none."""
+        if topic not in self.targets:
+            names = ", ".join(sorted(self.targets)) or "none"
+            raise ConfigError(f"the map of topics says nothing of {topic}, it names {names}")
+        return self.targets[topic]
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """As documents of restores hold it: the map itself, unless that would be the document of a `Regex`."""
+        found = dict(self.targets)
+        return {"topic_map": found} if set(found) == {"regex", "replacement"} else found
+
+
+Rename = Template | Regex | TopicMap
+
+
+def target_topic(rename: Rename, topic: str) -> str:
+    """The target of `topic`.
 
     Raises:
         ConfigError: the rule is wrong, says nothing of the topic, or makes a name that Kafka does not allow.
     """
-    name = rename.replace(TOPIC, topic) if isinstance(rename, str) else _mapped(rename, topic)
+    name = rename.target(topic)
     if not _LEGAL.fullmatch(name) or name in {".", ".."}:
         raise ConfigError(
             f"topic {topic} would be restored to {name!r}, which Kafka does not allow as a topic's name: 1 to 249 "
@@ -60,20 +119,3 @@ def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:
 
 def _is_by_topic(step: TransformSettings) -> bool:
     return step.type == "RegexRouter" and (step.predicate is None or step.predicate.type == "TopicNameMatches")
-
-
-def _mapped(rename: Mapping[str, str], topic: str) -> str:
-    if set(rename) == ROUTER_KEYS:
-        return _matched(rename["regex"], rename["replacement"], topic)
-    if topic not in rename:
-        raise ConfigError(f"the map of topics says nothing of {topic}, it names {', '.join(sorted(rename)) or 'none'}")
-    return rename[topic]
-
-
-def _matched(regex: str, replacement: str, topic: str) -> str:
-    try:
-        pattern = compile_java_regex(regex)
-        replace = compile_java_replacement(replacement, pattern)
-    except ValueError as err:
-        raise ConfigError(f"the rename rule {regex!r} -> {replacement!r}: {err}") from err
-    return pattern.sub(replace, topic, count=1) if pattern.fullmatch(topic) else topic

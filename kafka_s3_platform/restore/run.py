@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.begin import check_target, create_target, store_plan, stored_report, target_start
+from kafka_s3_platform.restore.begin import (
+    check_target,
+    create_target,
+    replace_plan,
+    store_plan,
+    stored_report,
+    target_start,
+)
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan
 from kafka_s3_platform.restore.preflight import (
@@ -39,6 +46,7 @@ from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.promises import check_promises
 
 logger = logging.getLogger(__name__)
 
@@ -61,14 +69,14 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         plan = begun or make_plan(request)
         target = look_at_target(request, admin)
         if begun is not None:
-            check_target(request, begun.start, target)
+            plan = _with_known_start(request, begun, target, store)
         objects = archive.heads([o.key for o in plan.objects])
         found = preflight(request, plan, target, objects, runner)
         if request.dry_run:
             return _dry_run(request, plan, target, found, runner)
         _log(request, plan, found)
         refuse(request, found)
-        store.check_writable(request.config.archive.restore_dir)
+        check_promises(store, request.config.archive.restore_dir)
         if begun is None:
             plan = _begin(request, plan, target, admin, store)
         target = look_at_target(request, admin)
@@ -156,6 +164,17 @@ def _begin(
     plan = replace(plan, target=target_start(request, target))
     store_plan(request, store, plan.to_json())
     return plan
+
+
+def _with_known_start(request: RestoreRequest, plan: RestorePlan, target: Target, store: ObjectStore) -> RestorePlan:
+    """The stored plan, where the target is still the one that it is for."""
+    check_target(request, plan.start, target)
+    if plan.start.is_known:
+        return plan
+    known = replace(plan, target=target_start(request, target))
+    if not request.dry_run:
+        replace_plan(request, store, known.to_json())
+    return known
 
 
 def _streams(

@@ -19,6 +19,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.aiven_reader import HEADERS, AivenReader
 from kafka_s3_platform.formats.avro_reader import AvroReader
+from kafka_s3_platform.formats.avro_schema import is_text
 from kafka_s3_platform.formats.block_gzip import INDEX_SUFFIX, read_index
 from kafka_s3_platform.formats.block_gzip_reader import BlockGzipReader
 from kafka_s3_platform.formats.bytes_reader import BytesReader
@@ -26,7 +27,7 @@ from kafka_s3_platform.formats.envelopes import envelope_reader, is_envelope
 from kafka_s3_platform.formats.json_reader import JsonLinePayload, JsonReader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
-from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload, is_text
+from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.sources.blocks import WantedBlocks, wanted_blocks

@@ -8,7 +8,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, IntegrityError
 from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
 from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport
-from kafka_s3_platform.store.objects import WRITE_CHECK, ObjectInfo, ObjectStore
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.store.promises import WRITE_CHECK
 
 logger = logging.getLogger(__name__)
 

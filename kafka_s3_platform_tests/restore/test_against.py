@@ -10,6 +10,7 @@ from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.restore.against import Comparison, compare_with_topic
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
 from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
 
@@ -137,6 +138,21 @@ def test_a_damaged_object_is_named_and_others_are_compared(
 
     assert [p.ok for p in found.kafka_partitions] == [False, True]
     assert key in found.kafka_partitions[0].fault
+
+
+def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    target = create_topic("other-" + config.topics[0], 2)
+    produce(config.kafka, target, [*numbered(3), *numbered(2, kafka_partition=1)])
+    lying = record_batch([WireRecord(1)] * 2, offset_deltas=[1, 0])
+    produce_batch(config.kafka.bootstrap_servers, target, 0, lying)
+
+    found = compared(config, to_topic=target)
+
+    assert [p.ok for p in found.kafka_partitions] == [False, True]
+    assert f"topic {target}, kafka partition 0, offset 3: the record batch" in found.kafka_partitions[0].fault
 
 
 def test_a_topic_that_does_not_exist_is_an_error(config: ConnectorConfig, source: Callable[..., str]) -> None:

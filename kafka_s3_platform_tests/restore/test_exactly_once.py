@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IntegrityError, PreflightError, SupersededError
+from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, PreflightError, SupersededError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
-from kafka_s3_platform.kafka.groups import Committed, delete_group, publish_offsets
+from kafka_s3_platform.kafka.groups import Committed, publish_offsets
 from kafka_s3_platform.restore import marker
 from kafka_s3_platform.restore.marker import Marker
 from kafka_s3_platform.restore.replay import ReplayTask, read_target, replay
@@ -20,7 +20,8 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until
+from kafka_s3_platform_tests.kafka.answering import answering, nothing
+from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
 RECORDS = 40_000
@@ -163,6 +164,27 @@ def test_a_marker_that_is_gone_over_records_of_the_restore_is_refused_and_not_gu
     report = restored(config, delivery="at_least_once")
     assert is_restored_once(config)
     assert report.sent_count == RECORDS - len(before)
+
+
+def test_that_a_target_has_records_is_not_denied_by_a_broker_going_down(
+    config: ConnectorConfig, interrupted: Callable[..., None]
+) -> None:
+    """Where the marker is gone as well, the restore was begun again over its own records."""
+    interrupted()
+    before = values(config.kafka, f"{config.topics[0]}-restored")
+    with ClusterAdmin(config.kafka) as admin:
+        delete_group(admin, group_of(config))
+
+    class GoingDownRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            with answering(nothing):
+                yield from super().run(function, tasks, max_concurrent)
+
+    with pytest.raises(BrokerUnavailableError, match=r"-restored, kafka partition 0.*-1001"):
+        restore(request(config), GoingDownRunner())
+    with pytest.raises(PreflightError, match="its progress marker is gone"):
+        restored(config)
+    assert values(config.kafka, f"{config.topics[0]}-restored") == before
 
 
 def test_a_marker_that_is_gone_over_an_empty_target_is_begun_again(config: ConnectorConfig) -> None:

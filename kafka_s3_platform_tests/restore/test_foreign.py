@@ -22,6 +22,7 @@ from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore import watch
 from kafka_s3_platform.restore.groups import plan_and_report
+from kafka_s3_platform.restore.renaming import Regex
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
@@ -237,7 +238,7 @@ def test_two_topics_may_go_to_one_target(load: Load, put: Put, kafka_settings: K
     one, two = f"{topic_name}-1", f"{topic_name}-2"
     put(one, 0, numbered(0, 3))
     put(two, 0, numbered(10, 3))
-    report = restored(load(LINES, JSON), (), {"regex": "(.*)-[12]", "replacement": "$1-copy"})
+    report = restored(load(LINES, JSON), (), Regex("(.*)-[12]", "$1-copy"))
     assert sorted(numbers(kafka_settings, f"{topic_name}-copy")) == [0, 1, 2, 10, 11, 12]
     assert (report.to_topic, report.record_count, report.verified) == (f"{topic_name}-copy", 6, True)
 

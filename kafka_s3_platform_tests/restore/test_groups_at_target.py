@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BusyError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import committed_offsets, group_state, publish_offsets
+from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets
 from kafka_s3_platform.restore.groups import (
     Precision,
     Rollback,
@@ -19,7 +20,7 @@ from kafka_s3_platform.restore.groups import (
     translated,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.kafka.topics import delete_group, until
 from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, restored
 from kafka_s3_platform_tests.support import archived, connector, produce
 
@@ -101,28 +102,41 @@ def test_offsets_are_committed_read_back_and_set_back(
         assert committed_offsets(admin, group, target) == {0: 4, 1: 5}
         assert Rollback.from_json(saved[0]) == rollback
         lines = roll_back(admin, rollback)
-        assert committed_offsets(admin, group, target) == {0: 1, 1: 5}
+        assert committed_offsets(admin, group, target) == {0: 1}
     assert lines[0] == f"{group}, kafka partition 0: back at offset 1"
-    assert f"{group}: had committed nothing of kafka partitions 1 before; their offsets stay" in lines[1]
-    assert lines[1].endswith(f"--bootstrap-server HOST:PORT --delete-offsets --group {group} --topic {target}:1")
+    assert lines[1] == f"{group}: had committed nothing of kafka partitions 1 before; their offsets are removed"
 
 
-def test_a_group_that_did_not_exist_is_gone_after_the_rollback(
+def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
     config: ConnectorConfig, source: Callable[..., None], group: str
 ) -> None:
     source({0: 4})
     restored(config)
     found = translation(config)
     with ClusterAdmin(config.kafka) as admin:
-        admin.ask(
-            lambda client, timeout: client.delete_consumer_groups([group], request_timeout=timeout)[group], "test"
-        )
+        delete_group(admin, group)
 
         rollback = apply(admin, found, lambda _: None)
         assert committed_offsets(admin, group, found.to_topic) == {0: 4}
 
-        assert roll_back(admin, rollback) == [f"{group}: deleted, as it did not exist before"]
-        assert group_state(admin, group).state == "DEAD"
+        done = f"{group}: had committed nothing of kafka partitions 0 before; their offsets are removed"
+        assert roll_back(admin, rollback) == [done]
+        assert committed_offsets(admin, group, found.to_topic) == {}
+        assert roll_back(admin, rollback) == [done]
+
+
+def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    source({0: 4})
+    target = restored(config).to_topic
+    found = translation(config)
+    settings = config.kafka.model_copy(update={"common": {"client.rack": SecretStr("a")}})
+    with ClusterAdmin(settings) as admin:
+        [line] = roll_back(admin, apply(admin, found, lambda _: None))
+        assert "their offsets stay (" in line
+        assert line.endswith(f"--bootstrap-server HOST:PORT --delete-offsets --group {group} --topic {target}:0")
+        assert committed_offsets(admin, group, target) == {0: 4}
 
 
 def test_an_active_group_is_refused_and_nothing_is_written(

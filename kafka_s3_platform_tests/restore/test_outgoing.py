@@ -16,7 +16,7 @@ from kafka_s3_platform.errors import ConfigError, PermanentError, RecordError
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
 from kafka_s3_platform.restore.key_hash import crc32, murmur2
 from kafka_s3_platform.restore.outgoing import PROVENANCE_HEADERS, OutgoingStream
-from kafka_s3_platform.restore.renaming import routed_topic, target_topic
+from kafka_s3_platform.restore.renaming import Regex, Rename, Template, TopicMap, routed_topic, target_topic
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.values import Rewritten
 from kafka_s3_platform_tests.restore.records import STREAMS, batch_of, rows_of, stream_of
@@ -278,29 +278,51 @@ def test_what_a_transform_makes_needs_a_converter_where_it_is_no_bytes() -> None
 @pytest.mark.parametrize(
     ("rename", "target"),
     [
-        ("fixed", "fixed"),
-        ("copy_of_{topic}", "copy_of_a.b"),
-        ({"regex": "(a)\\.(.*)", "replacement": "$2_$1"}, "b_a"),
-        ({"regex": "a", "replacement": "x"}, "a.b"),
-        ({"a.b": "c", "d": "e"}, "c"),
+        (Template("fixed"), "fixed"),
+        (Template("copy_of_{topic}"), "copy_of_a.b"),
+        (Regex("(a)\\.(.*)", "$2_$1"), "b_a"),
+        (Regex("a", "x"), "a.b"),
+        (TopicMap({"a.b": "c", "d": "e"}), "c"),
     ],
 )
-def test_a_rename_rule_names_the_target(rename: Any, target: str) -> None:
+def test_a_rename_rule_names_the_target(rename: Rename, target: str) -> None:
     assert target_topic(rename, "a.b") == target
+
+
+MAP = {"regex": "copy_of_regex", "replacement": "copy_of_replacement"}
+
+
+def test_a_map_of_topics_named_regex_and_replacement_is_no_router() -> None:
+    assert [target_topic(TopicMap(MAP), topic) for topic in MAP] == list(MAP.values())
+    assert target_topic(Regex("copy_of_regex", "x"), "regex") == "regex"
+
+
+@pytest.mark.parametrize(
+    ("rename", "terms"),
+    [
+        (Template("copy_of_{topic}"), "copy_of_{topic}"),
+        (Regex("a", "b"), {"regex": "a", "replacement": "b"}),
+        (TopicMap({"a": "b"}), {"a": "b"}),
+        (TopicMap(MAP | {"a": "b"}), MAP | {"a": "b"}),
+        (TopicMap(MAP), {"topic_map": MAP}),
+    ],
+)
+def test_rules_stand_in_plans_as_in_earlier_versions_so_that_restores_go_on(rename: Rename, terms: Any) -> None:
+    assert rename.terms == terms
 
 
 @pytest.mark.parametrize(
     ("rename", "said"),
     [
-        ("a b", "does not allow"),
-        ("copy_of_{name}", "does not allow"),
-        ("", "does not allow"),
-        ({"x": "y"}, "says nothing of a.b, it names x"),
-        ({"regex": "(", "replacement": "x"}, "the rename rule"),
-        ({"regex": "a.*", "replacement": "$1"}, "no group 1"),
+        (Template("a b"), "does not allow"),
+        (Template("copy_of_{name}"), "does not allow"),
+        (Template(""), "does not allow"),
+        (TopicMap({"x": "y"}), "says nothing of a.b, it names x"),
+        (Regex("(", "x"), "the rename rule"),
+        (Regex("a.*", "$1"), "no group 1"),
     ],
 )
-def test_a_rename_rule_that_cannot_be_used_says_why(rename: Any, said: str) -> None:
+def test_a_rename_rule_that_cannot_be_used_says_why(rename: Rename, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         target_topic(rename, "a.b")
 

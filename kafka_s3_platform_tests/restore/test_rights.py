@@ -14,7 +14,7 @@ from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, ErrorSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, PlatformError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import committed_offsets, delete_group, publish_offsets
+from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
@@ -27,6 +27,7 @@ from kafka_s3_platform.restore.groups import apply, plan_and_report, roll_back, 
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform_tests.conftest import REPOSITORY, free_port_settings, free_ports, stopped_at_exit
 from kafka_s3_platform_tests.kafka.guarded import Guarded, Right, guarded_properties
+from kafka_s3_platform_tests.kafka.topics import delete_group
 from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored, values
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
 
@@ -311,8 +312,20 @@ def test_verifying_against_a_topic_and_committing_groups_and_setting_them_back(
             apply(admin, found, lambda _: None)
     with ClusterAdmin(guarded.anyone) as admin:
         delete_group(admin, "app")
-    rollback_of_new = "and groups --rollback of a group that did not exist before"
+    rollback_of_new = "and groups --rollback where a group had committed nothing before"
     with ClusterAdmin(guarded.user_with(rights("groups --apply", rollback_of_new, **names))) as admin:
         rollback = apply(admin, found, lambda _: None)
         assert committed_offsets(admin, "app", target) == {0: 5, 1: 7}
-        assert roll_back(admin, rollback) == ["app: deleted, as it did not exist before"]
+    with ClusterAdmin(guarded.anyone) as admin:
+        # of this one the user is shown nothing
+        publish_offsets(admin, "app", config.topics[0], {0: 3})
+    with ClusterAdmin(guarded.user_with(rights("groups --apply", **names))) as admin:
+        [line] = roll_back(admin, rollback)
+        assert "their offsets stay" in line
+        assert "GROUP_AUTHORIZATION_FAILED" in line
+    with ClusterAdmin(guarded.user_with(rights("groups --apply", rollback_of_new, **names))) as admin:
+        [line] = roll_back(admin, rollback)
+        assert line.endswith("their offsets are removed")
+    with ClusterAdmin(guarded.anyone) as admin:
+        assert committed_offsets(admin, "app", target) == {}
+        assert committed_offsets(admin, "app", config.topics[0]) == {0: 3}

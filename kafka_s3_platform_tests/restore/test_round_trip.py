@@ -16,6 +16,7 @@ from kafka_s3_platform.compact.request import CompactRequest
 from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
+from kafka_s3_platform.restore.renaming import TopicMap
 from kafka_s3_platform.restore.request import Delivery, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -158,5 +159,5 @@ def test_envelopes_give_back_every_topic_byte_for_byte_by_their_keys_alone(
     config = connector(kafka_settings, store_settings, topic, layout=layout)
     archived(config)
     source = config.model_copy(update={"source": SourceSettings()})
-    asked = ForeignRequest(request(source, topic), rename={topic: f"{topic}-copy"})
+    asked = ForeignRequest(request(source, topic), rename=TopicMap({topic: f"{topic}-copy"}))
     check(kafka_settings, topic, batches, restore_foreign(asked, InProcessRunner()))

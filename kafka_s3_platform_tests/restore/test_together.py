@@ -9,6 +9,7 @@ import pytest
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.restore.foreign import restore_foreign
+from kafka_s3_platform.restore.renaming import Regex
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport
 from kafka_s3_platform.restore.verify import verify
@@ -17,7 +18,7 @@ from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, produce
 
 pytestmark = pytest.mark.integration
 
-MERGED = {"regex": "(.*)-[12]", "replacement": "$1-copy"}
+MERGED = Regex("(.*)-[12]", "$1-copy")
 ENVELOPES = """\
 name=aiven
 connector.class=io.aiven.kafka.connect.s3.source.S3SourceConnector
