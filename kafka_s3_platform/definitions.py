@@ -4,8 +4,10 @@ Except once, for half a second at the most, where a connector has `topics.regex`
 """
 
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
@@ -16,6 +18,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.checks import daily_checks, hourly_checks
 from kafka_s3_platform.defs.daily import daily_asset
 from kafka_s3_platform.defs.discovery import resolved_from_memory, topics_folder, with_topics
+from kafka_s3_platform.defs.file_checks import file_checks
 from kafka_s3_platform.defs.folder_sensor import folder_sensor
 from kafka_s3_platform.defs.foreign import foreign_asset, foreign_key
 from kafka_s3_platform.defs.hourly import hourly_asset
@@ -30,6 +33,8 @@ from kafka_s3_platform.defs.topic import ArchivedTopic, archived_topics
 from kafka_s3_platform.defs.topics import topic_specs
 from kafka_s3_platform.defs.topics_sensor import topics_sensor
 
+logger = logging.getLogger(__name__)
+
 AUTOSTART_VARIABLE = "KAFKA_S3_AUTOSTART"
 """`1`: sensors and schedules run from the start; else they wait to be turned on in the UI."""
 
@@ -40,13 +45,30 @@ TOPICS_METADATA = "kafka_s3/topics"
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """What `./connectors`, or the folder in `KAFKA_S3_CONNECTORS`, declares. ConfigError names broken files."""
-    loaded = load_connectors(connectors_folder(os.environ), os.environ)
+    """What `./connectors`, or the folder in `KAFKA_S3_CONNECTORS`, declares. A file that does not load is a red check.
+
+    Every run's process loads the definitions again: a file that broke meanwhile is no matter of other connectors' runs.
+
+    Raises:
+        ConfigError: the folder is not there.
+    """
+    folder = connectors_folder(os.environ)
+    files = load_connectors(folder, os.environ)
     # What a source's pattern matches is found in the bucket, by each restore.
-    connectors = _resolved([c for c in loaded if c.source is None])
-    sources = [c for c in loaded if c.source is not None]
-    found = build_definitions([*connectors, *sources], autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
-    topics = {c.name: c.topics for c in connectors if c.topics_regex is not None}
+    sinks = _resolved([c for c in files.connectors if c.source is None])
+    sources = [c for c in files.connectors if c.source is not None]
+    parts, undefined = _parts([*sinks, *sources], autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
+    names = {path: config.name for path, config in files.loaded.items()}
+    unbuilt = {path: f"{path}: {undefined[name]}" for path, name in names.items() if name in undefined}
+
+    def problems() -> Mapping[Path, str]:
+        return {**unbuilt, **load_connectors(folder, os.environ).broken}
+
+    for problem in (*files.broken.values(), *unbuilt.values()):
+        logger.warning("a connector file does not load, the others do: %s", problem)
+    checks = file_checks(sorted({*files.loaded, *files.broken}), problems)
+    found = dg.Definitions.merge(_merged(sinks, parts), checks)
+    topics = {c.name: c.topics for c in sinks if c.topics_regex is not None}
     if not topics:
         return found
     told = {TOPICS_METADATA: CodeLocationReconstructionMetadataValue(json.dumps(topics))}
@@ -55,10 +77,28 @@ def defs() -> dg.Definitions:
 
 def build_definitions(connectors: Sequence[ConnectorConfig], *, autostart: bool) -> dg.Definitions:
     """Assets, checks, jobs, sensors and schedules of `connectors`, whose topics are known."""
-    topics = archived_topics(connectors)
-    parts = [_connector_definitions(config, autostart) for config in connectors]
+    return _merged(connectors, {config.name: _connector_definitions(config, autostart) for config in connectors})
+
+
+def _parts(
+    connectors: Sequence[ConnectorConfig], *, autostart: bool
+) -> tuple[dict[str, dg.Definitions], dict[str, str]]:
+    """The definitions of each connector by its name, or why there are none."""
+    parts: dict[str, dg.Definitions] = {}
+    undefined: dict[str, str] = {}
+    for config in connectors:
+        try:
+            parts[config.name] = _connector_definitions(config, autostart)
+        except Exception as err:
+            logger.exception("connector %s", config.name)
+            undefined[config.name] = f"connector {config.name} cannot be defined: {type(err).__name__}: {err}"
+    return parts, undefined
+
+
+def _merged(connectors: Sequence[ConnectorConfig], parts: Mapping[str, dg.Definitions]) -> dg.Definitions:
+    topics = archived_topics(config for config in connectors if config.name in parts)
     shared = dg.Definitions(assets=topic_specs(topics), resources={"spark": SparkResource()})
-    return dg.Definitions.merge(shared, *parts)
+    return dg.Definitions.merge(shared, *parts.values())
 
 
 def _resolved(connectors: Sequence[ConnectorConfig]) -> Sequence[ConnectorConfig]:

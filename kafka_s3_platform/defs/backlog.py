@@ -42,14 +42,19 @@ class Backlog:
 
     @cached_property
     def uncovered(self) -> dict[int, RangeSet]:
-        """Readable offsets that are not archived, of those kafka partitions that have any."""
-        found = {p: _readable(f) - self.state.coverage(p) for p, f in self.frontiers.items()}
+        """Readable offsets to ask for, of those kafka partitions that have any: not archived, and not unresolved."""
+        return self._left_by(self.state.settled)
+
+    def _left_by(self, state: IndexState) -> dict[int, RangeSet]:
+        # what counts as deleted by retention, though the log has it, is read as a run would
+        found = {p: _readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()}
         return {p: ranges for p, ranges in found.items() if ranges}
 
     @property
     def lag(self) -> dict[int, int]:
         """Offsets behind, by kafka partition: an upper bound of records, since offsets have holes."""
-        return {p: sum(map(len, self.uncovered.get(p, ()))) for p in self.frontiers}
+        left = self._left_by(self.state)
+        return {p: sum(map(len, left.get(p, ()))) for p in self.frontiers}
 
     @cached_property
     def newest_closed(self) -> datetime | None:
@@ -61,8 +66,11 @@ class Backlog:
 
         None when all is archived, or when an uncovered record comes before the first hour's.
         """
+        return self._oldest(self.uncovered)
+
+    def _oldest(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
         first = self.topic.hours.first
-        starts = {p: ranges.ranges[0].start_offset for p, ranges in self.uncovered.items()}
+        starts = {p: ranges.ranges[0].start_offset for p, ranges in uncovered.items()}
 
         def is_beyond(hour: int) -> bool:
             at = ms(first + hour * HOUR)
@@ -91,7 +99,7 @@ class Backlog:
     @property
     def has_hole(self) -> bool:
         """Whether uncovered records lie before covered ones: hours that follow read what comes after these only."""
-        ends = {p: self.state.coverage(p).end_offset or 0 for p in self.uncovered}
+        ends = {p: self.state.settled.coverage(p).end_offset or 0 for p in self.uncovered}
         return any(r.end_offset <= ends[p] for p, ranges in self.uncovered.items() for r in ranges)
 
     @property
@@ -108,24 +116,27 @@ class Backlog:
 
     @property
     def seconds_to_retention_loss(self) -> float | None:
-        """How long the oldest uncovered records are kept at least, None when nothing is at stake."""
+        """How long the oldest records are kept at least that are not archived, None when nothing is at stake."""
         kept = int(self.configs.get("retention.ms", -1))
-        if kept < 0 or "delete" not in self.configs.get("cleanup.policy", "") or self.oldest_uncovered is None:
+        if kept < 0 or "delete" not in self.configs.get("cleanup.policy", ""):
             return None
-        return (self.oldest_uncovered + timedelta(milliseconds=kept) - self.now).total_seconds()
+        oldest = self._oldest(self._left_by(self.state)) if self.state.unresolved else self.oldest_uncovered
+        return (oldest + timedelta(milliseconds=kept) - self.now).total_seconds() if oldest is not None else None
 
     def hours_due(self, materialized: Collection[datetime]) -> list[datetime]:
         """Closed hours to archive or to report, oldest first.
 
         Those are not scanned though the log can hold records of them; or archived, but not `materialized` (a crash
-        between commit and event); or the newest one, not complete. Old empty hours that nobody asked for are not due.
+        between commit and event); or the newest one, not complete. Old empty hours that nobody asked for are not due;
+        nor are those of which only unresolved offsets are missing.
         """
         newest = self.newest_closed
         if newest is None:
             return []
-        due = {h for h in self._reachable(newest) if not self.state.is_scanned(h)}
+        settled = self.state.settled
+        due = {h for h in self._reachable(newest) if not settled.is_scanned(h)}
         due |= {h for h in self._archived() if h not in materialized and h <= newest}
-        if not self.state.is_complete(newest, self.topic.lateness):
+        if not settled.is_complete(newest, self.topic.lateness):
             due.add(newest)
         return sorted(due)
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timezone
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
+from kafka_s3_platform.archive.bad_records import offset_count
+from kafka_s3_platform.archive.failures import time_left
 from kafka_s3_platform.archive.hours import hour_reports
 from kafka_s3_platform.compact.days import day_of, days_due
 from kafka_s3_platform.defs.failures import dagster_failures
@@ -26,7 +28,8 @@ MAX_ROWS = 100
 HOURLY_CHECKS: Mapping[str, str] = {
     "contiguous": "Every kafka partition is archived without a hole between its first and its last offset.",
     "complete": "Every closed hour that was asked for is complete.",
-    "gaps": "No offset was deleted by retention before it was archived.",
+    "gaps": "No offset is lost: deleted by retention before it was archived, truncated, or skipped by a decision.",
+    "unresolved": "Nothing is left that could not be archived. `kafka-s3 resolve` lists what is, and how to end it.",
     "lateness": f"At most {LATE_SHARE:.0%} of the records came after their hour's allowed lateness.",
 }
 DAILY_CHECKS: Mapping[str, str] = {
@@ -89,13 +92,30 @@ def selected(
 
 
 def hourly_results(topic: ArchivedTopic, snapshot: IndexSnapshot) -> list[dg.AssetCheckResult]:
-    """The four results of `HOURLY_CHECKS`."""
+    """The results of `HOURLY_CHECKS`."""
     return [
         _contiguous(topic, snapshot),
         _complete(topic, snapshot),
         _gaps(topic, snapshot),
+        _unresolved(topic, snapshot),
         _lateness(topic, snapshot),
     ]
+
+
+def hourly_evaluations(topic: ArchivedTopic) -> Iterator[dg.AssetCheckEvaluation]:
+    """The results of `HOURLY_CHECKS` as events of the step that archives.
+
+    For a run that fails: the step of the checks is then skipped, and Dagster shows them all as failed, without why.
+    """
+    snapshot = topic.index.peek()
+    for result in hourly_results(topic, snapshot) if snapshot else ():
+        yield dg.AssetCheckEvaluation(
+            asset_key=topic.key("hourly"),
+            check_name=cast("str", result.check_name),
+            passed=result.passed,
+            metadata=result.metadata,
+            severity=result.severity,
+        )
 
 
 def daily_results(topic: ArchivedTopic, snapshot: IndexSnapshot) -> list[dg.AssetCheckResult]:
@@ -145,6 +165,26 @@ def _gaps(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckResult:
     return _result(topic, "gaps", rows, columns, numbers)
 
 
+def _unresolved(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckResult:
+    """Red until somebody acts: retention goes on while nobody does."""
+    state, now = snapshot.state, datetime.now(timezone.utc)
+    rows = [
+        {
+            "kafka_partition": item.kafka_partition,
+            "start_offset": item.start_offset,
+            "end_offset": item.end_offset,
+            "reason": item.reason,
+            "message": item.message,
+            "found_at": item.found_at.isoformat(timespec="seconds"),
+            "time_left": time_left(item, now),
+        }
+        for item in state.unresolved
+    ]
+    columns = ["kafka_partition", "start_offset", "end_offset", "reason", "message", "found_at", "time_left"]
+    offsets = {"offsets": offset_count(state.unresolved)}
+    return _result(topic, "unresolved", rows, columns, offsets, severity=ERROR)
+
+
 def _lateness(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckResult:
     hourly = [s for s in (*snapshot.segments, *snapshot.retired) if s.chunk == "hourly"]
     records, late = sum(s.record_count for s in hourly), sum(s.late_count for s in hourly)
@@ -165,9 +205,8 @@ def _compacted(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckRe
 
 
 def _counts(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckResult:
-    zone = ZoneInfo(topic.config.layout.timezone)
-    daily = _records_by_day([s for s in snapshot.segments if s.chunk == "daily"], zone)
-    merged = _records_by_day([s for s in snapshot.retired if s.chunk == "hourly"], zone)
+    daily = _records_by_day([s for s in snapshot.segments if s.chunk == "daily"])
+    merged = _records_by_day([s for s in snapshot.retired if s.chunk == "hourly"])
     rows = [
         {"day": day.isoformat(), "daily_records": daily.get(day, 0), "hourly_records": merged.get(day, 0)}
         for day in sorted({*daily, *merged})
@@ -177,10 +216,10 @@ def _counts(topic: ArchivedTopic, snapshot: IndexSnapshot) -> dg.AssetCheckResul
     return _result(topic, "counts", rows, columns, {"days": len(daily)}, group="daily", severity=ERROR)
 
 
-def _records_by_day(segments: Sequence[Segment], zone: ZoneInfo) -> dict[date, int]:
+def _records_by_day(segments: Sequence[Segment]) -> dict[date, int]:
     found: dict[date, int] = {}
     for segment in segments:
-        day = day_of(segment, zone)
+        day = day_of(segment)
         if day is not None:
             found[day] = found.get(day, 0) + segment.record_count
     return found

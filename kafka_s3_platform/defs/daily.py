@@ -21,7 +21,7 @@ def daily_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
         kinds=topic.kinds,
         partitions_def=topic.days.definition,
         description=f"The hourly segments of topic `{topic.topic}`, merged by day into large ones in offset order.",
-        metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.topics_dir}/{topic.topic}"},
+        metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.daily_dir}/{topic.topic}"},
     )
 
     @dg.multi_asset(
@@ -45,6 +45,7 @@ def day_metadata(report: CompactReport, bucket: str) -> Metadata:
     return {
         **segments_metadata(report.day.segments, bucket),
         "hourly_objects_left": dg.MetadataValue.int(report.day.hourly_count),
+        "hourly_objects_of_values_only": dg.MetadataValue.int(len(report.day.unmergeable)),
         "merged_objects": dg.MetadataValue.int(len(report.merged)),
         "run_records_per_second": dg.MetadataValue.float(rate),
         "index_version": dg.MetadataValue.int(report.version),

@@ -120,6 +120,8 @@ def _try_look(config: ConnectorConfig, folder: Path) -> None:
         look(config, folder)
     except (PlatformError, OSError) as err:
         logger.warning("connector %s: its topics are not known yet: %s", config.name, err)
+    except Exception:
+        logger.exception("connector %s: its topics are not known yet", config.name)
 
 
 def _archived(config: ConnectorConfig) -> list[str]:

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import dagster as dg
 
 from kafka_s3_platform.defs.processes import process_tags
-from kafka_s3_platform.errors import OpenTransactionError, PermanentError, TransientError
+from kafka_s3_platform.errors import ClockError, OpenTransactionError, PermanentError, TransientError
 
 FAILURE_TAG = "kafka_s3/failure"
-"""On failed runs: `transient` or `permanent`."""
+"""On failed runs: `transient`, `permanent`, or `clock`, which setting a clock mends: no input of a run tells of it."""
 
 RETRIES_TAG = "kafka_s3/retries"
 """Run tag: how often a transient error is retried within the run; the command line sets 0."""
@@ -33,6 +33,8 @@ def dagster_failures(context: dg.AssetExecutionContext | dg.AssetCheckExecutionC
         if context.op_execution_context.retry_number < retries:
             raise dg.RetryRequested(retries, _delay(err, context.op_execution_context.retry_number)) from err
         raise _failure(context, "transient", err) from err
+    except ClockError as err:
+        raise _failure(context, "clock", err) from err
     except PermanentError as err:
         raise _failure(context, "permanent", err) from err
 

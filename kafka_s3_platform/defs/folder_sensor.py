@@ -16,6 +16,7 @@ from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.runs import is_requested, reason_to_wait, request, unfinished
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -51,11 +52,11 @@ def folder_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultS
         description=f"Asks for days of connector {connector.name} that are due, and finds folders that no index knows.",
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        tick = Tick(json.loads(context.cursor or "{}"))
+        tick = Tick(json.loads(context.cursor or "{}"), context.log)
         snapshots: dict[str, IndexSnapshot | None] = {}
 
         def days(topic: ArchivedTopic) -> None:
-            snapshot = snapshots[topic.topic] = topic.index.peek()
+            snapshot = snapshots[topic.topic] = read_days(topic, tick)
             if snapshot is not None:
                 ask_days(context.instance, topic, snapshot, job.name, tick)
 
@@ -63,11 +64,23 @@ def folder_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultS
             walk_folders(topic, ObjectStore(topic.config.store), snapshots[topic.topic], tick)
 
         # walks are long and can wait: days are asked for first, of all topics
-        if tick.each("days", topics, days, context.log):
-            tick.each("walks", [topic for topic in topics if topic.topic in snapshots], walk, context.log)
+        if tick.each("days", topics, days):
+            tick.each("walks", [topic for topic in topics if topic.topic in snapshots], walk)
         return tick.result()
 
     return folders
+
+
+def read_days(topic: ArchivedTopic, tick: Tick) -> IndexSnapshot | None:
+    """The topic's index, with the segments of its days. Raises StoreUnavailableError where that takes too long."""
+
+    def read() -> IndexSnapshot | None:
+        snapshot = topic.index.peek()
+        if snapshot is not None:
+            _ = snapshot.segments
+        return snapshot
+
+    return tick.read(f"the index of topic {topic.topic}", read)
 
 
 def ask_days(
@@ -89,21 +102,28 @@ def ask_days(
         if reason := reason_to_wait(instance, key, fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
         else:
-            tick.requests.append(request(key, job_name, [d.isoformat() for d in days], fingerprint))
+            tick.requests.append(request(instance, key, job_name, [d.isoformat() for d in days], fingerprint))
 
 
 def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapshot | None, tick: Tick) -> None:
     """Go on with the walk over the topic's folders; report what it found when it is through and found something new."""
-    known = {s.encoded_partition for s in (*snapshot.segments, *snapshot.retired)} if snapshot else set()
+    retired = tick.read(f"the index of topic {topic.topic}", lambda: snapshot.retired) if snapshot else ()
+    known = {s.encoded_partition for s in (*snapshot.segments, *retired)} if snapshot else set()
     base = f"{topic.config.layout.topics_dir}/{topic.topic}/"
     progress = Pass(**tick.cursor.get(topic.topic, {}))
-    walk = _Walk(store, base, known, progress.after, lambda: tick.is_over)
+
+    def listed(prefix: str) -> list[str]:
+        return tick.read(store.uri(prefix), lambda: list(store.list_prefixes(prefix)))
+
+    walk = _Walk(listed, base, known, progress.after, tick.is_over)
     for folder in walk.unknown(""):
         digest = hashlib.sha256(f"{progress.digest}{folder}".encode()).hexdigest()[:16]
         example = progress.example or folder
         progress = Pass(folder, progress.unknown + 1, digest, progress.reported, example)
     if walk.stopped_at:
         tick.cursor[topic.topic] = asdict(Pass(**{**asdict(progress), "after": walk.stopped_at}))
+        if walk.error:
+            raise walk.error
         return
     if progress.digest != progress.reported:
         tick.observations.append(_observation(topic, store.uri(base), progress))
@@ -113,10 +133,19 @@ def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapsh
 class _Walk:
     """A depth-first walk in byte order over the folders that the index does not know, from `after` on."""
 
-    def __init__(self, store: ObjectStore, base: str, known: set[str], after: str, is_over: Callable[[], bool]) -> None:
-        self._store, self._base, self._known, self._after, self._is_over = store, base, known, after, is_over
+    def __init__(
+        self,
+        listed: Callable[[str], list[str]],
+        base: str,
+        known: set[str],
+        after: str,
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._listed, self._base, self._known, self._after, self._is_over = listed, base, known, after, is_over
         self._listings = 0
         self.stopped_at = ""
+        self.error: StoreUnavailableError | None = None
+        """What stopped it, where that was not the end of its time."""
 
     def unknown(self, prefix: str) -> Iterator[str]:
         """Folders without folders in them that no segment of the index lies in."""
@@ -134,8 +163,15 @@ class _Walk:
         if self._listings == MAX_LISTINGS or (self._listings and self._is_over()):
             self.stopped_at = self.stopped_at or prefix
             return []
+        try:
+            found = self._listed(self._base + prefix)
+        except StoreUnavailableError as err:
+            if not self._listings:
+                raise
+            self.stopped_at, self.error = prefix, err
+            return []
         self._listings += 1
-        return sorted(found.removeprefix(self._base) for found in self._store.list_prefixes(self._base + prefix))
+        return sorted(folder.removeprefix(self._base) for folder in found)
 
     def _is_ahead(self, folder: str) -> bool:
         return folder > self._after or self._after.startswith(folder)
@@ -158,13 +194,12 @@ def _days_not_shown(
 ) -> Iterator[date]:
     """Days that are over and compacted, and that Dagster knows nothing of."""
     zone = ZoneInfo(topic.config.layout.timezone)
-    for day in {day_of(s, zone) for s in snapshot.segments if s.chunk == "daily"} - {None}:
+    for day in {day_of(s) for s in snapshot.segments if s.chunk == "daily"} - {None}:
         if day is not None and day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown:
             yield day
 
 
 def days_fingerprint(topic: ArchivedTopic, snapshot: IndexSnapshot, days: Sequence[date]) -> str:
     """A digest of the configuration and of what there is to merge: with the same one, compaction ends as it did."""
-    zone = ZoneInfo(topic.config.layout.timezone)
-    keys = [s.key for day in days for s in segments_of_day(snapshot.segments, day, zone)]
+    keys = [s.key for day in days for s in segments_of_day(snapshot.segments, day)]
     return hashlib.sha256(json.dumps([topic.config_digest, keys]).encode()).hexdigest()[:16]

@@ -1,12 +1,13 @@
 """The hourly chunks of a topic."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 from pydantic import Field
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.defs.checks import hourly_evaluations
 from kafka_s3_platform.defs.failures import dagster_failures
 from kafka_s3_platform.defs.metadata import hour_metadata, totals_metadata
 from kafka_s3_platform.defs.resources import SparkResource
@@ -40,33 +41,46 @@ def hourly_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
     )
     def hourly(
         context: dg.AssetExecutionContext, config: ArchiveConfig, spark: SparkResource
-    ) -> dg.MaterializeResult[None]:
+    ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation | dg.MaterializeResult[None]]:
         keys = list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
         with dagster_failures(context), spark.runner() as runner:
             if config.until_now or not keys:
                 report = archive(ArchiveRequest(topic.config, topic.topic, context.run.run_id, None), runner)
-                report_hours(context, topic, report, keys)
+                yield from hour_events(context, topic, report, keys)
+                yield from _failed_checks(topic, report)
+                report.raise_failure()
             if not keys:
-                return dg.MaterializeResult(metadata=totals_metadata(report, can_drop=topic.can_drop))
+                yield dg.MaterializeResult(metadata=totals_metadata(report, can_drop=topic.can_drop))
+                return
             hours = tuple(topic.hours.start(key) for key in keys)
             report = archive(ArchiveRequest(topic.config, topic.topic, context.run.run_id, hours), runner)
-            report_hours(context, topic, report, keys)
-        return dg.MaterializeResult()
+            yield from hour_events(context, topic, report, keys)
+            yield from _failed_checks(topic, report)
+            report.raise_failure()
+        yield dg.MaterializeResult()
 
     return hourly
 
 
-def report_hours(
+def _failed_checks(topic: ArchivedTopic, report: ArchiveReport) -> Iterator[dg.AssetCheckEvaluation]:
+    if report.failure is not None:
+        yield from hourly_evaluations(topic)
+
+
+def hour_events(
     context: dg.AssetExecutionContext, topic: ArchivedTopic, report: ArchiveReport, keys: Sequence[str]
-) -> None:
-    """Each hour's own facts: on the event that Dagster makes for each of `keys`, on one of its own for the others."""
+) -> Iterator[dg.AssetMaterialization]:
+    """Each hour's own facts: on the event that Dagster makes for each of `keys`, on one of its own for the others.
+
+    Dagster makes none for a run that fails: what this one has archived all the same is told by events of its own.
+    They are yielded, since what is only logged is lost with the error.
+    """
     for hour in report.hours:
         if hour.hour < topic.hours.first:
             continue
         key = topic.hours.key(hour.hour)
         metadata = hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
-        if key in keys:
+        if key in keys and report.failure is None:
             context.add_asset_metadata(metadata, partition_key=key)
-        elif hour.scanned or hour.complete:
-            event = dg.AssetMaterialization(topic.key("hourly"), partition=key, metadata=metadata)
-            context.log_event(event)
+        elif hour.scanned or hour.complete or hour.segments:
+            yield dg.AssetMaterialization(topic.key("hourly"), partition=key, metadata=metadata)

@@ -16,6 +16,7 @@ from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.store.index import IndexSnapshot
 
 INTERVAL_SECONDS = 60
 BROKER_SECONDS = 5.0
@@ -34,20 +35,20 @@ def lag_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSens
         description=f"Observes how far connector {connector.name} is behind and asks for the hours that are due.",
     )
     def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        tick = Tick(json.loads(context.cursor or "{}"))
+        tick = Tick(json.loads(context.cursor or "{}"), context.log)
         with ClusterAdmin(connector.kafka, BROKER_SECONDS) as admin:
-            tick.each("lag", topics, lambda topic: evaluate(context, topic, admin, job.name, tick), context.log)
+            tick.each("lag", topics, lambda topic: evaluate(context.instance, topic, admin, job.name, tick))
         return tick.result()
 
     return lag
 
 
 def evaluate(
-    context: dg.SensorEvaluationContext, topic: ArchivedTopic, admin: ClusterAdmin, job_name: str, tick: Tick
+    instance: dg.DagsterInstance, topic: ArchivedTopic, admin: ClusterAdmin, job_name: str, tick: Tick
 ) -> None:
     """One topic's part of a tick."""
     try:
-        backlog = look(topic, admin, topic.index.peek())
+        backlog = look(topic, admin, tick.read(f"the index of topic {topic.topic}", lambda: _snapshot(topic)))
     except MissingTopicError:
         if topic.config.topics_regex is None:
             raise
@@ -55,23 +56,30 @@ def evaluate(
         return
     backlog = replace(backlog, lookup=tick.within(backlog.lookup))
     observe(backlog, tick)
-    ask(context, backlog, job_name, tick)
+    ask(instance, backlog, job_name, tick)
 
 
 def observe(backlog: Backlog, tick: Tick) -> None:
-    """Report the topic's lag where it is not what the last tick reported."""
+    """Report the topic's lag where it is not what the last tick reported.
+
+    Raises what the broker does, once the lag itself is reported, where it does not tell how old that is.
+    """
     topic, lag = backlog.topic, backlog.lag
     digest = hashlib.sha256(json.dumps([sorted(lag.items()), backlog.state.version]).encode()).hexdigest()[:16]
     if tick.cursor.get(topic.topic) == digest:
         return
-    tick.cursor[topic.topic] = digest
     metadata = _lag_metadata(backlog)
-    tick.observations.append(dg.AssetObservation(topic.kafka_key, metadata=metadata))
+    try:
+        metadata |= _age_metadata(backlog)
+    finally:
+        tick.observations.append(dg.AssetObservation(topic.kafka_key, metadata=metadata))
+    # only what was reported whole is not reported again
+    tick.cursor[topic.topic] = digest
 
 
-def ask(context: dg.SensorEvaluationContext, backlog: Backlog, job_name: str, tick: Tick) -> None:
+def ask(instance: dg.DagsterInstance, backlog: Backlog, job_name: str, tick: Tick) -> None:
     """Ask for the due hours of a topic that no run of ours is working on, one run for each contiguous range."""
-    topic, instance = backlog.topic, context.instance
+    topic = backlog.topic
     key = topic.key("hourly")
     runs = unfinished(instance, key)
     if is_requested(runs, key):
@@ -88,14 +96,14 @@ def ask(context: dg.SensorEvaluationContext, backlog: Backlog, job_name: str, ti
     lost = backlog.lost(due)
     if lost:
         tick.reasons.append(_lost_reason(topic, len(lost)))
-        context.log.warning(tick.reasons[-1])
+        tick.log.warning(tick.reasons[-1])
     for hours in contiguous([h for h in due if h not in lost][:MAX_HOURS]):
         fingerprint = backlog.fingerprint(hours)
         if reason := reason_to_wait(instance, key, fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
         else:
             keys = [topic.hours.key(h) for h in hours]
-            tick.requests.append(request(key, job_name, keys, fingerprint))
+            tick.requests.append(request(instance, key, job_name, keys, fingerprint))
     is_idle = not runs and len(tick.requests) == asked_before
     if backlog.precedes_hours or (not due and backlog.has_hole) or (is_idle and backlog.is_rotation_due):
         _ask_until_now(instance, backlog, job_name, tick)
@@ -110,7 +118,7 @@ def _ask_until_now(instance: dg.DagsterInstance, backlog: Backlog, job_name: str
     if reason := reason_to_wait(instance, key, fingerprint):
         tick.reasons.append(f"{topic.name}: {reason}")
         return
-    tick.requests.append(request(key, job_name, [], fingerprint))
+    tick.requests.append(request(instance, key, job_name, [], fingerprint))
 
 
 def _lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
@@ -125,16 +133,30 @@ def _lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
         }
         for p, frontier in sorted(backlog.frontiers.items())
     ]
-    oldest, left = backlog.oldest_uncovered, backlog.seconds_to_retention_loss
     return {
         "lag": dg.MetadataValue.int(sum(backlog.lag.values())),
         "waiting_for_transactions": dg.MetadataValue.int(
             sum(f.last_stable_offset < f.high_watermark for f in backlog.frontiers.values())
         ),
         "kafka_partitions": table(rows, list(rows[0])),
+    }
+
+
+def _age_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
+    """What only the times of records tell, for which the broker is asked again and again."""
+    oldest, left = backlog.oldest_uncovered, backlog.seconds_to_retention_loss
+    return {
         **({"oldest_hour_not_archived": dg.MetadataValue.timestamp(oldest)} if oldest else {}),
         **({"seconds_to_retention_loss": dg.MetadataValue.float(left)} if left is not None else {}),
     }
+
+
+def _snapshot(topic: ArchivedTopic) -> IndexSnapshot | None:
+    """The topic's index, with all that `look` reads of it."""
+    snapshot = topic.index.peek()
+    if snapshot is not None:
+        _ = snapshot.state, snapshot.segments, snapshot.retired
+    return snapshot
 
 
 def _lost_reason(topic: ArchivedTopic, count: int) -> str:

@@ -21,6 +21,7 @@ def hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_d
         **_dropped(hour, can_drop=can_drop),
         **({"taken_over_offsets": dg.MetadataValue.int(hour.taken_over_count)} if hour.taken_over_count else {}),
         "gaps": dg.MetadataValue.int(len(hour.gaps)),
+        "unresolved_offsets": dg.MetadataValue.int(hour.unresolved_count),
         "scanned": dg.MetadataValue.bool(hour.scanned),
         "complete": dg.MetadataValue.bool(hour.complete),
         "run_records_per_second": dg.MetadataValue.float(rate),

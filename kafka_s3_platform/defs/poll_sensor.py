@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import dagster as dg
+from dagster._grpc.utils import default_sensor_grpc_timeout
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.defs.foreign import EVERY_TOPIC, foreign_key, foreign_op, poll_sensor_name
@@ -12,6 +13,9 @@ from kafka_s3_platform.defs.runs import reason_to_wait, request, unfinished
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.restore.chain import Polls
+
+SHARE = 2 / 3
+"""How much of the time that Dagster gives a tick may go by until no further answer is waited for."""
 
 
 def poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
@@ -31,8 +35,10 @@ def poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
         ),
     )
     def poll(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        tick = Tick(json.loads(context.cursor or "{}"))
-        tick.each("poll", [topics], lambda found: ask(context.instance, found, job.name, tick), context.log)
+        # a tick that lists millions of objects is given more time by Dagster's own setting
+        seconds = default_sensor_grpc_timeout() * SHARE
+        tick = Tick(json.loads(context.cursor or "{}"), context.log, seconds)
+        tick.each("poll", [topics], lambda found: ask(context.instance, found, job.name, tick))
         return tick.result()
 
     return poll
@@ -44,10 +50,12 @@ def ask(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: str, tick
     The cursor only spares a listing: what was sent is known by the documents of the restores.
     """
     polls, key = Polls(topics.config), foreign_key(topics.config.name)
-    newest = polls.newest(tick.cursor.get(EVERY_TOPIC, 0))
+    seen = tick.cursor.get(EVERY_TOPIC, 0)
+    newest = tick.read("which restores there are", lambda: polls.newest(seen))
     if newest:
         tick.cursor[EVERY_TOPIC] = newest
-    is_open = bool(newest) and not polls.is_finished(newest)
+    last = polls.restore_id(newest)
+    is_open = bool(newest) and not tick.read(f"the report of restore {last}", lambda: polls.is_finished(newest))
     number = newest if is_open else newest + 1
     restore_id = polls.restore_id(number)
     fingerprint = hashlib.sha256(json.dumps([topics.config_digest, restore_id]).encode()).hexdigest()[:16]
@@ -58,11 +66,11 @@ def ask(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: str, tick
     elif is_open or _is_anything_new(polls, newest, tick):
         after = {"after": polls.restore_id(number - 1)} if number > 1 else {}
         config = {"ops": {foreign_op(topics.config.name): {"config": {"restore_id": restore_id, **after}}}}
-        tick.requests.append(request(key, job_name, [], fingerprint, config))
+        tick.requests.append(request(instance, key, job_name, [], fingerprint, config))
 
 
 def _is_anything_new(polls: Polls, newest: int, tick: Tick) -> bool:
-    unsent = polls.new_objects(newest)
+    unsent = tick.read("which objects there are", lambda: polls.new_objects(newest))
     if not unsent.objects:
         since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"
         tick.reasons.extend([since, *unsent.notes])

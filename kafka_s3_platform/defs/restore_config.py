@@ -11,15 +11,14 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from pydantic import Field
 
-from kafka_s3_platform.config.files import WORKER_FILE, connector_files, connectors_folder, load_connector, read_worker
+from kafka_s3_platform.config.files import connectors_folder, load_connectors, read_worker
 from kafka_s3_platform.config.settings import THAW_TIERS, ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import cluster_of
 from kafka_s3_platform.defs.topic import ArchivedTopic, Windows
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.foreign import ForeignRequest
-from kafka_s3_platform.restore.foreign_plan import Rename
 from kafka_s3_platform.restore.outgoing_keys import outgoing, read_outgoing_file
-from kafka_s3_platform.restore.renaming import routed_topic, routes, target_topic
+from kafka_s3_platform.restore.renaming import Regex, Rename, Template, TopicMap, routed_topic, routes, target_topic
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
 
 logger = logging.getLogger(__name__)
@@ -259,7 +258,7 @@ def _request(
         outgoing=sent,
         behavior_on_error=_one_of_or_none("behavior_on_error", config.behavior_on_error, BEHAVIOURS),
         thaw=Thaw(config.thaw_days, _one_of_or_none("thaw_tier", config.thaw_tier, THAW_TIERS), config.thaw_seconds),
-        connectors=tuple(_known_connectors(connectors_folder(os.environ))),
+        connectors=_known_connectors(connectors_folder(os.environ)),
     )
 
 
@@ -270,13 +269,14 @@ def asked_window(config: RestoreConfig, zone: ZoneInfo) -> Moments | None:
     return (None, None) if config.everything or config.hours or config.days else None
 
 
-def _known_connectors(folder: Path) -> Iterator[ConnectorConfig]:
+def _known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
     """Those whose files load: a broken one of another connector is no reason not to restore."""
-    for path in connector_files(folder) if folder.is_dir() else ():
-        try:
-            yield load_connector(path, folder / WORKER_FILE, os.environ).config
-        except ConfigError as err:
-            logger.warning("whether %s archives the target is not known: %s", path, err)
+    if not folder.is_dir():
+        return ()
+    files = load_connectors(folder, os.environ)
+    for path, problem in files.broken.items():
+        logger.warning("whether %s archives the target is not known: %s", path, problem)
+    return files.connectors
 
 
 def _picked(topic: ArchivedTopic, config: RestoreConfig) -> Iterator[tuple[datetime, datetime]]:
@@ -313,16 +313,20 @@ def _to_topic(config: RestoreConfig, sent: Outgoing, topic: str) -> str:
         return target_topic(rule, topic)
     if not routes(sent.transforms):
         raise ConfigError("nothing names the target: set to_topic, rename_regex, topic_map, or a RegexRouter")
-    return target_topic(routed_topic(sent.transforms, topic), topic)
+    return target_topic(Template(routed_topic(sent.transforms, topic)), topic)
 
 
-def _rename(config: RestoreConfig) -> Rename:
+def _rename(config: RestoreConfig) -> Rename | None:
     """The rule that the config gives, None where it gives none. ConfigError where it gives several."""
     if (config.rename_regex is None) != (config.rename_replacement is None):
         raise ConfigError("rename_regex and rename_replacement are a pair: set both, or none")
-    pair = {"regex": config.rename_regex or "", "replacement": config.rename_replacement or ""}
-    rules: list[Rename] = [config.to_topic, pair if config.rename_regex is not None else None, config.topic_map or None]
-    given = [rule for rule in rules if rule is not None]
+    given: list[Rename] = []
+    if config.to_topic is not None:
+        given.append(Template(config.to_topic))
+    if config.rename_regex is not None:
+        given.append(Regex(config.rename_regex, config.rename_replacement or ""))
+    if config.topic_map:
+        given.append(TopicMap(config.topic_map))
     if len(given) > 1:
         raise ConfigError("to_topic, rename_regex and topic_map each name the target: keep one")
     return given[0] if given else None

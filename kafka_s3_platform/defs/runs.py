@@ -29,6 +29,7 @@ LONGEST_WAIT = timedelta(hours=1)
 
 
 def request(
+    instance: dg.DagsterInstance,
     key: dg.AssetKey,
     job_name: str,
     keys: Sequence[str],
@@ -40,6 +41,7 @@ def request(
     known = {REQUEST_TAG: key.to_user_string(), INPUTS_TAG: fingerprint}
     # without naming checks, all of the asset's would run, those that list the bucket too
     return dg.RunRequest(
+        run_key=_run_key(instance, key, fingerprint),
         job_name=job_name,
         asset_selection=[key],
         asset_check_keys=index_checks(key),
@@ -71,11 +73,11 @@ def is_requested(runs: Sequence[dg.DagsterRun], key: dg.AssetKey) -> bool:
 
 def reason_to_wait(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> str | None:
     """Why not to ask again: the same inputs ended for good before, or failed a moment ago. None: ask."""
-    requested = {REQUEST_TAG: key.to_user_string()}
-    same = instance.get_runs(dg.RunsFilter(tags={**requested, INPUTS_TAG: fingerprint}), limit=1)
-    if same and not _is_transient(same[0]):
-        return _same_inputs(same[0])
-    records = instance.get_run_records(dg.RunsFilter(tags=requested), limit=REMEMBERED_RUNS)
+    same = _newest(instance, key, fingerprint)
+    if same is not None and not _is_transient(same):
+        return _same_inputs(same)
+    requested = dg.RunsFilter(tags={REQUEST_TAG: key.to_user_string()})
+    records = instance.get_run_records(requested, limit=REMEMBERED_RUNS)
     failures = _failures_since_success(records)
     if not failures:
         return None
@@ -84,6 +86,22 @@ def reason_to_wait(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: 
     if datetime.now(timezone.utc) < until:
         return f"run {failures[0].dagster_run.run_id} failed; asked for again at {until:%H:%M:%S} UTC"
     return None
+
+
+def _run_key(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> str:
+    """What tells a request from every other one: the asset, its inputs and, after a failed try, that try's run.
+
+    Dagster wants one of each request where a schedule makes several. It drops a sensor's request whose key any earlier
+    run of that sensor has, so that the next try needs another key: it is `reason_to_wait` that decides.
+    """
+    tried = _newest(instance, key, fingerprint)
+    return f"{key.to_user_string()} {fingerprint}" + (f" after {tried.run_id}" if tried else "")
+
+
+def _newest(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> dg.DagsterRun | None:
+    """The newest run that was asked for with these inputs."""
+    tags = {REQUEST_TAG: key.to_user_string(), INPUTS_TAG: fingerprint}
+    return next(iter(instance.get_runs(dg.RunsFilter(tags=tags), limit=1)), None)
 
 
 def _changes(run: dg.DagsterRun, key: dg.AssetKey) -> bool:

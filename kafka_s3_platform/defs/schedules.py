@@ -10,12 +10,12 @@ import dagster as dg
 
 from kafka_s3_platform.compact.days import days_due
 from kafka_s3_platform.defs.discovery import gone_topics, topics_folder
-from kafka_s3_platform.defs.folder_sensor import days_fingerprint
+from kafka_s3_platform.defs.folder_sensor import days_fingerprint, read_days
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.runs import reason_to_wait, request, unfinished, windows_of
+from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
-from kafka_s3_platform.errors import TransientError
 
 AFTER_LATENESS = timedelta(minutes=2)
 DAILY_HOUR = 1
@@ -35,13 +35,11 @@ def hourly_schedule(
         default_status=status,
     )
     def hourly(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
-        now = context.scheduled_execution_time
         gone = gone_topics(topics[0].config, topics_folder())
         present = [topic for topic in topics if topic.topic not in gone]
-        asked = [_ask_hour(context.instance, topic, job.name, now) for topic in present]
-        return [r for r in asked if r] or dg.SkipReason(
-            "the newest closed hour is archived, being archived, or was tried already"
-        )
+        tick, now = Tick({}, context.log), context.scheduled_execution_time
+        tick.each("hours", present, lambda topic: _ask_hour(context.instance, topic, job.name, now, tick))
+        return tick.asked("the newest closed hour is archived, being archived, or was tried already")
 
     return hourly
 
@@ -61,14 +59,9 @@ def daily_schedule(
         default_status=status,
     )
     def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
-        asked: list[dg.RunRequest | None] = []
-        try:
-            asked = [_ask_day(context.instance, topic, job.name, context.scheduled_execution_time) for topic in topics]
-        except TransientError as err:
-            return dg.SkipReason(str(err))
-        return [r for r in asked if r] or dg.SkipReason(
-            "yesterday is compacted, being compacted, was tried already, or holds nothing"
-        )
+        tick, now = Tick({}, context.log), context.scheduled_execution_time
+        tick.each("days", topics, lambda topic: _ask_day(context.instance, topic, job.name, now, tick))
+        return tick.asked("yesterday is compacted, being compacted, was tried already, or holds nothing")
 
     return daily
 
@@ -86,32 +79,30 @@ def verify_schedule(
     )
 
 
-def _ask_hour(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime) -> dg.RunRequest | None:
+def _ask_hour(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime, tick: Tick) -> None:
     key = topic.key("hourly")
     hour = newest_closed_hour(now, topic.lateness, topic.hours.first)
     if hour is None or topic.hours.key(hour) in instance.get_materialized_partitions(key):
-        return None
+        return
     busy = windows_of(unfinished(instance, key), topic.hours)
     # without Kafka, which the lag sensor asks: an hour that failed for good is the sensor's, which sees what changes
     inputs = json.dumps(["schedule", topic.config_digest, hour.isoformat()])
     fingerprint = hashlib.sha256(inputs.encode()).hexdigest()[:16]
-    if _holds(busy, hour) or reason_to_wait(instance, key, fingerprint):
-        return None
-    return request(key, job_name, [topic.hours.key(hour)], fingerprint)
+    if not _holds(busy, hour) and reason_to_wait(instance, key, fingerprint) is None:
+        tick.requests.append(request(instance, key, job_name, [topic.hours.key(hour)], fingerprint))
 
 
-def _ask_day(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime) -> dg.RunRequest | None:
-    key, snapshot = topic.key("daily"), topic.index.peek()
+def _ask_day(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime, tick: Tick) -> None:
+    key, snapshot = topic.key("daily"), read_days(topic, tick)
     zone = ZoneInfo(topic.config.layout.timezone)
     yesterday = now.astimezone(zone).date() - timedelta(days=1)
     if snapshot is None or yesterday not in days_due(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
-        return None
+        return
     busy = windows_of(unfinished(instance, key), topic.days)
     partition_key = yesterday.isoformat()
     fingerprint = days_fingerprint(topic, snapshot, [yesterday])
-    if _holds(busy, topic.days.start(partition_key)) or reason_to_wait(instance, key, fingerprint):
-        return None
-    return request(key, job_name, [partition_key], fingerprint)
+    if not _holds(busy, topic.days.start(partition_key)) and reason_to_wait(instance, key, fingerprint) is None:
+        tick.requests.append(request(instance, key, job_name, [partition_key], fingerprint))
 
 
 def _holds(windows: Sequence[tuple[datetime, datetime]], moment: datetime) -> bool:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import accumulate
 from typing import Any
@@ -15,8 +16,10 @@ from kafka_s3_platform.defs.backlog import MAX_HOURS, Backlog, contiguous
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import HourRange, Scan
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform_tests.support import HOUR, NOON, connector
 
 NOW = NOON + timedelta(minutes=30)
@@ -28,6 +31,7 @@ def backlog(
     *,
     log_start: int = 0,
     scanned: Sequence[tuple[int, int]] = (),
+    unresolved: Sequence[tuple[int, int]] = (),
     asked: Mapping[datetime, tuple[int, int]] | None = None,
     stored: Sequence[datetime] = (),
     seen_at: datetime | None = None,
@@ -52,6 +56,7 @@ def backlog(
         version=1,
         scans=tuple(Scan(0, a, b, b - a, None, 1) for a, b in scanned),
         hours=tuple(HourRange(h, 0, a, b) for h, (a, b) in (asked or {}).items()),
+        failures=tuple(Unresolved(0, a, b, "VALUE_CONVERTER", "no JSON", NOW) for a, b in unresolved),
         frontiers=(Frontier(0, seen_start, len(times), len(times), 0, seen_at),) if seen_at else (),
     )
     frontier = Frontier(0, log_start, len(times), len(times), 0, NOW)
@@ -132,6 +137,31 @@ def test_what_retention_took_before_archiving_began_is_not_lost() -> None:
 def test_a_hole_is_what_lies_before_covered_records() -> None:
     assert backlog(ago(5, 4, 3), scanned=[(0, 1), (2, 3)]).has_hole
     assert not backlog(ago(5, 4, 3), scanned=[(0, 2)]).has_hole
+
+
+def test_what_is_recorded_as_deleted_is_asked_for_while_the_log_has_it() -> None:
+    """A run up to now reads it: once a broker told a log start that was too high."""
+    told = replace(backlog(ago(5, 4, 3), scanned=[(2, 3)]).state, gaps=(Gap(0, 0, 2),))
+    found = replace(backlog(ago(5, 4, 3)), state=told)
+    assert (found.lag, found.has_hole) == ({0: 2}, True)
+    assert replace(backlog(ago(5, 4, 3), log_start=2), state=told).lag == {0: 0}
+
+
+def test_what_is_unresolved_is_asked_for_no_more_but_counts_as_lag_and_is_at_stake() -> None:
+    """Offset 1 of hour 3 cannot be archived; all else is."""
+    found = backlog(
+        ago(3.5, 3.4, 0.5),
+        scanned=[(0, 1), (2, 3)],
+        unresolved=[(1, 2)],
+        asked={NOON - 4 * HOUR: (0, 2), NEWEST: (2, 3)},
+        seen_at=NOW,
+        configs={"retention.ms": str(ms(NOW) - ms(NOON - 5 * HOUR))},
+    )
+    assert found.hours_due([NEWEST]) == []
+    assert not found.has_hole
+    assert not found.precedes_hours
+    assert found.lag == {0: 1}
+    assert found.seconds_to_retention_loss == HOUR.total_seconds()
 
 
 def test_what_retention_took_after_the_first_run_looked_is_lost_though_it_archived_nothing() -> None:

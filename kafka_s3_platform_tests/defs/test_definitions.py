@@ -12,7 +12,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.errors import ConfigError
 
 PARIS = {"timezone": "Europe/Paris", "archive.start.hour": "2024-03-05T14:00", "archive.allowed.lateness.ms": "900000"}
 
@@ -41,14 +40,14 @@ def sink(folder: Path, **layout: str) -> dg.Definitions:
     write(folder, "sink", "t")
     (folder / "first.json").unlink()
     (folder / "second.one.json").unlink()
-    [config] = load_connectors(folder, {})
+    [config] = load_connectors(folder, {}).connectors
     return build_definitions(
         [config.model_copy(update={"layout": config.layout.model_copy(update=layout)})], autostart=False
     )
 
 
 def load(folder: Path, *, autostart: bool = False) -> dg.Definitions:
-    return build_definitions(load_connectors(folder, {}), autostart=autostart)
+    return build_definitions(load_connectors(folder, {}).connectors, autostart=autostart)
 
 
 def asset(spec: dg.AssetSpec) -> dict[str, Any]:
@@ -146,12 +145,6 @@ def test_objects_that_are_not_the_native_envelope_stay_as_they_are(folder: Path)
 def test_an_asset_is_of_the_kind_of_its_format(folder: Path, layout: dict[str, str], kinds: set[str]) -> None:
     specs = {s.key.to_user_string(): s for s in sink(folder, **layout).resolve_all_asset_specs()}
     assert specs["sink/hourly/t"].kinds == {"s3", "spark"} | kinds
-
-
-def test_a_broken_file_is_named_and_nothing_loads(folder: Path) -> None:
-    write(folder, "broken", "flights", **{"flush.sise": "10"})
-    with pytest.raises(ConfigError, match=r"broken\.json(.|\n)*flush\.sise(.|\n)*flush\.size"):
-        load(folder)
 
 
 def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folder: Path) -> None:

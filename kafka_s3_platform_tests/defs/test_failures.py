@@ -4,6 +4,7 @@ import pytest
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG, dagster_failures
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
+    ClockError,
     MissingTopicError,
     OpenTransactionError,
     PlatformError,
@@ -41,6 +42,14 @@ def test_a_transient_error_that_may_not_be_retried_any_more_is_told_apart(
     found = run(instance, error)
     assert not found.success
     assert tag(found, instance) == "transient"
+
+
+def test_a_wrong_clock_is_not_retried_and_told_apart_since_no_input_says_when_it_is_set(
+    instance: dg.DagsterInstance,
+) -> None:
+    found = run(instance, ClockError("a day ahead"), retries=3)
+    assert tag(found, instance) == "clock"
+    assert not [e for e in found.all_events if e.is_step_up_for_retry]
 
 
 def test_a_transient_error_is_retried(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,14 @@ from datetime import timedelta
 
 import dagster as dg
 import pytest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from kafka_s3_platform.cli.runs import plain
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.checks import HOURLY_CHECKS
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.hourly import ArchiveConfig
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import events, run, topic_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, connector, offsets_by_kafka_partition, produce, stored
@@ -59,7 +63,7 @@ def test_the_checks_of_a_run_read_what_it_archived(config: ConnectorConfig, inst
     key = topic_of(config).key("hourly")
     found = run(config, "archive__c", key, keys_of(config, *range(24)), instance=instance)
     passed = {e.check_name: e.passed for e in found.get_asset_check_evaluations()}
-    assert passed == {"contiguous": True, "complete": True, "gaps": True, "lateness": True}
+    assert passed == dict.fromkeys(["contiguous", "complete", "gaps", "unresolved", "lateness"], True)
 
 
 def test_hours_covered_in_passing_are_reported_too(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
@@ -93,6 +97,40 @@ def test_picked_hours_and_everything_up_to_now_go_together(
     assert found.success
     assert set(events(found, key)) == set(keys_of(config, *range(24)))
     assert stored(config).num_rows == 24 * 25 // 2 + 1
+
+
+def test_hours_beside_a_bad_record_are_told_though_the_run_fails(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    """Two kafka partitions, in one of which hour 5 holds a record without a folder."""
+    records = [Sent(b'{"n":1}', timestamp=MIDNIGHT + n * HOUR, kafka_partition=p) for n in (5, 6) for p in (0, 1)]
+    with ClusterAdmin(config.kafka) as admin:
+        admin.create_topic(topic := f"{config.topics[0]}-strict", 2, configs={"retention.ms": str(10**12)})
+    produce(config.kafka, topic, [Sent(b"{", timestamp=MIDNIGHT + 5 * HOUR), *records])
+    layout = {"partitioner": "Field", "partition_fields": ("n",)}
+    strict = connector(config.kafka, config.store, topic, layout=layout, records={"value": {"format": "JSON"}})
+    key, keys = topic_of(strict).key("hourly"), keys_of(strict, 5, 6)
+    found = run(strict, "archive__c", key, keys, instance=instance)
+    assert not found.success
+    reported = {
+        k: [(m["partition_row_count"], m["unresolved_offsets"], m["complete"]) for m in ms]
+        for k, ms in events(found, key).items()
+    }
+    assert reported == {keys[0]: [(2, 1, False)], keys[1]: [(2, 0, True)]}
+    checks = {c.check_name: c for c in found.get_asset_check_evaluations()}
+    assert set(checks) == set(HOURLY_CHECKS)
+    check = checks["unresolved"]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    latest, *_ = instance.event_log_storage.get_asset_check_execution_history(check.asset_check_key, 1)
+    assert latest.status is AssetCheckExecutionRecordStatus.FAILED
+    (row,) = plain(check.metadata)["found"]
+    assert {k: row[k] for k in ("kafka_partition", "start_offset", "end_offset", "reason")} == {
+        "kafka_partition": 0,
+        "start_offset": 0,
+        "end_offset": 1,
+        "reason": "VALUE_CONVERTER",
+    }
+    assert " days, " in row["time_left"]
 
 
 def test_a_missing_topic_fails_for_good(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:

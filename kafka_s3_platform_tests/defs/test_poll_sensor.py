@@ -24,6 +24,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.restore.foreign import restore_foreign
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import definitions, launch, tick
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import InProcessRunner, connector
 
@@ -214,3 +215,15 @@ def test_a_store_that_does_not_answer_is_a_reason_to_skip(
     store = config.store.model_copy(update={"endpoint_url": "http://127.0.0.1:31698", "max_retries": 0})
     found = poll(config.model_copy(update={"store": store}), instance)
     assert "127.0.0.1:31698" in str(found.skip_reason)
+
+
+def test_a_listing_may_take_longer_where_dagster_gives_ticks_more_time(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with faulty_proxy(config.store.endpoint_url or "") as proxy:
+        proxy.seconds_to_answer = 1.0
+        slow = config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})})
+        monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "1")
+        assert "the store answers slowly" in str(poll(slow, instance).skip_reason)
+        monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "90")
+        assert "there are no objects" in str(poll(slow, instance).skip_reason)

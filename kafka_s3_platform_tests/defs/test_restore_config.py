@@ -53,6 +53,7 @@ def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> Restor
         ({"to_topic": "copy_of_{topic}"}, "copy_of_orders"),
         ({"rename_regex": "o(.*)", "rename_replacement": "x$1"}, "xrders"),
         ({"topic_map": {"orders": "a", "flights": "b"}}, "a"),
+        ({"topic_map": {"regex": "a", "replacement": "b", "orders": "c"}}, "c"),
         ({"outgoing": ROUTER}, "copy_of_orders"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_permanent_failure_is_asked_for_again_when_its_inputs_change(instance:
     assert reason_to_wait(instance, KEY, "other") is None
 
 
-@pytest.mark.parametrize("failure", ["transient", None])
+@pytest.mark.parametrize("failure", ["transient", "clock", None])
 def test_other_failures_are_asked_for_again_after_a_while(instance: dg.DagsterInstance, failure: str | None) -> None:
     add_run(instance, Status.FAILURE, failure=failure)
     reason = reason_to_wait(instance, KEY, "same")
@@ -124,9 +124,9 @@ def test_a_run_of_checks_alone_changes_nothing(instance: dg.DagsterInstance) -> 
     assert unfinished(instance, KEY) == []
 
 
-def test_a_request_is_one_run_over_its_range() -> None:
-    asked = request(KEY, "archive__c", ["2026-01-01-00:00", "2026-01-01-01:00"], "same")
+def test_a_request_is_one_run_over_its_range(instance: dg.DagsterInstance) -> None:
+    asked = request(instance, KEY, "archive__c", ["2026-01-01-00:00", "2026-01-01-01:00"], "same")
     assert asked.tags["dagster/asset_partition_range_start"] == "2026-01-01-00:00"
     assert asked.tags["dagster/asset_partition_range_end"] == "2026-01-01-01:00"
     assert asked.asset_selection == [KEY]
-    assert asked.run_key is None
+    assert asked.run_key == "c/hourly/t same"

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Callable
 
 import dagster as dg
@@ -12,6 +13,7 @@ from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
+    IndexDamagedError,
     MissingTopicError,
     OpenTransactionError,
     PlatformError,
@@ -21,7 +23,8 @@ from kafka_s3_platform_tests.support import connector
 
 NAMES = ["a", "b", "c"]
 CONFIG = connector(KafkaSettings(bootstrap_servers="b:1"), StoreSettings(bucket="bucket"), "a")
-TOPICS = [ArchivedTopic(CONFIG, name) for name in NAMES]
+MANY = [ArchivedTopic(CONFIG, name) for name in "abcde"]
+TOPICS = MANY[:3]
 LOG = logging.getLogger(__name__)
 
 
@@ -34,36 +37,132 @@ def failing(topic: str, error: PlatformError, seen: list[str]) -> Callable[[Arch
     return evaluate
 
 
+def failing_from(topic: str, seen: list[str]) -> Callable[[ArchivedTopic], None]:
+    def evaluate(found: ArchivedTopic) -> None:
+        seen.append(found.topic)
+        if found.topic >= topic:
+            raise BrokerUnavailableError("down")
+
+    return evaluate
+
+
+def slow(seconds: float) -> Callable[[], str]:
+    """A store's answer that comes late."""
+
+    def answer() -> str:
+        time.sleep(seconds)
+        return "answer"
+
+    return answer
+
+
 @pytest.mark.parametrize("error", [BrokerUnavailableError("down"), StoreUnavailableError("down")])
-def test_what_the_topics_share_is_not_asked_again_when_it_did_not_answer(error: PlatformError) -> None:
+def test_one_topic_without_an_answer_leaves_the_others_alone(error: PlatformError) -> None:
     seen: list[str] = []
-    tick = Tick({})
-    assert not tick.each("lag", TOPICS, failing("b", error, seen), LOG)
-    assert seen == ["a", "b"]
-    assert "down" in str(tick.result().skip_reason)
+    tick = Tick({}, LOG)
+    assert tick.each("lag", TOPICS, failing("b", error, seen))
+    assert seen == NAMES
+    assert "c/b: down" in str(tick.result().skip_reason)
 
 
-def test_the_next_tick_begins_after_the_topic_that_did_not_answer_and_comes_to_all() -> None:
-    first = Tick({})
-    first.each("lag", TOPICS, failing("b", BrokerUnavailableError("down"), []), LOG)
+def test_what_the_topics_share_is_not_asked_again_when_two_in_a_row_got_no_answer() -> None:
     seen: list[str] = []
-    second = Tick(json.loads(first.result().cursor or "{}"))
-    second.each("lag", TOPICS, failing("", BrokerUnavailableError("down"), seen), LOG)
-    assert seen == ["c", "a", "b"]
+    first = Tick({}, LOG)
+    assert not first.each("lag", MANY, failing_from("b", seen))
+    assert seen == ["a", "b", "c"]
+    second = Tick(json.loads(first.result().cursor or "{}"), LOG)
+    second.each("lag", MANY, failing("", BrokerUnavailableError("down"), seen))
+    assert seen == ["a", "b", "c", "d", "e", "a", "b", "c"]
     assert second.cursor == {}
+
+
+def test_a_defect_in_one_topic_leaves_the_others_alone_and_is_told() -> None:
+    seen: list[str] = []
+
+    def evaluate(topic: ArchivedTopic) -> None:
+        seen.append(topic.topic)
+        if topic.topic == "a":
+            raise ValueError("not an offset range")
+
+    tick = Tick({}, LOG)
+    assert tick.each("lag", TOPICS, evaluate)
+    assert seen == NAMES
+    with pytest.raises(ValueError, match="not an offset range"):
+        tick.result()
+
+
+def test_a_topic_that_was_left_out_is_told_in_the_log_where_others_are_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tick = Tick({}, LOG)
+    tick.each("days", TOPICS, failing("a", StoreUnavailableError("no answer"), []))
+    tick.each("days", TOPICS, failing("b", IndexDamagedError("a file is missing"), []))
+    tick.requests.append(dg.RunRequest(run_key="c"))
+    assert tick.result().skip_reason is None
+    assert tick.asked("nothing") == [dg.RunRequest(run_key="c")]
+    assert "c/a: no answer" in caplog.text
+    assert "a file is missing" in caplog.text
+
+
+def test_a_schedule_that_asks_for_nothing_says_why_or_fails() -> None:
+    tick = Tick({}, LOG)
+    assert tick.asked("nothing is due") == dg.SkipReason("nothing is due")
+    tick.each("days", TOPICS, failing("a", StoreUnavailableError("no answer"), []))
+    assert tick.asked("nothing is due") == dg.SkipReason("c/a: no answer")
+    tick.each("days", TOPICS, failing("b", IndexDamagedError("a file is missing"), []))
+    with pytest.raises(IndexDamagedError):
+        tick.asked("nothing is due")
+
+
+def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.5)
+    tick = Tick({}, LOG)
+    assert tick.read("the index", slow(0.0)) == "answer"
+    with pytest.raises(StoreUnavailableError, match="the store answers slowly: the index was not read"):
+        tick.read("the index", slow(30.0))
+    with pytest.raises(StoreUnavailableError, match="to ask the broker: the store answers slowly"):
+        tick.within(str)(1)
+    assert not tick.each("lag", TOPICS, failing("", BrokerUnavailableError(""), []))
+    assert "for 3 topic(s): the store answers slowly" in str(tick.result().skip_reason)
+
+
+def test_a_read_that_had_too_little_time_is_the_first_of_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.5)
+    cursor: dict[str, str] = {}
+    begun = []
+    for _ in range(4):
+        tick = Tick(dict(cursor), LOG)
+        first: list[str] = []
+
+        def evaluate(topic: ArchivedTopic, first: list[str] = first, tick: Tick = tick) -> None:
+            first.append(topic.topic)
+            tick.read("the index", slow(0.3))
+
+        tick.each("lag", TOPICS, evaluate)
+        begun.append(first)
+        cursor = json.loads(tick.result().cursor or "{}")
+    assert begun == [["a", "b"], ["b", "c"], ["c", "a"], ["a", "b"]]
+
+
+def test_what_a_read_raises_is_raised() -> None:
+    def missing() -> None:
+        raise IndexDamagedError("a file is missing")
+
+    with pytest.raises(IndexDamagedError):
+        Tick({}, LOG).read("the index", missing)
 
 
 @pytest.mark.parametrize("error", [OpenTransactionError("open"), MissingTopicError("gone")])
 def test_an_error_of_one_topic_leaves_the_others_alone(error: PlatformError) -> None:
     seen: list[str] = []
-    assert Tick({}).each("lag", TOPICS, failing("a", error, seen), LOG)
+    assert Tick({}, LOG).each("lag", TOPICS, failing("a", error, seen))
     assert seen == NAMES
 
 
 def test_a_tick_ends_in_time_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", -1.0)
-    tick, seen = Tick({"/lag": "b"}), list[str]()
-    tick.each("lag", TOPICS, failing("", BrokerUnavailableError(""), seen), LOG)
+    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.0)
+    tick, seen = Tick({"/lag": "b"}, LOG), list[str]()
+    tick.each("lag", TOPICS, failing("", BrokerUnavailableError(""), seen))
     assert seen == []
     assert tick.result().cursor == json.dumps({"/lag": "b"})
     assert "no time is left" in str(tick.result().skip_reason)
@@ -72,15 +171,15 @@ def test_a_tick_ends_in_time_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_bad_topic_fails_the_tick_when_nothing_is_lost_by_that() -> None:
-    tick = Tick({"a": "seen"})
-    tick.each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []), LOG)
+    tick = Tick({"a": "seen"}, LOG)
+    tick.each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []))
     with pytest.raises(MissingTopicError, match="b is gone"):
         tick.result()
 
 
 def test_a_bad_topic_does_not_take_observations_and_cursor_from_the_others() -> None:
-    tick = Tick({})
-    tick.each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []), LOG)
+    tick = Tick({}, LOG)
+    tick.each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []))
     tick.observations.append(dg.AssetObservation("a"))
     tick.cursor["a"] = "seen"
     found = tick.result()

@@ -1,5 +1,6 @@
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,12 @@ from kafka_s3_platform.config.settings import (
     LayoutSettings,
     StoreSettings,
 )
+from kafka_s3_platform.config.values import broken_hour
 from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.topic import Days, Hours, newest_closed_hour
 
 HOUR = timedelta(hours=1)
+WEEK = timedelta(days=7)
 NAMES = st.text("abcABC019._-", min_size=1, max_size=8)
 
 
@@ -45,6 +48,45 @@ def test_every_hour_has_one_key_and_every_key_one_hour_also_where_the_clock_chan
     assert [hours.start(key) for key in keys] == starts
     assert [hours.end(key) for key in keys] == [start + HOUR for start in starts]
     assert keys == list(hours.definition.get_partition_keys()[: len(keys)])
+
+
+def clock_changes(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta]]:
+    """Clock changes from 2020 to 2030, each as the first hour after it, and the UTC offset then."""
+    moment = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    while moment.year < 2031:
+        if (moment + WEEK).astimezone(zone).utcoffset() == moment.astimezone(zone).utcoffset():
+            moment += WEEK
+            continue
+        before = moment.astimezone(zone).utcoffset()
+        while moment.astimezone(zone).utcoffset() == before:
+            moment += HOUR
+        yield moment, moment.astimezone(zone).utcoffset() or timedelta()
+
+
+def zones_that_differ() -> dict[str, list[tuple[datetime, timedelta]]]:
+    """Clock changes of every timezone that the machine knows, of those that change alike only one."""
+    found = {}
+    for name in sorted(available_timezones() - {"localtime"}):
+        changes = list(clock_changes(ZoneInfo(name)))
+        found[str((changes, datetime(2020, 1, 1, tzinfo=ZoneInfo(name)).utcoffset()))] = (name, changes)
+    return dict(found.values())
+
+
+def test_hours_and_keys_are_one_to_one_in_every_timezone_that_is_not_refused() -> None:
+    refused = set()
+    for name, changes in zones_that_differ().items():
+        start = datetime(2020, 1, 1, tzinfo=ZoneInfo(name))
+        if broken_hour(ZoneInfo(name), start):
+            refused.add(name)
+            continue
+        hours = Hours(config(name, start))
+        for change, _ in changes:
+            first = hours.first + ((change - hours.first) // HOUR - 3) * HOUR
+            starts = [first + n * HOUR for n in range(7)]
+            keys = [hours.key(start) for start in starts]
+            assert [hours.start(key) for key in keys] == starts, (name, keys)
+            assert [hours.end(key) for key in keys] == [start + HOUR for start in starts], (name, keys)
+    assert refused == {"Australia/Lord_Howe"}
 
 
 def test_both_hours_of_a_clock_set_back_have_keys_of_their_own() -> None:

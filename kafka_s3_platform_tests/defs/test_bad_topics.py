@@ -1,0 +1,185 @@
+"""Ticks over several topics where the store is slow, one index is damaged, or the broker does not tell of one topic."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.topic import archived_topics
+from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import tick
+from kafka_s3_platform_tests.defs.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_an_hour
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.support import Sent, produce
+
+pytestmark = pytest.mark.integration
+
+FIFTH = 0.2
+"""The clock of these tests: a tick of 40 s takes 8 s, and a store that needs 20 s for an answer needs 4 s."""
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """One on disk: a schedule opens its own."""
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as found:
+        yield found
+
+
+@pytest.fixture
+def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic) -> ConnectorConfig:
+    """A connector of four topics; each has a record to archive, and a day to compact."""
+    made = fleet(kafka_settings, store_settings, 4)
+    for topic in archived_topics([made]):
+        create_topic(topic.topic)
+        produce(kafka_settings, topic.topic, [Sent(timestamp=YESTERDAY)])
+        index_an_hour(topic, YESTERDAY)
+    return made
+
+
+def damage(config: ConnectorConfig, number: int, s3_client: Any) -> str:
+    """Delete a data file of one topic's index; the topic."""
+    topic = config.topics[number]
+    listed = s3_client.list_objects_v2(Bucket=config.store.bucket, Prefix=f"{config.archive.index_dir}/c/{topic}/")
+    for found in listed["Contents"]:
+        if found["Key"].endswith(".parquet") and "_delta_log" not in found["Key"]:
+            s3_client.delete_object(Bucket=config.store.bucket, Key=found["Key"])
+    return topic
+
+
+@contextmanager
+def slow_store(config: ConnectorConfig, seconds: int) -> Iterator[ConnectorConfig]:
+    """The connector, where its store takes so long for each answer, by the clock of these tests."""
+    with faulty_proxy(config.store.endpoint_url or "") as proxy:
+        proxy.seconds_to_answer = seconds * FIFTH
+        yield config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})})
+
+
+def asked_topics(requests: Any) -> list[str]:
+    return [request.asset_selection[0].path[-1] for request in requests or ()]
+
+
+@pytest.mark.parametrize("seconds", [1, 3])
+@pytest.mark.parametrize("name", ["lag__c", "folders__c"])
+def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, name: str, seconds: int
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
+    config = config.model_copy(update={"topics": config.topics[:2]})
+    cursor, observed, asked = "{}", set[str](), set[str]()
+    with slow_store(config, seconds) as slow:
+        for _ in range(4):
+            started = time.monotonic()
+            found = tick(slow, name, instance, cursor)
+            assert time.monotonic() - started < 60 * FIFTH
+            cursor = found.cursor or ""
+            observed |= {event.asset_key.path[-1] for event in found.asset_events}
+            asked |= set(asked_topics(found.run_requests))
+            if asked == set(config.topics):
+                break
+    assert asked == set(config.topics)
+    assert observed == (asked if name == "lag__c" else set())
+
+
+@pytest.mark.parametrize("name", ["lag__c", "folders__c"])
+def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_it_is_the_store(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
+    with slow_store(config, 20) as slow:
+        started = time.monotonic()
+        found = tick(slow, name, instance, json.dumps({"kept": "as it was"}))
+        assert time.monotonic() - started < 60 * FIFTH
+    assert "the store answers slowly: the index of topic" in str(found.skip_reason)
+    assert "broker" not in str(found.skip_reason)
+    cursor = json.loads(found.cursor or "")
+    assert cursor.pop({"lag__c": "/lag", "folders__c": "/days"}[name]) == config.topics[1]
+    assert cursor == {"kept": "as it was"}, "what was not observed will be"
+
+
+@pytest.mark.parametrize("name", ["lag__c", "folders__c"])
+def test_a_damaged_index_stops_no_other_topic_of_a_sensor(
+    config: ConnectorConfig,
+    instance: dg.DagsterInstance,
+    s3_client: Any,
+    name: str,
+) -> None:
+    bad = damage(config, 1, s3_client)
+    for topic in config.topics:
+        lost = f"topics/{topic}/year=2020/month=01/day=01/hour=00/other+0+0000000000.parquet"
+        ObjectStore(config.store).put_new(lost, b"x")
+    found = tick(config, name, instance)
+    others = {topic for topic in config.topics if topic != bad}
+    assert set(asked_topics(found.run_requests)) == others
+    assert {event.asset_key.path[-1] for event in found.asset_events} == others, "lags, or folders that a walk found"
+    with pytest.raises(IndexDamagedError, match=bad):
+        tick(config.model_copy(update={"topics": (bad,)}), name, instance)
+
+
+def test_a_damaged_index_stops_no_other_topic_of_the_daily_schedule(
+    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any
+) -> None:
+    bad = damage(config, 1, s3_client)
+    found = asked_by_schedule(config, "daily__c", instance)
+    assert asked_topics(found) == [topic for topic in config.topics if topic != bad]
+    with pytest.raises(dg.DagsterError) as raised:
+        asked_by_schedule(config.model_copy(update={"topics": (bad,)}), "daily__c", instance)
+    assert isinstance(raised.value.__cause__, IndexDamagedError)
+
+
+def test_the_hourly_schedule_asks_for_the_others_where_one_cannot_be_evaluated(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = config.topics[1]
+
+    def reason(_: dg.DagsterInstance, key: dg.AssetKey, __: str) -> None:
+        if key.path[-1] == bad:
+            raise ValueError("a defect")
+
+    monkeypatch.setattr("kafka_s3_platform.defs.schedules.reason_to_wait", reason)
+    found = asked_by_schedule(config, "hourly__c", instance)
+    assert asked_topics(found) == [topic for topic in config.topics if topic != bad]
+
+
+def test_a_topic_without_an_answer_of_the_broker_stops_no_other(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, describe = config.topics[1], ClusterAdmin.describe_topic
+
+    def lying(self: ClusterAdmin, topic: str) -> TopicDescription:
+        if topic == bad:
+            raise BrokerUnavailableError(f"topic {topic}: answered offset -1001; asked again")
+        return describe(self, topic)
+
+    monkeypatch.setattr(ClusterAdmin, "describe_topic", lying)
+    found = tick(config, "lag__c", instance)
+    assert asked_topics(found.run_requests) == [topic for topic in config.topics if topic != bad]
+    alone = tick(config.model_copy(update={"topics": (bad,)}), "lag__c", instance)
+    assert "answered offset -1001" in str(alone.skip_reason)
+
+
+def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_and_observed_again_when_it_does(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = config.model_copy(update={"topics": config.topics[:1]})
+
+    def lying(_: ClusterAdmin, topic: str, *__: object) -> None:
+        raise BrokerUnavailableError(f"topic {topic}: the broker did not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterAdmin, "offsets_for_times", lying)
+        first = tick(alone, "lag__c", instance)
+    [told] = first.asset_events
+    assert "lag" in told.metadata
+    assert "oldest_hour_not_archived" not in told.metadata
+    assert "did not answer" in str(first.skip_reason)
+    [again] = tick(alone, "lag__c", instance, first.cursor).asset_events
+    assert "oldest_hour_not_archived" in again.metadata
