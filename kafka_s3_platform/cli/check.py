@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.output import json_option, show, without_links
 from kafka_s3_platform.cli.sample import Sample, sample_keys
 from kafka_s3_platform.cli.times import moment
 from kafka_s3_platform.config.check import CheckReport, check_report
@@ -100,4 +100,4 @@ def _lines(report: CheckReport, outlook: _Outlook) -> Iterator[str]:
             found = [f for f in findings if f.key_class is key_class]
             if found:
                 yield f"{path.name}, {key_class.value}:"
-                yield from (f"  {f.key} = {f.value}: {f.effect}" for f in found)
+                yield from (f"  {f.key} = {f.value}: {without_links(f.effect)}" for f in found)

@@ -36,7 +36,9 @@ def _document(outcome: RunOutcome) -> dict[str, Any]:
 
 def _line(document: dict[str, Any]) -> str:
     day = document["days"][0]
+    kept = day["hourly_objects_of_values_only"]
+    stay = f", {kept} stay hourly: their format holds values only" if kept else ""
     return (
         f"{document['topic']}: {day['partition_key']} holds {day['partition_row_count']:,} records in {day['objects']} "
-        f"object(s), {day['merged_objects']} were merged (run {document['run_id']})"
+        f"object(s), {day['merged_objects']} were merged{stay} (run {document['run_id']})"
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from uuid import uuid4
-from zoneinfo import ZoneInfo
 
 import click
 
@@ -85,7 +84,7 @@ def _compact(ui: DagsterUI, topic: ArchivedTopic) -> Step:
     days = [(JANUARY + timedelta(days=d)).date() for d in range(DAYS)]
     with _told(f"compacting {DAYS} days") as seconds:
         runs = ui.backfill(list(topic.key("daily").path), [d.isoformat() for d in days], _tell)
-    reports = [day_report(topic.index.open(), d, ZoneInfo(topic.config.layout.timezone)) for d in days]
+    reports = [day_report(topic.index.open(), d) for d in days]
     records, size = sum(r.record_count for r in reports), sum(r.size for r in reports)
     objects = sum(len(r.segments) for r in reports)
     facts = f"{records:,} records in {objects:,} objects, {size / 1e6:.1f} MB, run {', '.join(r[:8] for r in runs)}"

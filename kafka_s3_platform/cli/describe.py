@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.output import json_option, show, without_links
 from kafka_s3_platform.config.describe import DescribedKey, Description
 from kafka_s3_platform.config.describe import describe as described
 
@@ -34,4 +34,4 @@ def _group(title: str, keys: Sequence[DescribedKey]) -> Iterator[str]:
         yield title
     for key in keys:
         default = f" (default: {key.default})" if key.default and not key.default.startswith("required") else ""
-        yield f"  {key.key}{default}: {key.doc}"
+        yield f"  {key.key}{default}: {without_links(key.doc)}"

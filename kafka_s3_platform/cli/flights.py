@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from pyarrow import csv
 
 from kafka_s3_platform.config.settings import KafkaSettings
@@ -64,14 +64,27 @@ def ensure_flights(kafka: KafkaSettings) -> bool:
 def _produce(kafka: KafkaSettings) -> None:
     settings = {"enable.idempotence": "true", "partitioner": "murmur2_random", "linger.ms": "20"}
     producer = Producer(kafka.properties("producer") | settings)
+    refused: list[KafkaError] = []
     for flight in flights():
         while True:
             try:
-                producer.produce(TOPIC, flight.value, flight.key, headers=flight.headers, timestamp=flight.timestamp_ms)
+                producer.produce(
+                    TOPIC,
+                    flight.value,
+                    flight.key,
+                    headers=flight.headers,
+                    timestamp=flight.timestamp_ms,
+                    on_delivery=lambda error, _: refused.append(error) if error else None,
+                )
                 break
             except BufferError:
                 producer.poll(0.1)
-    if left := producer.flush(60):
+    left = producer.flush(60)
+    if refused:
+        raise PermanentError(
+            f"topic {TOPIC}: {len(refused):,} records were refused, the first with: {refused[0].str()}"
+        )
+    if left:
         raise PermanentError(f"topic {TOPIC}: {left:,} records were not delivered; run `make clean` and try again")
 
 

@@ -79,10 +79,13 @@ def groups(
 
 def _restore(restore_id: str) -> tuple[ConnectorConfig, RestorePlan, RestoreReport]:
     """The one connector here with a restore of that id."""
-    configs = load_connectors(connectors_folder(os.environ), os.environ)
-    found = [(c, *documents) for c in configs if (documents := plan_and_report(c, restore_id)) is not None]
+    files = load_connectors(connectors_folder(os.environ), os.environ)
+    found = [(c, *documents) for c in files.connectors if (documents := plan_and_report(c, restore_id)) is not None]
     if not found:
-        raise ConfigError(f"no connector here has a restore {restore_id}; its id is in the restore's report and run")
+        raise ConfigError(
+            f"no connector here has a restore {restore_id}; its id is in the restore's report and run"
+            f"{files.reservation}"
+        )
     if len(found) > 1:
         names = ", ".join(config.name for config, _, _ in found)
         raise ConfigError(

@@ -15,24 +15,28 @@ from kafka_s3_platform.errors import ConfigError
 
 @click.command
 @json_option
-def list(as_json: bool) -> None:  # noqa: A001 - the command's name
-    """List the connector files: name, class, and whether they load."""
+@click.pass_context
+def list(ctx: click.Context, as_json: bool) -> None:  # noqa: A001 - the command's name
+    """List the connector files: name, class, and whether they load. Exits with 1 where one does not."""
     folder = connectors_folder(os.environ)
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; put connector files there, or run `kafka-s3 up` where one is")
     reports = [check_report(path, folder / WORKER_FILE, os.environ) for path in connector_files(folder)]
     found = conflicts({report.path: report.config for report in reports if report.config})
-    rows = [_row(report) for report in reports]
-    show({"connectors": rows, "problems": found}, as_json, [*_lines(rows), *found])
+    in_conflict = {path for conflict in found for path in conflict.paths}
+    rows = [_row(report, is_loaded=report.ok and report.path not in in_conflict) for report in reports]
+    problems = [conflict.message for conflict in found]
+    show({"connectors": rows, "problems": problems}, as_json, [*_lines(rows), *problems])
+    ctx.exit(0 if all(row["status"] == "loaded" for row in rows) else 1)
 
 
-def _row(report: CheckReport) -> dict[str, Any]:
+def _row(report: CheckReport, *, is_loaded: bool) -> dict[str, Any]:
     refused = [f.key for f in (*report.findings, *report.worker_findings) if f.key_class is KeyClass.REFUSED]
     return {
         "name": report.name,
         "class": report.connector_class,
         "file": str(report.path),
-        "status": "loaded" if report.ok else "refused",
+        "status": "loaded" if is_loaded else "refused",
         "refused_keys": refused,
         "problems": [*report.problems],
     }
@@ -50,4 +54,6 @@ def _status(row: dict[str, Any]) -> str:
     if row["problems"]:
         return "refused: cannot be read"
     count = len(row["refused_keys"])
-    return f"refused: {count} key{'s' * (count > 1)}" if count else "loaded"
+    if count:
+        return f"refused: {count} key{'s' * (count > 1)}"
+    return "loaded" if row["status"] == "loaded" else "refused: in conflict"

@@ -1,6 +1,7 @@
 """How commands print: JSON for scripts, or lines for people."""
 
 import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -23,3 +24,8 @@ def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> lis
 def _cells(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
     for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
         yield cell.rjust(width) if at in numbers else cell.ljust(width)
+
+
+def without_links(text: str) -> str:
+    """Text of the documentation with what its links say, and not where they lead: a terminal follows none."""
+    return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)

@@ -12,6 +12,7 @@ import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from kafka_s3_platform.config.files import connectors_folder, load_connectors
+from kafka_s3_platform.config.parse import read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.table import nearest
 from kafka_s3_platform.definitions import defs
@@ -22,6 +23,7 @@ from kafka_s3_platform.defs.processes import place, process_tags
 from kafka_s3_platform.defs.runs import unfinished
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError, PermanentError, TransientError
+from kafka_s3_platform.local.processes import locked
 
 topic_option = click.option("--topic", metavar="T", help="Only this topic of the connector.")
 
@@ -40,11 +42,26 @@ class RunOutcome:
 
 
 def connector_of(name: str) -> ConnectorConfig:
-    """The connector of that name, a sink or a source. ConfigError where there is no such one."""
-    configs = {config.name: config for config in load_connectors(connectors_folder(os.environ), os.environ)}
-    if name not in configs:
-        raise ConfigError(_unknown(f"no connector file declares {name}", name, list(configs)))
-    return configs[name]
+    """The connector of that name, a sink or a source. Files of others may be broken.
+
+    Raises:
+        ConfigError: its file does not load, or there is no such one.
+    """
+    files = load_connectors(connectors_folder(os.environ), os.environ)
+    configs = {config.name: config for config in files.connectors}
+    if name in configs:
+        return configs[name]
+    if broken := [problem for path, problem in files.broken.items() if name in _names(path)]:
+        raise ConfigError("\n".join(dict.fromkeys(broken)))
+    raise ConfigError(_unknown(f"no connector file declares {name}", name, list(configs)) + files.reservation)
+
+
+def _names(path: Path) -> set[str]:
+    """What the connector of a broken file may be called."""
+    try:
+        return {read_connector_file(path).name}
+    except ConfigError:
+        return {path.stem}
 
 
 def topics_of(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
@@ -72,7 +89,9 @@ def native_topics_of(connector: str, topic: str | None, verb: str) -> list[Archi
     for other in (t for t in found if not t.is_native):
         raise ConfigError(
             f"connector {connector} writes objects of format {other.config.layout.format}, which this version cannot "
-            f"{verb}: they stay as they were written. Only EnvelopeParquetFormat can"
+            f"{verb}: they stay as they were written. Only EnvelopeParquetFormat can. What was archived in an envelope "
+            f"before can: by the same file with format.class=EnvelopeParquetFormat, or without format.class, of the "
+            f"same connector name"
         )
     return found
 
@@ -118,11 +137,19 @@ def run_job(
 
 
 def instance() -> dg.DagsterInstance:
-    """The instance of DAGSTER_HOME, else that of the `dagster.yaml` here, as `dagster dev` takes it."""
-    if os.environ.get("DAGSTER_HOME"):
+    """The instance of DAGSTER_HOME, else that of the `dagster.yaml` here, as `dagster dev` takes it.
+
+    One process at a time: two that make the databases of a fresh home at once leave them with two revisions.
+    """
+    home = os.environ.get("DAGSTER_HOME")
+    if home and Path(home).is_dir():
+        with locked(Path(home) / "kafka_s3_lock"):
+            return dg.DagsterInstance.get()
+    if home:
         return dg.DagsterInstance.get()
     if Path("dagster.yaml").exists():
-        return dg.DagsterInstance.from_config(str(Path.cwd()))
+        with locked(Path(".dagster") / "kafka_s3_lock"):
+            return dg.DagsterInstance.from_config(str(Path.cwd()))
     click.echo("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run", err=True)
     return dg.DagsterInstance.ephemeral()
 

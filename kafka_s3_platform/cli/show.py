@@ -6,11 +6,13 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from kafka_s3_platform.archive.bad_records import offset_count
 from kafka_s3_platform.cli.output import aligned, json_option
 from kafka_s3_platform.cli.output import show as printed
 from kafka_s3_platform.cli.runs import topic_option, topics_of
 from kafka_s3_platform.compact.summary import DaySummary, day_summaries
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.store.index import IndexSnapshot
 
 _HEAD = ("DAY", "COMPLETE HOURS", "RECORDS", "LATE", "OBJECTS", "BYTES", "MERGED")
 _NUMBERS = range(1, 6)
@@ -24,17 +26,28 @@ def show(connector: str, topic: str | None, as_json: bool) -> None:
     """Show what is archived of CONNECTOR's topics, day by day.
 
     An hour is complete when everything is archived that Kafka held once the hour and the allowed lateness were over. A
-    MERGED day is compacted.
+    MERGED day is compacted; objects of a format that holds values only stay as they are.
     """
-    found = [(t, _days(t)) for t in topics_of(connector, topic)]
-    documents = [{"topic": t.topic, "days": [_document(day) for day in days]} for t, days in found]
-    printed({"topics": documents}, as_json, [line for t, days in found for line in _lines(t, days)])
+    found = [(t, t.index.peek()) for t in topics_of(connector, topic)]
+    documents = [_topic_document(t, snapshot) for t, snapshot in found]
+    printed({"topics": documents}, as_json, [line for t, snapshot in found for line in _lines(t, snapshot)])
 
 
-def _days(topic: ArchivedTopic) -> list[DaySummary]:
-    snapshot = topic.index.peek()
+def _days(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> list[DaySummary]:
     zone = ZoneInfo(topic.config.layout.timezone)
     return day_summaries(snapshot, zone, topic.lateness) if snapshot else []
+
+
+def _unresolved_count(snapshot: IndexSnapshot | None) -> int:
+    return offset_count(snapshot.state.unresolved) if snapshot else 0
+
+
+def _topic_document(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "days": [_document(day) for day in _days(topic, snapshot)],
+        "unresolved_offsets": _unresolved_count(snapshot),
+    }
 
 
 def _document(day: DaySummary) -> dict[str, Any]:
@@ -47,10 +60,19 @@ def _document(day: DaySummary) -> dict[str, Any]:
         "objects": len(day.objects),
         "bytes": day.object_bytes,
         "merged": day.is_merged,
+        "objects_of_values_only": day.unmergeable_count,
     }
 
 
-def _lines(topic: ArchivedTopic, days: Sequence[DaySummary]) -> list[str]:
+def _lines(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> list[str]:
+    count = _unresolved_count(snapshot)
+    listed = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
+    return _table(topic, _days(topic, snapshot)) + (
+        [f"{topic.topic}: {count:,} offset(s) could not be archived; to see them: {listed}"] if count else []
+    )
+
+
+def _table(topic: ArchivedTopic, days: Sequence[DaySummary]) -> list[str]:
     if not days:
         return [f"{topic.topic}: nothing is archived yet"]
     held = f"{sum(d.record_count for d in days):,} records in {sum(len(d.objects) for d in days):,} objects"
@@ -66,5 +88,11 @@ def _row(day: DaySummary) -> tuple[str, ...]:
         f"{day.late_count:,}",
         f"{len(day.objects):,}",
         f"{day.object_bytes:,}",
-        "yes" if day.is_merged else "no",
+        _merged(day),
     )
+
+
+def _merged(day: DaySummary) -> str:
+    if not day.is_merged or not day.unmergeable_count:
+        return "yes" if day.is_merged else "no"
+    return f"yes, but {day.unmergeable_count} of values only"

@@ -127,7 +127,8 @@ def _comparison_line(part: KafkaPartitionComparison) -> str:
 
 
 def _document(report: VerifyReport) -> dict[str, Any]:
-    return {"ok": report.ok, **asdict(report)}
+    unresolved = [{**asdict(u), "found_at": u.found_at.isoformat()} for u in report.unresolved]
+    return {"ok": report.ok, **asdict(report), "unresolved": unresolved}
 
 
 def _lines(report: VerifyReport) -> list[str]:
@@ -150,4 +151,8 @@ def _lines(report: VerifyReport) -> list[str]:
         f"  with the sink before this one: kafka partition {g.kafka_partition} [{g.start_offset}, {g.end_offset})"
         for g in report.taken_over
     ]
-    return [head, *damages, *holes, *gaps, *taken_over]
+    unresolved = [
+        f"  could not be archived: kafka partition {u.kafka_partition} {u.offsets}: {u.reason}: {u.message}"
+        for u in report.unresolved
+    ]
+    return [head, *damages, *holes, *gaps, *taken_over, *unresolved]

@@ -57,7 +57,9 @@ def test_list_tells_each_files_class_and_status(kafka_s3: KafkaS3) -> None:
     bad = {"name": "bad", "connector.class": "S3_SINK", "topics": "t", "s3.bucket.name": "bucket", "flush.sise": 1}
     (kafka_s3.folder / "connectors" / "bad.json").write_text(json.dumps(bad))
     (kafka_s3.folder / "connectors" / "worse.json").write_text("{")
-    found = parsed(kafka_s3("list", "--json"))["connectors"]
+    listed = kafka_s3("list", "--json")
+    assert listed.returncode == 1
+    found = json.loads(listed.stdout)["connectors"]
     assert [(row["name"], row["class"], row["status"], row["refused_keys"]) for row in found] == [
         ("bad", "S3_SINK", "refused", ["flush.sise"]),
         ("c", "S3SinkConnector", "loaded", []),

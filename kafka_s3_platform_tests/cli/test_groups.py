@@ -6,9 +6,10 @@ import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import committed_offsets, delete_group, publish_offsets
+from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_group
 from kafka_s3_platform_tests.support import NOON, Sent, produce
 
 USAGE, FAILED = 2, 1

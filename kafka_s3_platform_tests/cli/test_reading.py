@@ -1,0 +1,144 @@
+"""The recipes of docs/reading.md, run as they stand there: every engine reads each record once, whatever was merged."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform.compact.request import CompactRequest
+from kafka_s3_platform.compact.run import compact
+from kafka_s3_platform.config.files import load_connector
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
+from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
+
+DOCUMENT = (REPOSITORY / "docs" / "reading.md").read_text()
+RECIPES = dict(re.findall(r"<!-- recipe: (\w+) -->\n```python\n(.*?)```", DOCUMENT, re.DOTALL))
+DAY = date(2026, 1, 1)
+RUN = """
+import json, sys
+counts = {}
+for name, code in json.load(sys.stdin).items():
+    found = {}
+    exec(compile(code, name, "exec"), found)
+    counts[name] = found["count"]
+print(json.dumps(counts))
+"""
+
+
+@pytest.fixture
+def config(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> ConnectorConfig:
+    """Connector `c`, whose topic has records of six hours of two days, and of no time at all; all archived."""
+    create_topic(topic_name, 2)
+    hours = [*(NOON + n * HOUR for n in range(5)), NOON + timedelta(days=1), NOON - timedelta(days=9_000)]
+    produce(kafka_settings, topic_name, [Sent(b"v", b"k", hour, (), p) for hour in hours for p in (0, 1)])
+    write_reachable_connector(
+        kafka_s3, kafka_settings, store_settings, topic_name, **{"archive.allowed.lateness.ms": "0"}
+    )
+    folder = kafka_s3.folder / "connectors"
+    found = load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    archived(found)
+    return found
+
+
+def merged(config: ConnectorConfig) -> None:
+    assert compact(CompactRequest(config, config.topics[0], DAY, "merge"), InProcessRunner()).merged
+
+
+def counted(config: ConnectorConfig, folder: Path, recipes: Mapping[str, str]) -> dict[str, list[int]]:
+    """What the recipes count: different records, and records; with `files.txt` in `folder`."""
+    store = config.store
+    assert store.access_key_id is not None
+    assert store.secret_access_key is not None
+    env = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": store.access_key_id.get_secret_value(),
+        "AWS_SECRET_ACCESS_KEY": store.secret_access_key.get_secret_value(),
+        "AWS_REGION": store.region or "us-east-1",
+        "AWS_ENDPOINT_URL": store.endpoint_url or "",
+        "AWS_ALLOW_HTTP": "true",
+        "BUCKET": store.bucket,
+        "TOPIC": config.topics[0],
+    }
+    command = [sys.executable, "-c", RUN]
+    done = subprocess.run(
+        command, input=json.dumps(recipes), cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    counts: dict[str, list[int]] = json.loads(done.stdout.splitlines()[-1])
+    return counts
+
+
+def copied(config: ConnectorConfig, folder: Path) -> Path:
+    """The objects of `files.txt` as files, and a list of those: Spark here has no S3."""
+    local, store = folder / "local", ObjectStore(config.store)
+    local.mkdir(exist_ok=True)
+    paths = []
+    for uri in (folder / "files.txt").read_text().splitlines():
+        key = uri.removeprefix(f"s3://{config.store.bucket}/")
+        path = local / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(store.get(key))
+        paths.append(str(path))
+    (local / "files.txt").write_text("\n".join(paths))
+    return local
+
+
+@pytest.mark.integration
+def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_of_late_records(
+    kafka_s3: KafkaS3, config: ConnectorConfig
+) -> None:
+    assert set(RECIPES) == {"duckdb", "pandas", "polars", "pyarrow", "spark", "index", "hours"}
+    of_spark = {"spark": RECIPES["spark"]}
+    others = {name: code for name, code in RECIPES.items() if name != "spark"}
+
+    def check(records: int) -> None:
+        listed = kafka_s3("files", "c", "--topic", config.topics[0])
+        assert listed.returncode == 0, listed.stderr
+        (kafka_s3.folder / "files.txt").write_text(listed.stdout)
+        found = counted(config, kafka_s3.folder, others) | counted(config, copied(config, kafka_s3.folder), of_spark)
+        assert found == {name: [records, records] for name in RECIPES}
+
+    check(14)
+    merged(config)
+    check(14)
+    produce(config.kafka, config.topics[0], [Sent(b"late", b"k", NOON + HOUR), Sent(b"late", b"k", NOON, (), 1)])
+    archived(config)
+    check(16)
+    merged(config)
+    check(16)
+
+
+@pytest.mark.integration
+def test_files_of_a_day_or_an_hour_are_those_that_hold_it(kafka_s3: KafkaS3, config: ConnectorConfig) -> None:
+    def listed(*options: str) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = parsed(kafka_s3("files", "c", *options, "--json"))["files"]
+        return found
+
+    assert len(listed()) == len(snapshot(config).segments) == 14
+    assert len(listed("--hour", "2026-01-01T12")) == 2
+    merged(config)
+    day, hour = listed("--day", "2026-01-01"), listed("--hour", "2026-01-01T12")
+    assert day == hour
+    assert [(f["kafka_partition"], f["records"], f["chunk"], f["day"]) for f in day] == [
+        (0, 5, "daily", "2026-01-01"),
+        (1, 5, "daily", "2026-01-01"),
+    ]
+    assert all(str(f["uri"]).startswith(f"s3://{config.store.bucket}/topics_daily/") for f in day)
+    assert listed("--day", "2025-01-01") == []
+    for options in (["--day", "2026-01-01", "--hour", "2026-01-01T12"], ["--hour", "2026-01-01T12:30"], ["--day", "x"]):
+        assert kafka_s3("files", "c", *options).returncode == 2
