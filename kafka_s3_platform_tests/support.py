@@ -112,7 +112,14 @@ def connector(
 
 
 def archived(config: ConnectorConfig, hours: Sequence[datetime] | None = None, run_id: str = "") -> ArchiveReport:
-    """Archive `hours`, or all up to now, of the connector's one topic."""
+    """Archive `hours`, or all up to now, of the connector's one topic. Raises what the run failed with."""
+    report = tried(config, hours, run_id)
+    report.raise_failure()
+    return report
+
+
+def tried(config: ConnectorConfig, hours: Sequence[datetime] | None = None, run_id: str = "") -> ArchiveReport:
+    """`archived`, but what the run failed with after its commits stays in the report."""
     wanted = None if hours is None else tuple(hours)
     request = ArchiveRequest(config, config.topics[0], run_id or f"run-{uuid4()}", wanted)
     return archive(request, InProcessRunner())

@@ -1,8 +1,13 @@
 """A Kafka of a test's own, which may be killed."""
 
+import os
+
 import psutil
 
+from kafka_s3_platform.kafka.record_batches import log_batches
 from kafka_s3_platform.local.settings import StackSettings
+
+HEADER_BYTES = 61
 
 
 def kill_broker(settings: StackSettings) -> None:
@@ -15,3 +20,16 @@ def kill_broker(settings: StackSettings) -> None:
 def is_broker(process: psutil.Process, settings: StackSettings) -> bool:
     line = process.info["cmdline"] or []
     return "java" in "".join(line[:1]) and any(str(settings.data_dir) in part for part in line)
+
+
+def cut_log(settings: StackSettings, topic: str, offset: int) -> None:
+    """Take the batches from `offset` on out of the log of kafka partition 0 of a killed broker.
+
+    It then begins anew there, in another leader epoch: as a replica does that lagged behind and is elected uncleanly.
+    """
+    [log] = (settings.data_dir / "kafka" / "data" / f"{topic}-0").glob("*.log")
+    kept = [b for b in log_batches(memoryview(log.read_bytes())) if b.last_offset < offset]
+    os.truncate(log, sum(len(b.body) + HEADER_BYTES for b in kept))
+    for other in log.parent.iterdir():
+        if other.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}:
+            other.unlink()

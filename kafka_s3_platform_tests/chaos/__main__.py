@@ -1,0 +1,105 @@
+"""`make chaos`: many seeds on a Kafka and an S3 of its own, and a table of what was told and what came of it."""
+
+import logging
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform_tests.chaos.scenario import hasty, run
+from kafka_s3_platform_tests.chaos.world import Outcome, Servers
+from kafka_s3_platform_tests.conftest import TEST_BROKER, free_port_settings, stopped_at_exit
+
+
+@click.command(help=__doc__)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the first run; each next one adds 1.")
+@click.option("--runs", type=int, default=300, show_default=True)
+@click.option("--jobs", type=int, default=2, show_default=True, help="Runs at once.")
+@click.option("--verbose", is_flag=True, help="Show what happened in each run, not only in those with a verdict.")
+def main(seed: int, runs: int, jobs: int, verbose: bool) -> None:
+    logging.disable(logging.ERROR)
+    outcomes: list[Outcome] = []
+    begun = time.monotonic()
+    with _servers() as servers, hasty(), ThreadPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(run, servers, str(seed + n)) for n in range(runs)]):
+            outcomes.append(future.result())
+            _tell_run(outcomes[-1], verbose)
+            if len(outcomes) % 20 == 0:
+                click.echo(f"{len(outcomes)} of {runs} runs in {time.monotonic() - begun:.0f} s", err=True)
+    click.echo(table(outcomes, time.monotonic() - begun))
+    sys.exit(1 if any(o.verdicts for o in outcomes) else 0)
+
+
+@contextmanager
+def _servers() -> Iterator[Servers]:
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        cache = StackSettings.from_environment().cache
+        settings = StackSettings(
+            data_dir=Path(folder), cache=cache, kafka_properties=TEST_BROKER, **free_port_settings()
+        )
+        with stopped_at_exit(settings):
+            status = embedded.up(settings)
+            store = StoreSettings(
+                bucket="",
+                region="us-east-1",
+                endpoint_url=status.s3_endpoint,
+                access_key_id=SecretStr(status.aws_access_key_id),
+                secret_access_key=SecretStr(status.aws_secret_access_key),
+            )
+            kafka = KafkaSettings(bootstrap_servers=status.bootstrap_servers)
+            yield Servers(kafka, store, SeaweedFS(settings).client())
+
+
+def _tell_run(outcome: Outcome, verbose: bool) -> None:
+    if outcome.verdicts or verbose:
+        click.echo(f"seed {outcome.seed}: {outcome.seconds:.1f} s")
+        for line in outcome.log:
+            click.echo(f"    {line}")
+    for verdict in outcome.verdicts:
+        click.echo(f"  {verdict.kind}: {verdict.message}")
+    if outcome.verdicts:
+        click.echo(f"  again: make chaos SEED={outcome.seed} RUNS=1")
+
+
+def table(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """What was told, how runs ended, and the verdicts; of no outcome, only heads and zeros."""
+    told: Counter[str] = sum((o.told for o in outcomes), Counter())
+    ends: Counter[str] = sum((o.ends for o in outcomes), Counter())
+    verdicts = Counter(v.kind for o in outcomes for v in o.verdicts)
+    records, believed = sum(o.records for o in outcomes), [o.believed for o in outcomes if o.believed]
+    lines = [
+        f"{len(outcomes)} runs in {seconds:.0f} s, {records:,} records, {told.total():,} lies told",
+        "",
+        "| lie | told |",
+        "|---|---|",
+        *(f"| {kind} | {count:,} |" for kind, count in sorted(told.items())),
+        "",
+        "| how archive runs, merges and vacuums under lies ended, and the honest ones after them | |",
+        "|---|---|",
+        *(f"| {kind} | {count:,} |" for kind, count in ends.most_common()),
+        "",
+        "| verdict | runs |",
+        "|---|---|",
+        *(f"| {kind} | {verdicts[kind]} |" for kind in ("lost", "twice", "wedged")),
+        *(f"| {kind} | {count} |" for kind, count in sorted(verdicts.items()) if kind not in _ALWAYS),
+        "",
+        f"Lies that nobody can see, believed until an honest answer: {sum(believed):,} records in {len(believed)} runs",
+    ]
+    return "\n".join(lines)
+
+
+_ALWAYS = frozenset({"lost", "twice", "wedged"})
+
+if __name__ == "__main__":
+    main()

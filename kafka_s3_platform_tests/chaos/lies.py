@@ -1,0 +1,106 @@
+"""What a liar has been told to say, and what it has said: shared by the broker's and the store's."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Generic, TypeVar
+
+FOREVER = 1_000_000
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Offsets that a lie hid: one that an honest broker of another moment could have told, so nobody can see it.
+
+    Where such a lie was believed, an hour may lack these records until the next honest look, not any longer.
+    """
+
+    kafka_partition: int
+    start_offset: int
+    end_offset: int | None = None
+
+    def holds(self, kafka_partition: int, offset: int) -> bool:
+        end = self.end_offset
+        return self.kafka_partition == kafka_partition and self.start_offset <= offset and (end is None or offset < end)
+
+
+@dataclass
+class Lie(Generic[Q, A]):
+    """`tell` changes answers, from the `nth` that it could change on, `times` of them.
+
+    It returns the changed answer, or None where this question gives no occasion.
+    """
+
+    kind: str
+    tell: Callable[["Liar[Q, A]", Q, A], A | None]
+    nth: int = 1
+    times: int = 1
+    seen: int = 0
+
+
+class Liar(Generic[Q, A]):
+    """Tells the lies that it was given; honest otherwise. Every choice is of `random`."""
+
+    def __init__(self, seed: object) -> None:
+        self.random = Random(str(seed))
+        self.told: Counter[str] = Counter()
+        self.hidden: list[Hidden] = []
+        self.memory: dict[Any, Any] = {}
+        self._lies: list[Lie[Q, A]] = []
+        self._lock = threading.RLock()
+
+    def lie(self, *lies: Lie[Q, A]) -> None:
+        """Tell these from now on, instead of those of before."""
+        with self._lock:
+            self._lies = list(lies)
+
+    def be_honest(self) -> None:
+        """Tell the truth from now on, and forget what could be told instead."""
+        self.lie()
+        self.memory.clear()
+
+    @property
+    def lies(self) -> bool:
+        """Whether any answer is to be changed at all."""
+        return bool(self._lies)
+
+    def said(self, question: Q, answer: A) -> A:
+        """What is said instead of `answer`."""
+        with self._lock:
+            for each in self._lies:
+                answer = self._told(each, question, answer)
+        return answer
+
+    def _told(self, lie: Lie[Q, A], question: Q, answer: A) -> A:
+        if lie.seen >= lie.nth + lie.times - 1:
+            return answer
+        hidden = len(self.hidden)
+        changed = lie.tell(self, question, deepcopy(answer))
+        if changed is None:
+            return answer
+        lie.seen += 1
+        if lie.seen < lie.nth:
+            del self.hidden[hidden:]
+            return answer
+        self.told[lie.kind] += 1
+        return changed
+
+
+@contextmanager
+def threaded(server: Any) -> Iterator[None]:
+    """A `socketserver` that serves from a thread of its own."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,89 @@
+"""A log that loses what is archived already and grows past it again: found out, and never where nothing was lost."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from kafka_s3_platform.archive import scan
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import LogTruncatedError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.kafka.readers import new_reader
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker
+from kafka_s3_platform_tests.kafka.topics import open_transaction, produce, wait_until_stable
+from kafka_s3_platform_tests.support import archived, connector, offsets_by_kafka_partition, stored
+
+pytestmark = pytest.mark.integration
+
+Fill = Callable[[KafkaSettings, str], None]
+
+
+def plain(kafka: KafkaSettings, topic: str) -> None:
+    for n in range(10):
+        produce(kafka, topic, [b"%d" % n])
+
+
+def committed(kafka: KafkaSettings, topic: str) -> None:
+    plain(kafka, topic)
+    open_transaction(kafka, topic, [b"x"] * 5).commit_transaction(30)
+
+
+def aborted(kafka: KafkaSettings, topic: str) -> None:
+    plain(kafka, topic)
+    open_transaction(kafka, topic, [b"x"] * 5).abort_transaction(30)
+
+
+ENDS: Mapping[str, Fill] = {"a-record": plain, "a-marker": committed, "an-aborted-one": aborted}
+"""What the last offset is that is archived."""
+
+
+def restart(settings: StackSettings, *cut: str) -> None:
+    """As after a crash; the logs of the topics in `cut` end at offset 5 then."""
+    kill_broker(settings)
+    for topic in cut:
+        cut_log(settings, topic, 5)
+    embedded.up(settings)
+
+
+@pytest.fixture(params=[new_reader, ConfluentReader], ids=["FetchReader", "ConfluentReader"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scans read with the one, then with the other."""
+    monkeypatch.setattr(scan, "new_reader", request.param)
+
+
+@pytest.mark.usefixtures("reader")
+def test_a_log_that_was_cut_below_the_archive_and_grew_past_it_is_found_out(
+    own_stack: StackSettings, store_settings: StoreSettings
+) -> None:
+    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+    configs = {name: connector(kafka, store_settings, name) for name in (*ENDS, *(f"kept-{name}" for name in ENDS))}
+    with ClusterAdmin(kafka) as admin:
+        for topic in configs:
+            admin.create_topic(topic, 1)
+    for name, fill in ENDS.items():
+        fill(kafka, name)
+        fill(kafka, f"kept-{name}")
+        wait_until_stable(kafka, name)
+        wait_until_stable(kafka, f"kept-{name}")
+    # first archived in an epoch of which the log will hold nothing
+    restart(own_stack)
+    before = {topic: count(config) for topic, config in configs.items()}
+    restart(own_stack, *ENDS)
+    for topic in configs:
+        produce(kafka, topic, [b"new"] * 30)
+    for topic in ENDS:
+        for _ in range(2):
+            with pytest.raises(LogTruncatedError, match=rf"{topic}.*truncated"):
+                archived(configs[topic])
+        assert offsets_by_kafka_partition(stored(configs[topic]))[0] == list(range(before[topic]))
+    for topic in (f"kept-{name}" for name in ENDS):
+        assert count(configs[topic]) == before[topic] + 30
+
+
+def count(config: ConnectorConfig) -> int:
+    """Archive; how many records there are then."""
+    archived(config)
+    return int(stored(config).num_rows)

@@ -1,0 +1,175 @@
+"""Vacuums that are suspended, killed, doubled or slow, by real signals: nothing live goes, and nobody has to wait."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import psutil
+import pytest
+
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.archive.vacuum import VacuumReport, vacuum
+from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import StoreUnavailableError
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    connector,
+    offsets_by_kafka_partition,
+    produce,
+    snapshot,
+    stored,
+)
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 90
+ALL = {0: list(range(RECORDS + 1))}
+NOW = timedelta(0)
+
+
+class FailingRunner(InProcessRunner):
+    """Does every task, then ends the run before it can commit."""
+
+    def run(self, function: Callable[..., Any], tasks: Sequence[Any], max_concurrent: int) -> Any:
+        yield from list(super().run(function, tasks, max_concurrent))
+        raise StoreUnavailableError("the store went away")
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """A connector that has archived one record; a run left 90 orphans, of the records that follow."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"first")])
+    found = connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 1})
+    archived(found)
+    produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + HOUR) for n in range(RECORDS)])
+    with pytest.raises(StoreUnavailableError):
+        archive(ArchiveRequest(found, topic_name, "failed", None), FailingRunner())
+    assert len(objects(found) - live(found)) == RECORDS
+    return found
+
+
+def objects(config: ConnectorConfig) -> set[str]:
+    return {o.key for o in ObjectStore(config.store).list("topics/") if o.key.endswith(".parquet")}
+
+
+def live(config: ConnectorConfig) -> set[str]:
+    return {s.key for s in snapshot(config).segments}
+
+
+def vacuumed(config: ConnectorConfig) -> VacuumReport:
+    return vacuum(config, config.topics[0], "vacuum", NOW, dry_run=False)
+
+
+def vacuum_with_signal(config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool) -> None:
+    """A vacuum that is sent a signal before, or after, the nth call of `method`."""
+    calls, original = [0], getattr(owner, method)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == nth and not after:
+            os.kill(os.getpid(), sent)
+        result = original(*args, **kwargs)
+        if calls[0] == nth and after:
+            os.kill(os.getpid(), sent)
+        return result
+
+    setattr(owner, method, wrapped)
+    vacuumed(config)
+
+
+def begun(config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool = False) -> BaseProcess:
+    arguments = (config, owner, method, nth, sent, after)
+    child = multiprocessing.get_context("spawn").Process(target=vacuum_with_signal, args=arguments)
+    child.start()
+    return child
+
+
+def wait_until_stopped(child: BaseProcess) -> None:
+    deadline = time.monotonic() + 60
+    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def check(config: ConnectorConfig) -> None:
+    """All that is live is there, and holds every record once."""
+    assert live(config) <= objects(config)
+    assert offsets_by_kafka_partition(stored(config)) == ALL
+    assert verify_archive(config, config.topics[0], True, InProcessRunner()).ok
+
+
+@pytest.mark.parametrize("nth", [1, 40])
+def test_a_vacuum_suspended_before_a_delete_deletes_nothing_that_became_live_meanwhile(
+    config: ConnectorConfig, nth: int
+) -> None:
+    child = begun(config, ObjectStore, "delete", nth, signal.SIGSTOP)
+    wait_until_stopped(child)
+    archived(config)
+    os.kill(child.pid or 0, signal.SIGCONT)
+    child.join(60)
+    assert child.exitcode == 0
+    check(config)
+    assert objects(config) == live(config)
+
+
+STAGES: dict[str, tuple[type, str, int, bool]] = {
+    "before the keys are condemned": (IndexSnapshot, "commit", 1, False),
+    "after the keys are condemned": (IndexSnapshot, "commit", 1, True),
+    "after the first delete": (ObjectStore, "delete", 1, True),
+    "after some deletes": (ObjectStore, "delete", 40, True),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_vacuum_killed_at_any_stage_holds_nobody_off_and_is_made_good_by_the_next(
+    config: ConnectorConfig, stage: str
+) -> None:
+    owner, method, nth, after = STAGES[stage]
+    child = begun(config, owner, method, nth, signal.SIGKILL, after)
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    archived(config)
+    check(config)
+    vacuumed(config)
+    check(config)
+    assert objects(config) == live(config)
+
+
+def test_two_vacuums_at_once_do_no_more_than_one(config: ConnectorConfig) -> None:
+    child = begun(config, ObjectStore, "delete", 10, signal.SIGSTOP)
+    wait_until_stopped(child)
+    assert len(vacuumed(config).removed) == RECORDS - 9
+    archived(config)
+    os.kill(child.pid or 0, signal.SIGCONT)
+    child.join(60)
+    assert child.exitcode == 0
+    check(config)
+
+
+def test_deletes_that_arrive_when_the_vacuum_has_long_ended_find_nothing_live(config: ConnectorConfig) -> None:
+    """A gateway that holds requests back and sends them in the end, though nobody waits for their answers."""
+    with faulty_proxy(config.store.endpoint_url or "") as proxy:
+        slow = config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})})
+        held = proxy.delay("DELETE", r"\.parquet")
+        assert len(vacuumed(slow).removed) == RECORDS
+        archived(config)
+        assert held.deliver() == [204] * RECORDS
+    check(config)
