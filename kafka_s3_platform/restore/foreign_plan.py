@@ -92,7 +92,7 @@ class ForeignPlan:
         if plan.digest != digest:
             raise IntegrityError(
                 f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
-                f"under another restore id"
+                f"to another topic, under another restore id"
             )
         return plan
 

@@ -138,7 +138,8 @@ class OutgoingStream:
         return (
             f"restore of {self._topic}-{self._kafka_partition} to {self._to_topic}: the record of source offset "
             f"{failure.offset} fails in {failure.executing_class} ({failure.stage}): {failure.exception}: "
-            f"{failure.message}. behavior.on.error ignore or log leaves such records out"
+            f"{failure.message}. The same restore id with --behavior-on-error ignore or log (behavior_on_error) leaves "
+            f"such records out"
         )
 
 

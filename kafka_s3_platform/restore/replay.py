@@ -310,7 +310,7 @@ def _superseded(
         )
     return SupersededError(
         f"restore {task.restore_id}, {task.where}: another run of this restore id has taken over and goes on from "
-        f"what was committed: {err}"
+        f"what was committed ({err}). Let that one finish, or end it and run again"
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope import EnvelopeReader, within
 from kafka_s3_platform.formats.envelopes import envelope_reader
@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 COPIES_AT_ONCE = 8
 
-REPAIR = (
-    "Bring the object back (an earlier version, where the bucket keeps versions), or archive these offsets again while "
-    "the source topic holds them, or restore around them with windows of offsets, under another restore id"
+LEAVE_OUT = (
+    "The restore does without it under the same restore id with --behavior-on-error log (behavior_on_error), or with "
+    "windows of offsets around it, to another topic under other restore ids"
 )
 
 
@@ -206,4 +206,5 @@ def _damaged(task: StreamTask, item: PlannedObject, what: str) -> IntegrityError
 
 def _damaged_at(where: str, item: PlannedObject, what: str) -> IntegrityError:
     offsets = f"[{item.start_offset}, {item.end_offset})"
-    return IntegrityError(f"{where} {offsets}: object {item.key} {what}. {REPAIR}")
+    heal = "" if HEAL_OBJECT in what else f"; {HEAL_OBJECT}"
+    return IntegrityError(f"{where} {offsets}: object {item.key} {what}{heal}. {LEAVE_OUT}")

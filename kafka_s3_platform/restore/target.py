@@ -229,8 +229,8 @@ def _compacted(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
         )
         return
     yield refusal(
-        f"{policy}: compaction would remove restored records that share a key. Set cleanup.policy=delete for the "
-        f"restore, and back after it",
+        f"{policy}: compaction would remove restored records that share a key. Set retention.ms=-1 and "
+        f"retention.bytes=-1 on it, then cleanup.policy=delete, for the restore, and all of them back after it",
     )
 
 

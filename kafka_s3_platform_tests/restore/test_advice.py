@@ -1,0 +1,413 @@
+"""Every advice in an error of a restore is taken, and works."""
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import (
+    IntegrityError,
+    LogTruncatedError,
+    MissingTopicError,
+    PreflightError,
+    SupersededError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.groups import publish_offsets
+from kafka_s3_platform.restore import begin, marker, replay, run
+from kafka_s3_platform.restore.marker import Marker
+from kafka_s3_platform.restore.request import Outgoing
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.target import FOREVER_MS
+from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka import wire
+from kafka_s3_platform_tests.kafka.topics import delete_records, until
+from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
+from kafka_s3_platform_tests.restore.test_restore import (
+    admin_client,
+    delete_topic,
+    numbered,
+    request,
+    restored,
+    values,
+)
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """Three hours of ten records in an object each."""
+    create_topic(topic_name)
+    found = connector(kafka_settings, store_settings, topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(30)])
+    archived(found)
+    return found
+
+
+def expected(chosen: Sequence[int] = range(30)) -> list[bytes]:
+    return [b"%d" % n for n in chosen]
+
+
+def target_of(config: ConnectorConfig) -> str:
+    return f"{config.topics[0]}-restored"
+
+
+def set_configs(kafka: KafkaSettings, topic: str, configs: Sequence[tuple[str, str]]) -> None:
+    """One after the other, as a person does it."""
+    admin = admin_client(kafka)
+    for name, value in configs:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(30)
+        # each second the test's broker looks for what is to be deleted
+        time.sleep(1.5)
+
+
+def add_kafka_partitions(kafka: KafkaSettings, topic: str, count: int) -> None:
+    client = admin_client(kafka)
+    client.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+    with ClusterAdmin(kafka) as admin:
+        until(30, lambda: len(admin.describe_topic(topic).kafka_partitions) == count)
+
+
+# The target
+
+
+def test_a_target_keeps_all_once_it_is_set_as_the_refusal_says(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    target = create_topic(
+        target_of(config),
+        retention_ms=3_600_000,
+        retention_bytes=10,
+        message_timestamp_type="LogAppendTime",
+        message_timestamp_before_max_ms=1000,
+    )
+    with pytest.raises(PreflightError) as refused:
+        restored(config)
+    asked = re.findall(r"Set ([a-z.]+)=([\w-]+)", str(refused.value))
+    (limit,) = re.findall(r"(message\.timestamp\.before\.max\.ms).*Raise it to (\d+)", str(refused.value))
+    assert (len(asked), limit[1]) == (3, str(FOREVER_MS))
+    set_configs(config.kafka, target, [*asked, limit])
+    assert restored(config).verified
+    assert values(config.kafka, target) == expected()
+
+
+def test_a_target_that_takes_no_late_times_takes_them_once_it_is_set_so(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, message_timestamp_after_max_ms=FOREVER_MS)
+    config = connector(kafka_settings, store_settings, topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"0", timestamp=NOON + timedelta(days=9000))])
+    archived(config)
+    target = create_topic(target_of(config))
+    with pytest.raises(PreflightError) as refused:
+        restored(config)
+    asked = re.findall(r"(message\.timestamp\.after\.max\.ms).*Raise it to (\d+)", str(refused.value))
+    set_configs(config.kafka, target, asked)
+    assert restored(config).verified
+
+
+def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    target = create_topic(target_of(config), cleanup_policy="compact", retention_ms=3_600_000)
+    produce(config.kafka, target, [Sent(b"theirs", b"k")])
+    with pytest.raises(PreflightError, match=r"\n1\. .*and all of them back after it$") as refused:
+        restored(config)
+    asked = re.findall(r"(?:Set|and|then) ([a-z.]+)=([\w-]+)", str(refused.value))
+    assert [name for name, _ in asked] == ["retention.ms", "retention.bytes", "cleanup.policy"]
+    set_configs(config.kafka, target, asked)
+    assert restored(config).verified
+    assert values(config.kafka, target) == [b"theirs", *expected()]
+
+
+def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    produce(config.kafka, config.topics[0], [Sent(b"x" * 5000, timestamp=NOON + 4 * HOUR)])
+    archived(config)
+    target = create_topic(target_of(config), max_message_bytes=2000)
+    with pytest.raises(
+        PreflightError, match=r"(max\.message\.bytes)=2000: object .* Raise it, or leave them out by time"
+    ):
+        restored(config)
+    assert restored(config, to_time=NOON + 4 * HOUR, restore_id="by-time").record_count == 30
+    assert restored(config, to_offset=30, restore_id="by-offset").record_count == 30
+    set_configs(config.kafka, target, [("max.message.bytes", "10000")])
+    assert restored(config).record_count == 31
+
+
+@pytest.fixture
+def wide(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """Five records in each of two kafka partitions."""
+    create_topic(topic_name, 2)
+    found = connector(kafka_settings, store_settings, topic_name)
+    produce(kafka_settings, topic_name, [*numbered(5), *numbered(5, kafka_partition=1)])
+    archived(found)
+    return found
+
+
+def test_a_target_with_too_few_kafka_partitions_gets_more_or_fewer_or_others(
+    wide: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    target = create_topic(target_of(wide))
+    with pytest.raises(PreflightError) as refused:
+        restored(wide)
+    said = str(refused.value)
+    for told in ("Add kafka partitions", "--kafka-partitions (kafka_partitions)", "--partitioning murmur2"):
+        assert told in said
+    assert restored(wide, restore_id="subset", kafka_partitions=(0,)).record_count == 5
+    by_key = Outgoing(partitioning="murmur2")
+    assert restored(wide, restore_id="by-key", outgoing=by_key).record_count == 10
+    add_kafka_partitions(wide.kafka, target, 2)
+    assert restored(wide).record_count == 10
+
+
+def test_a_target_that_is_created_gets_as_many_kafka_partitions_as_are_asked_for(wide: ConnectorConfig) -> None:
+    with pytest.raises(PreflightError, match=r"Ask for more: --target-kafka-partitions \(target_kafka_partitions\)"):
+        restored(wide, target_kafka_partitions=1)
+    assert restored(wide, target_kafka_partitions=2).record_count == 10
+
+
+def test_a_target_that_is_missing_is_created_by_hand_or_by_the_restore(
+    wide: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    with pytest.raises(PreflightError, match=r"does not exist\. Create it with (\d) kafka .*--create-topic") as refused:
+        restored(wide, create_topic=False)
+    found = re.search(r"with (\d) kafka partitions", str(refused.value))
+    assert found is not None
+    create_topic(target_of(wide), int(found[1]))
+    assert restored(wide, create_topic=False).verified
+    assert restored(wide, to_topic=f"{target_of(wide)}-2", restore_id="r2", create_topic=True).verified
+
+
+def test_what_cannot_be_sent_is_allowed_or_left_out_by_time_or_offset(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    config = connector(kafka_settings, store_settings, topic_name)
+    wire.produce(kafka_settings.bootstrap_servers, topic_name, 0, [wire.WireRecord(t) for t in (0, 5, 7)])
+    archived(config)
+    with pytest.raises(PreflightError, match=r"--allow-unsendable-timestamps .*or leave them out by time or offset"):
+        restored(config)
+    by_time = restored(config, restore_id="by-time", from_time=datetime.fromtimestamp(0.001, timezone.utc))
+    assert by_time.record_count == 2
+    assert restored(config, restore_id="by-offset", from_offset=1).record_count == 2
+    assert restored(config, allow_unsendable_timestamps=True).record_count == 3
+
+
+# The restore id
+
+
+def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(config: ConnectorConfig) -> None:
+    with pytest.raises(InterruptedError):
+        restore(request(config), StoppingRunner(verify))
+    delete_topic(config.kafka, target_of(config))
+    with pytest.raises(MissingTopicError, match="Restore under another restore id"):
+        restored(config)
+    assert restored(config, restore_id="r2").verified
+    with pytest.raises(TopicRecreatedError, match="Restore under another restore id"):
+        restored(config)
+    assert values(config.kafka, target_of(config)) == expected()
+
+
+def test_a_restore_id_that_is_taken_resumes_what_it_was_for_and_another_begins_anew(config: ConnectorConfig) -> None:
+    with pytest.raises(InterruptedError):
+        restore(request(config, from_offset=5), StoppingRunner(replay.replay))
+    with pytest.raises(PreflightError, match="Ask for the same to resume that one, or take another restore id"):
+        restored(config)
+    assert restored(config, from_offset=5).record_count == 25
+    assert restored(config, restore_id="r2", to_topic=f"{target_of(config)}-2").record_count == 30
+
+
+def test_a_plan_that_somebody_changed_is_left_for_another_topic_and_restore_id(
+    config: ConnectorConfig, s3_client: Any
+) -> None:
+    with pytest.raises(InterruptedError):
+        restore(request(config), StoppingRunner(verify))
+    key = request(config).plan_key
+    body = ObjectStore(config.restore_store).get(key).replace(b'"end_offset": 10', b'"end_offset": 11')
+    s3_client.put_object(Bucket=config.restore_store.bucket, Key=key, Body=body)
+    with pytest.raises(IntegrityError, match="Restore to another topic, under another restore id"):
+        restored(config)
+    another = restored(config, restore_id="r2", to_topic=f"{target_of(config)}-2")
+    assert values(config.kafka, another.to_topic) == expected()
+
+
+@pytest.mark.parametrize("metadata", [Marker("feed", 7, 7).committed.metadata, ""], ids=["another plan", "no marker"])
+def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id(
+    config: ConnectorConfig, create_topic: CreateTopic, metadata: str
+) -> None:
+    create_topic(target_of(config))
+    with ClusterAdmin(config.kafka) as admin:
+        group = marker.marker_name(config.topics[0], 0)
+        publish_offsets(admin, group, target_of(config), {0: 7}, {0: metadata})
+    with pytest.raises(PreflightError, match=r"[Tt]ake another"):
+        restored(config, restore_id=config.topics[0])
+    assert restored(config, restore_id=f"{config.topics[0]}-2").verified
+    assert values(config.kafka, target_of(config)) == expected()
+
+
+def test_what_the_target_lost_is_restored_to_another_topic_under_another_restore_id(config: ConnectorConfig) -> None:
+    with pytest.raises(InterruptedError):
+        restore(request(config), StoppingRunner(verify))
+    delete_records(config.kafka, target_of(config), 3)
+    with pytest.raises(LogTruncatedError, match="Restore to another topic, under another restore id"):
+        restored(config)
+    another = restored(config, restore_id="r2", to_topic=f"{target_of(config)}-2")
+    assert values(config.kafka, another.to_topic) == expected()
+
+
+def test_the_archive_is_made_first(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(5))
+    config = connector(kafka_settings, store_settings, topic_name)
+    with pytest.raises(MissingTopicError, match="Archive it first, or correct the topic, the connector or archive"):
+        restored(config)
+    archived(config)
+    elsewhere = config.model_copy(update={"archive": config.archive.model_copy(update={"index_dir": "elsewhere"})})
+    for wrong in (config.model_copy(update={"name": "d"}), elsewhere):
+        with pytest.raises(MissingTopicError, match="correct the topic, the connector or archive"):
+            restored(wrong)
+    assert restored(config).verified
+
+
+# Another run
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["let it finish", "end it and run again"])
+def test_of_two_runs_that_begin_one_restore_either_may_finish_it(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    original = begin.store_plan
+
+    def late(*given: Any) -> None:
+        monkeypatch.setattr(run, "store_plan", original)
+        other = InProcessRunner() if ends else StoppingRunner(replay.replay)
+        try:
+            restore(request(config, run_id="y"), other)
+        except InterruptedError:
+            assert not ends
+        original(*given)
+
+    monkeypatch.setattr(run, "store_plan", late)
+    with pytest.raises(SupersededError, match="Let it finish, or end it and run again"):
+        restored(config)
+    again = restored(config)
+    assert (again.verified, again.already_finished) == (True, ends)
+    assert values(config.kafka, target_of(config)) == expected()
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("ends", [True, False], ids=["let it finish", "end it and run again"])
+def test_a_run_that_another_has_overtaken_is_run_again(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, delivery: str, ends: bool
+) -> None:
+    """The other one takes over when this one has sent all and is about to write down how far it came."""
+    sender: Any = marker.Transactions if delivery == "exactly_once" else replay.ReplayProducer
+    name = "passed" if delivery == "exactly_once" else "flush"
+    original = getattr(sender, name)
+
+    def late(self: Any, *given: Any) -> Any:
+        done = original(self, *given) if delivery == "at_least_once" else None
+        monkeypatch.setattr(sender, name, original)
+        other = InProcessRunner() if ends else StoppingRunner(verify)
+        try:
+            restore(request(config, run_id="y", delivery=delivery), other)
+        except InterruptedError:
+            assert not ends
+        return done if delivery == "at_least_once" else original(self, *given)
+
+    monkeypatch.setattr(sender, name, late)
+    with pytest.raises(SupersededError, match=r"Let that one finish, or end it and run again"):
+        restored(config, delivery=delivery)
+    again = restored(config, delivery=delivery)
+    assert (again.verified, again.already_finished) == (True, ends)
+    assert values(config.kafka, target_of(config)) == expected()
+
+
+# The objects
+
+
+class DeletingRunner(InProcessRunner):
+    """Deletes the archive's second object when a restore begins to send."""
+
+    def __init__(self, config: ConnectorConfig, s3_client: Any) -> None:
+        self._config, self._s3 = config, s3_client
+
+    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+        if function is replay.replay:
+            self._s3.delete_object(Bucket=self._config.store.bucket, Key=second_of(self._config))
+        return super().run(function, tasks, max_concurrent)
+
+
+def second_of(config: ConnectorConfig) -> str:
+    return snapshot(config).segments[1].key
+
+
+@pytest.fixture
+def lost(config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What was in the second object, which is gone since the first was sent."""
+    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 1)
+    body = ObjectStore(config.store).get(second_of(config))
+    with pytest.raises(IntegrityError, match="another connector name") as raised:
+        restore(request(config), DeletingRunner(config, s3_client))
+    assert second_of(config) in str(raised.value)
+    return body
+
+
+def test_a_restore_goes_on_when_the_object_is_brought_back(
+    config: ConnectorConfig, s3_client: Any, lost: bytes
+) -> None:
+    with pytest.raises(PreflightError, match=r"[Pp]ut an undamaged copy back"):
+        restored(config)
+    s3_client.put_object(Bucket=config.store.bucket, Key=second_of(config), Body=lost)
+    assert restored(config).verified
+    assert values(config.kafka, target_of(config)) == expected()
+
+
+@pytest.mark.usefixtures("lost")
+def test_what_an_object_held_is_restored_from_another_archive_of_the_topic(config: ConnectorConfig) -> None:
+    other = config.model_copy(
+        update={"name": "d", "layout": config.layout.model_copy(update={"topics_dir": "other"})},
+    )
+    archived(other)
+    another = restored(other, restore_id="r2", to_topic=f"{target_of(config)}-2")
+    assert values(config.kafka, another.to_topic) == expected()
+
+
+@pytest.mark.usefixtures("lost")
+def test_windows_of_offsets_go_around_the_object_to_another_topic(config: ConnectorConfig) -> None:
+    with pytest.raises(PreflightError) as refused:
+        restored(config)
+    found = re.search(r"-0 \[(\d+), (\d+)\): .*with windows of offsets.*another topic", str(refused.value))
+    assert found is not None
+    windows: dict[str, dict[str, int]] = {"r2": {"to_offset": int(found[1])}, "r3": {"from_offset": int(found[2])}}
+    for restore_id, window in windows.items():
+        restored(config, restore_id=restore_id, to_topic=f"{target_of(config)}-2", **window)
+    assert values(config.kafka, f"{target_of(config)}-2") == expected([*range(10), *range(20, 30)])
+
+
+@pytest.mark.usefixtures("lost")
+def test_the_object_is_left_out_under_the_same_restore_id(config: ConnectorConfig) -> None:
+    with pytest.raises(PreflightError, match=r"--behavior-on-error log \(behavior_on_error\)"):
+        restored(config)
+    assert restored(config, behavior_on_error="log").verified
+    assert values(config.kafka, target_of(config)) == expected([*range(10), *range(20, 30)])
