@@ -20,6 +20,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
+from kafka_s3_platform.kafka.producer import ReplayProducer
 from kafka_s3_platform.restore import begin, marker, replay, run
 from kafka_s3_platform.restore.marker import Marker
 from kafka_s3_platform.restore.request import Outgoing
@@ -321,7 +322,7 @@ def test_a_run_that_another_has_overtaken_is_run_again(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, delivery: str, ends: bool
 ) -> None:
     """The other one takes over when this one has sent all and is about to write down how far it came."""
-    sender: Any = marker.Transactions if delivery == "exactly_once" else replay.ReplayProducer
+    sender: Any = marker.Transactions if delivery == "exactly_once" else ReplayProducer
     name = "passed" if delivery == "exactly_once" else "flush"
     original = getattr(sender, name)
 
