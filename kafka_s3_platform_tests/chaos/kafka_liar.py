@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_s3_platform_tests.chaos.lies import Liar, threaded
+from kafka_s3_platform_tests.chaos.lies import Liar
 from kafka_s3_platform_tests.chaos.protocol import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
@@ -22,6 +22,7 @@ from kafka_s3_platform_tests.chaos.protocol import (
     METADATA,
     OFFSET_FETCH,
 )
+from kafka_s3_platform_tests.store.http_proxy import running
 
 _LATEST = {key: response.max_version for key, (_, response) in MESSAGES.items()} | {
     FETCH: 12,  # later ones name topics by their ids
@@ -125,6 +126,5 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
 @contextmanager
 def lying_broker(upstream: str, liar: KafkaLies) -> Iterator[KafkaLiar]:
     """A running proxy before the broker at `upstream`."""
-    server = KafkaLiar(upstream, liar)
-    with threaded(server):
+    with running(KafkaLiar(upstream, liar)) as server:
         yield server

@@ -2,8 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from random import Random
@@ -91,16 +90,3 @@ class Liar(Generic[Q, A]):
             return answer
         self.told[lie.kind] += 1
         return changed
-
-
-@contextmanager
-def threaded(server: Any) -> Iterator[None]:
-    """A `socketserver` that serves from a thread of its own."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -5,16 +5,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from random import Random
 from typing import Any
-from urllib.parse import urlsplit
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform_tests.chaos.http_proxy import HttpAnswer, HttpRequest, Proxy, forwarded, refusal, serving
 from kafka_s3_platform_tests.chaos.lies import Liar
-from kafka_s3_platform_tests.store.servers import signed_anew
+from kafka_s3_platform_tests.store.http_proxy import (
+    HttpAnswer,
+    HttpRequest,
+    Proxy,
+    forwarded,
+    refusal,
+    running,
+    signed_anew,
+)
 
 StoreLies = Liar[HttpRequest, "Way"]
 _CONDITIONS = frozenset({"if-none-match", "if-match"})
@@ -81,14 +88,12 @@ class StoreLiar(Proxy):
 
     def _unconditional(self, request: HttpRequest) -> HttpRequest:
         """The request without its conditions, signed anew: those were signed too."""
-        kept = {n: v for n, v in request.headers if n.lower() not in _CONDITIONS}
-        url = f"http://{self.upstream}{request.path}"
-        headers = signed_anew(request.method, url, kept, request.body, self._signer)
-        return HttpRequest(request.method, request.path, tuple(headers.items()), request.body)
+        kept = {name: value for name, value in request.headers.items() if name not in _CONDITIONS}
+        return signed_anew(self.upstream, replace(request, headers=kept), self._signer)
 
     def _remember(self, request: HttpRequest, answered: HttpAnswer) -> None:
         if request.method == "PUT" and answered.status == 200:
-            self._written.append(key_of(request))
+            self._written.append(request.key)
 
     def _without_newest(self, answered: HttpAnswer, count: int) -> HttpAnswer:
         newest = {key.encode() for key in self._written[-count:]}
@@ -97,12 +102,7 @@ class StoreLiar(Proxy):
             key = _KEY.search(entry[0])
             return b"" if key and key[1] in newest else entry[0]
 
-        return HttpAnswer(answered.status, answered.headers, _ENTRY.sub(kept, answered.body))
-
-
-def key_of(request: HttpRequest) -> str:
-    """The object's key, without its bucket; empty for the bucket itself."""
-    return urlsplit(request.target).path.lstrip("/").partition("/")[2]
+        return replace(answered, body=_ENTRY.sub(kept, answered.body))
 
 
 def _is_list(request: HttpRequest) -> bool:
@@ -110,16 +110,14 @@ def _is_list(request: HttpRequest) -> bool:
 
 
 def _dated(answered: HttpAnswer, clock: timedelta) -> HttpAnswer:
-    told = format_datetime(datetime.now(timezone.utc) + clock, usegmt=True)
-    headers = [(n, v) for n, v in answered.headers if n.lower() != "date"]
-    return HttpAnswer(answered.status, (*headers, ("Date", told)), answered.body)
+    return answered.dated(format_datetime(datetime.now(timezone.utc) + clock, usegmt=True))
 
 
 Tell = Callable[[StoreLies, HttpRequest, Way], Way | None]
 
 
 def _ignored(_liar: StoreLies, request: HttpRequest, way: Way) -> Way | None:
-    if request.method == "GET" or not any(n.lower() in _CONDITIONS for n, _ in request.headers):
+    if request.method == "GET" or _CONDITIONS.isdisjoint(request.headers):
         return None
     way.without_conditions = True
     return way
@@ -127,7 +125,7 @@ def _ignored(_liar: StoreLies, request: HttpRequest, way: Way) -> Way | None:
 
 def _not_found(liar: StoreLies, request: HttpRequest, way: Way) -> Way | None:
     """Read after write: as though what was just written was not there yet."""
-    key = key_of(request)
+    key = request.key
     if request.method == "PUT":
         liar.memory.setdefault("fresh", set()).add(key)
     if request.method not in {"GET", "HEAD"} or key not in liar.memory.get("fresh", ()):
@@ -202,7 +200,7 @@ def lying_store(store: StoreSettings, liar: StoreLies) -> Iterator[StoreLiar]:
     assert store.access_key_id is not None
     assert store.secret_access_key is not None
     signer = (store.access_key_id.get_secret_value(), store.secret_access_key.get_secret_value())
-    with serving(StoreLiar(store.endpoint_url or "", signer, liar)) as server:
+    with running(StoreLiar(store.endpoint_url or "", signer, liar)) as server:
         yield server
 
 

@@ -1,29 +1,26 @@
-"""An HTTP proxy between a client and the S3 server: loses, holds, refuses or falsifies chosen requests, or delays all.
+"""A proxy between a client and the S3 server: loses, holds, refuses or falsifies chosen requests, or delays all."""
 
-The client is pointed at the proxy and signs for its address; the `Host` header goes through unchanged, so the server,
-which checks the signature against the header it received, accepts it. What is changed on its way is signed anew.
-"""
-
-import http.client
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from email.utils import format_datetime, parsedate_to_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
-from kafka_s3_platform_tests.store.servers import signed_anew
-
-Answer = tuple[int, list[tuple[str, str]], bytes]
-"""Status, headers and body."""
+from kafka_s3_platform_tests.store.http_proxy import (
+    HttpAnswer,
+    HttpRequest,
+    Proxy,
+    forwarded,
+    refusal,
+    running,
+    signed_anew,
+)
 
 FOREVER = 1_000_000
-_HOP_BY_HOP = frozenset({"connection", "expect", "keep-alive", "transfer-encoding", "content-length"})
 _LIMIT_SECONDS = 60
 
 
@@ -44,15 +41,15 @@ class Fault:
     times: int = 1
     status: int = 503
     code: str = "SlowDown"
-    falsified: Callable[[Answer], Answer] = lambda answer: answer
-    delayed: list[Callable[[], Answer]] = field(default_factory=list)
+    falsified: Callable[[HttpAnswer], HttpAnswer] = lambda answer: answer
+    delayed: list[Callable[[], HttpAnswer]] = field(default_factory=list)
     seen: int = 0
     hit: threading.Event = field(default_factory=threading.Event)
     _released: threading.Event = field(default_factory=threading.Event)
 
-    def matches(self, method: str, target: str) -> bool:
+    def matches(self, request: HttpRequest) -> bool:
         """Whether this request is to suffer. Counts it if it is of the kind."""
-        if method != self.method or not re.search(self.target, unquote(target)):
+        if request.method != self.method or not re.search(self.target, request.target):
             return False
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
@@ -63,20 +60,17 @@ class Fault:
 
     def deliver(self) -> list[int]:
         """Send what was delayed; the statuses of the answers."""
-        return [send()[0] for send in self.delayed]
+        return [send().status for send in self.delayed]
 
     def wait_for_release(self) -> None:
         assert self._released.wait(_LIMIT_SECONDS), "a held response was never released"
 
 
-class FaultyProxy(ThreadingHTTPServer):
+class FaultyProxy(Proxy):
     """Forwards to the S3 server at `upstream` (an http URL). Used through `faulty_proxy`."""
 
-    daemon_threads = True
-
     def __init__(self, upstream: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = urlsplit(upstream).netloc
+        super().__init__(upstream)
         self.requests: list[tuple[str, str]] = []
         self.date_shift: timedelta | None = timedelta()
         """How far the server's `Date` is shifted on its way to the client; None: it is left out."""
@@ -84,10 +78,6 @@ class FaultyProxy(ThreadingHTTPServer):
         self.seconds_to_answer = 0.0
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
     def lose_response(self, method: str, target: str, nth: int = 1, times: int = 1) -> Fault:
         """Have the server process matching requests, and close the connection instead of answering."""
@@ -105,19 +95,27 @@ class FaultyProxy(ThreadingHTTPServer):
         """Answer matching requests with 204, as if they were done; the server gets them by `deliver`."""
         return self._add(Fault(method, target, "delay", 1, FOREVER))
 
-    def falsify(self, method: str, target: str, falsified: Callable[[Answer], Answer]) -> Fault:
+    def falsify(self, method: str, target: str, falsified: Callable[[HttpAnswer], HttpAnswer]) -> Fault:
         """Answer matching requests, which the server processes, with something else."""
         return self._add(Fault(method, target, "falsify", 1, FOREVER, falsified=falsified))
 
     def answer_stale(self, method: str, target: str) -> Fault:
         """Answer matching requests with what the first of them was answered, whatever was written since."""
-        kept: list[Answer] = []
+        kept: list[HttpAnswer] = []
 
-        def first(answer: Answer) -> Answer:
+        def first(answer: HttpAnswer) -> HttpAnswer:
             kept.append(answer)
             return kept[0]
 
         return self.falsify(method, target, first)
+
+    def list_nothing(self, prefix: str) -> Fault:
+        """Answer the lists of what begins with something that holds `prefix` as if nothing were there."""
+
+        def without_entries(answer: HttpAnswer) -> HttpAnswer:
+            return replace(answer, body=re.sub(rb"<Contents>.*</Contents>", b"", answer.body, flags=re.DOTALL))
+
+        return self.falsify("GET", rf"(?=.*list-type)(?=.*prefix=[^&]*{prefix})", without_entries)
 
     def ignore_conditions(
         self, signer: tuple[str, str], method: str = "PUT|POST|DELETE", condition: str = "if-match|if-none-match"
@@ -125,15 +123,13 @@ class FaultyProxy(ThreadingHTTPServer):
         """Be a store that ignores conditions of what `method` sends; `signer` is an access key that it knows."""
         self._unconditional = signer, method, condition
 
-    def sent(self, method: str, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        """The headers that go to the server."""
-        if self._unconditional is None:
-            return headers
-        signer, methods, conditions = self._unconditional
-        kept = {name: value for name, value in headers.items() if not re.fullmatch(conditions, name.lower())}
-        if len(kept) == len(headers) or not re.fullmatch(methods, method):
-            return headers
-        return signed_anew(method, f"http://{self.upstream}{path}", kept, body, signer)
+    def answer(self, request: HttpRequest) -> HttpAnswer | None:
+        fault = self._fault_of(request)
+        time.sleep(self.seconds_to_answer)
+        answered = self._forwarded(request) if fault is None else self._answered_wrongly(fault, request)
+        if fault is not None:
+            fault.hit.set()
+        return None if answered is None else self._dated(answered)
 
     def clear(self) -> None:
         """Forward everything again."""
@@ -141,11 +137,46 @@ class FaultyProxy(ThreadingHTTPServer):
         with self._lock:
             self._faults.clear()
 
-    def fault_of(self, method: str, target: str) -> Fault | None:
+    def _fault_of(self, request: HttpRequest) -> Fault | None:
         with self._lock:
-            self.requests.append((method, unquote(target)))
-            hit = [fault for fault in self._faults if fault.matches(method, target)]
+            self.requests.append((request.method, request.target))
+            hit = [fault for fault in self._faults if fault.matches(request)]
         return hit[0] if hit else None
+
+    def _answered_wrongly(self, fault: Fault, request: HttpRequest) -> HttpAnswer | None:
+        if fault.action == "delay":
+            fault.delayed.append(lambda: self._forwarded(request))
+            return HttpAnswer(204)
+        if fault.action == "refuse":
+            return refusal(fault.status, fault.code)
+        answered = self._forwarded(request)
+        # from here on what was asked for is done
+        fault.hit.set()
+        if fault.action == "lose":
+            return None
+        if fault.action == "hold":
+            fault.wait_for_release()
+            return answered
+        return fault.falsified(answered)
+
+    def _forwarded(self, request: HttpRequest) -> HttpAnswer:
+        return forwarded(self.upstream, self._sent(request))
+
+    def _sent(self, request: HttpRequest) -> HttpRequest:
+        """The request as the server gets it."""
+        if self._unconditional is None:
+            return request
+        signer, methods, conditions = self._unconditional
+        kept = {name: value for name, value in request.headers.items() if not re.fullmatch(conditions, name)}
+        if len(kept) == len(request.headers) or not re.fullmatch(methods, request.method):
+            return request
+        return signed_anew(self.upstream, replace(request, headers=kept), signer)
+
+    def _dated(self, answered: HttpAnswer) -> HttpAnswer:
+        told = next((value for name, value in answered.headers if name.lower() == "date"), None)
+        if told is None or self.date_shift is None:
+            return answered.dated(None)
+        return answered.dated(format_datetime(parsedate_to_datetime(told) + self.date_shift, usegmt=True))
 
     def _add(self, fault: Fault) -> Fault:
         with self._lock:
@@ -153,97 +184,8 @@ class FaultyProxy(ThreadingHTTPServer):
         return fault
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection of a client."""
-
-    server: FaultyProxy
-    protocol_version = "HTTP/1.1"
-    timeout = _LIMIT_SECONDS
-
-    def __getattr__(self, name: str) -> object:
-        if name.startswith("do_"):
-            return self._serve
-        raise AttributeError(name)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing: `FaultyProxy.requests` has it all."""
-
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.server.fault_of(self.command, self.path)
-        time.sleep(self.server.seconds_to_answer)
-        request = self._request(body)
-        if fault is None:
-            self._answer(*request())
-            return
-        if fault.action == "delay":
-            fault.delayed.append(request)
-            self._answer(204, [], b"")
-        elif fault.action == "refuse":
-            self._answer(fault.status, [("Content-Type", "application/xml")], _error(fault.code))
-        else:
-            self._answer_wrongly(fault, request())
-        fault.hit.set()
-
-    def _answer_wrongly(self, fault: Fault, answer: Answer) -> None:
-        """What was asked for is done."""
-        fault.hit.set()
-        if fault.action == "lose":
-            self.close_connection = True
-            return
-        if fault.action == "hold":
-            fault.wait_for_release()
-        self._answer(*(fault.falsified(answer) if fault.action == "falsify" else answer))
-
-    def _request(self, body: bytes) -> Callable[[], Answer]:
-        """Sends the request to the server."""
-        method, path = self.command, self.path
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-        headers = self.server.sent(method, path, headers, body)
-
-        def send() -> Answer:
-            with closing(http.client.HTTPConnection(self.server.upstream, timeout=_LIMIT_SECONDS)) as upstream:
-                upstream.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-                for name, value in headers.items():
-                    upstream.putheader(name, value)
-                upstream.putheader("Content-Length", str(len(body)))
-                upstream.endheaders(body)
-                response = upstream.getresponse()
-                return response.status, response.getheaders(), response.read()
-
-        return send
-
-    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-        self.send_response_only(status)
-        length = str(len(body))
-        for name, value in headers:
-            if name.lower() == "content-length" and self.command == "HEAD":
-                length = value
-            elif name.lower() == "date":
-                self._send_date(value)
-            elif name.lower() not in _HOP_BY_HOP:
-                self.send_header(name, value)
-        self.send_header("Content-Length", length)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _send_date(self, told: str) -> None:
-        if (shift := self.server.date_shift) is not None:
-            self.send_header("Date", format_datetime(parsedate_to_datetime(told) + shift, usegmt=True))
-
-
-def _error(code: str) -> bytes:
-    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>by the test's proxy</Message></Error>".encode()
-
-
 @contextmanager
 def faulty_proxy(upstream: str) -> Iterator[FaultyProxy]:
     """A running proxy in front of the S3 server at `upstream`."""
-    with FaultyProxy(upstream) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()
-            thread.join()
+    with running(FaultyProxy(upstream)) as proxy:
+        yield proxy

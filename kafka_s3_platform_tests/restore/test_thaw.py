@@ -23,7 +23,8 @@ from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.test_restore import restored as restored_own
 from kafka_s3_platform_tests.restore.test_restore import values
-from kafka_s3_platform_tests.store.servers import Recorder, running
+from kafka_s3_platform_tests.store.http_proxy import running
+from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.store.test_iam import actions, beyond, policy, unused
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
 

@@ -20,7 +20,8 @@ from kafka_s3_platform.store import credentials
 from kafka_s3_platform.store.credentials import Credentials, current, describe
 from kafka_s3_platform.store.index import Change, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, running
+from kafka_s3_platform_tests.store.http_proxy import running
+from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer
 
 ARN = "arn:aws:iam::123456789012:role/archive"
 SHORT = timedelta(seconds=credentials.ADVISORY_SECONDS + 4)

@@ -27,7 +27,8 @@ from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
 from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
-from kafka_s3_platform_tests.store.servers import Recorder, Request, running
+from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
+from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 PART = 5_242_880
@@ -67,7 +68,7 @@ _OF_BUCKETS: Mapping[tuple[str, str], str] = {
 _PARAMETERS = ("partNumber", "uploads", "uploadId", "tagging", "list-type", "delete", "acl", "restore")
 
 
-def asked(request: Request) -> Iterator[tuple[str, str]]:
+def asked(request: HttpRequest) -> Iterator[tuple[str, str]]:
     """The actions that S3 demands for a request, with what they are done to. KeyError: none is known for it."""
     names = {p.partition("=")[0] for p in request.target.partition("?")[2].split("&")}
     parameter = next((name for name in _PARAMETERS if name in names), "")
@@ -80,7 +81,7 @@ def asked(request: Request) -> Iterator[tuple[str, str]]:
         yield "s3:PutObjectAcl", resource
 
 
-def actions(requests: list[Request]) -> set[tuple[str, str]]:
+def actions(requests: list[HttpRequest]) -> set[tuple[str, str]]:
     return {found for request in requests for found in asked(request)}
 
 
@@ -117,7 +118,7 @@ def config(
     return connector(kafka_settings, store, topic_name)
 
 
-def requests_of(recorder: Recorder, run: Callable[[], object]) -> list[Request]:
+def requests_of(recorder: Recorder, run: Callable[[], object]) -> list[HttpRequest]:
     recorder.requests.clear()
     run()
     return list(recorder.requests)
@@ -265,6 +266,6 @@ def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Rec
 
 
 def test_a_request_outside_of_a_policy_is_found() -> None:
-    done = actions([Request("DELETE", "/bucket/topics/t/key", {}, "")])
+    done = actions([HttpRequest("DELETE", "/bucket/topics/t/key", {}, b"")])
     assert beyond(done, policy("archive")) == {("s3:DeleteObject", "arn:aws:s3:::BUCKET/topics/t/key")}
     assert beyond({("s3:GetObject", "arn:aws:s3:::BUCKET/other")}, policy("restore")) != set()

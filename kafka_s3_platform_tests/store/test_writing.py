@@ -25,7 +25,8 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
-from kafka_s3_platform_tests.store.servers import Recorder, Request, running
+from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
+from kafka_s3_platform_tests.store.servers import Recorder
 
 PART = 5_242_880
 KEY = "topics/t/hour=00/t+0+0000000000.json"
@@ -58,7 +59,7 @@ def written(settings: StoreSettings, body: bytes, facts: dict[str, str] | None =
     return store
 
 
-def creations(requests: list[Request]) -> list[Request]:
+def creations(requests: list[HttpRequest]) -> list[HttpRequest]:
     """What begins an object: a PUT of all of it, or the start of a multipart upload."""
     return [
         r
