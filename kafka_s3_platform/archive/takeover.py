@@ -68,7 +68,8 @@ def take_over(config: ConnectorConfig, topic: str, group: str, run_id: str) -> T
         if not offsets:
             raise PermanentError(
                 f"topic {topic}: consumer group {group} has no committed offset of it: there is nothing to take over. "
-                f"Name the old sink's group with --group, or leave this topic out with --topic"
+                f"Name the old sink's group with --group, or leave this topic out: take the others over, each with "
+                f"--topic"
             )
         store = ObjectStore(config.store)
         refuse_wrong_clocks(config, store, admin, description)
@@ -125,13 +126,18 @@ class _Step:
 
     def _refuse_outside(self, kafka_partition: int, frontier: Frontier | None) -> None:
         where = self._where(kafka_partition)
-        if frontier is None or self.offsets[kafka_partition] > frontier.high_watermark:
-            ends = (
-                "the topic has no such kafka partition" if frontier is None else f"it ends at {frontier.high_watermark}"
-            )
+        new = "do not take over, and archive it as a new topic under a topics.dir of its own"
+        if frontier is None:
             raise LogTruncatedError(
-                f"{where}, and {ends}: the log was truncated, or the topic deleted and created again, since the sink "
-                f"read it. Set the group's offset to where the sink's files end"
+                f"{where}, and the topic has no such kafka partition: it was deleted and created again since the sink "
+                f"read it. Then {new}"
+            )
+        if self.offsets[kafka_partition] > frontier.high_watermark:
+            raise LogTruncatedError(
+                f"{where}, and it ends at {frontier.high_watermark}: the log was truncated, or the topic deleted and "
+                f"created again, since the sink read it. Where it was truncated, set the group's offset to one up to "
+                f"which the sink's files and the log hold the same, {frontier.high_watermark} at most: from there on "
+                f"the log is archived. Where the topic was created again, {new}"
             )
         if self.offsets[kafka_partition] > frontier.last_stable_offset:
             raise OpenTransactionError(
@@ -147,7 +153,11 @@ class _Step:
                 f"Take over before anything is archived, or under another connector name and topics.dir"
             )
         if state.conflicting({kafka_partition: below}):
-            raise BusyError(f"{self._where(kafka_partition)}, and a run is archiving offsets below it; end it first")
+            raise BusyError(
+                f"{self._where(kafka_partition)}, and a run has reserved offsets below it, to archive them. End it; "
+                f"then what it has reserved is ended by kafka-s3 vacuum {self.config.name} --topic "
+                f"{self.description.topic} --older-than 0m"
+            )
 
     def _lost(self, frontier: Frontier) -> Iterator[Gap]:
         kafka_partition, offset = frontier.kafka_partition, self.offsets[frontier.kafka_partition]

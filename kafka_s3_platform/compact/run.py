@@ -159,7 +159,8 @@ def _check_ours(reserved: _Reserved, snapshot: IndexSnapshot) -> None:
     where = f"{reserved.index.uri}: compaction {reserved.run_id} (epoch {reserved.epoch})"
     if not any(c.epoch == reserved.epoch for c in snapshot.state.compactions):
         raise SupersededError(
-            f"{where} was superseded by a later one of the same day or by a vacuum; it commits nothing"
+            f"{where} was superseded by a later one of the same day or by a vacuum; it commits nothing. Run it again "
+            f"for what is still due"
         )
     gone = set(reserved.inputs) - set(snapshot.segments)
     if gone:

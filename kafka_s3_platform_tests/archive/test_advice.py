@@ -2,6 +2,8 @@
 
 import re
 import shlex
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,19 +11,27 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.resolve import BeginAt, resolve
+from kafka_s3_platform.archive.run import archive
 from kafka_s3_platform.archive.takeover import take_over
+from kafka_s3_platform.archive.vacuum import vacuum
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.cli import resolve as command
+from kafka_s3_platform.cli import resolve as resolve_command
+from kafka_s3_platform.cli import vacuum as vacuum_command
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import (
+    BusyError,
     ForeignObjectError,
     LogTruncatedError,
     OffsetGapError,
     PermanentError,
+    SupersededError,
     TopicRecreatedError,
     UnresolvedOffsetsError,
 )
+from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index import Change
@@ -29,7 +39,17 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records
-from kafka_s3_platform_tests.support import NOON, archived, connector, produce, scanned, snapshot, stored, tried
+from kafka_s3_platform_tests.support import (
+    NOON,
+    InProcessRunner,
+    archived,
+    connector,
+    produce,
+    scanned,
+    snapshot,
+    stored,
+    tried,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -53,8 +73,9 @@ def changed(config: ConnectorConfig, name: str, **settings: Any) -> ConnectorCon
 
 def run_the_command_of(message: str, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the command that an error tells, as it stands there; its output."""
-    monkeypatch.setattr(command, "topics_of", lambda _, topic: [ArchivedTopic(config, topic)])
-    found = re.search(r"kafka-s3 (resolve [^\n]*)", message)
+    for module in (resolve_command, vacuum_command):
+        monkeypatch.setattr(module, "topics_of", lambda _, topic: [ArchivedTopic(config, topic)])
+    found = re.search(r"kafka-s3 ((?:resolve|vacuum) [^\n]*)", message)
     assert found is not None, message
     outcome = CliRunner().invoke(main, shlex.split(found[1]))
     assert outcome.exit_code == 0, outcome.output
@@ -147,10 +168,7 @@ def test_anothers_object_in_the_way_is_moved_or_another_topics_dir_is_taken(conf
 
 
 def test_a_sink_is_taken_over_under_another_name_and_topics_dir(config: ConnectorConfig) -> None:
-    group = f"sink-{config.topics[0]}"
-    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group})
-    consumer.commit(offsets=[TopicPartition(config.topics[0], 0, 4)], asynchronous=False)
-    consumer.close()
+    group = sink_committed(config, {0: 4})
     with pytest.raises(PermanentError, match=r"under another connector name and topics\.dir"):
         take_over(config, config.topics[0], group, "run")
     other = changed(config, "layout", topics_dir="other").model_copy(update={"name": "d"})
@@ -169,3 +187,130 @@ def test_a_look_that_a_kafka_partition_failed_in_proves_nothing_of_any_hour(conf
     assert [(f.kafka_partition, f.kafka_partition_count) for f in last] == [(1, 2)]
     (hour,) = archived(changed(config, "archive", allow_gaps=True), [NOON]).hours
     assert (hour.scanned, hour.complete) == (True, True)
+
+
+def sink_committed(config: ConnectorConfig, offsets: Mapping[int, int]) -> str:
+    """What a sink leaves behind when it is stopped; its group."""
+    group = f"sink-{config.topics[0]}"
+    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group})
+    consumer.commit(offsets=[TopicPartition(config.topics[0], p, o) for p, o in offsets.items()], asynchronous=False)
+    consumer.close()
+    return group
+
+
+@pytest.fixture
+def unarchived(config: ConnectorConfig) -> ConnectorConfig:
+    """Another connector of the same topic, which has archived nothing."""
+    return changed(config, "layout", topics_dir="other").model_copy(update={"name": "d"})
+
+
+def test_a_sink_ahead_of_a_truncated_log_is_taken_over_where_the_error_says(unarchived: ConnectorConfig) -> None:
+    group = sink_committed(unarchived, {0: 11})
+    with pytest.raises(LogTruncatedError) as raised:
+        take_over(unarchived, unarchived.topics[0], group, "run")
+    found = re.search(r"set the group's offset to one .* (\d+) at most", str(raised.value))
+    assert found is not None
+    for offset in (int(found[1]), int(found[1]) - 3):
+        sink_committed(unarchived, {0: offset})
+        own = unarchived.model_copy(update={"name": f"d-{offset}"})
+        take_over(own, own.topics[0], group, "run")
+    produce(own.kafka, own.topics[0], numbered(2))
+    assert archived(own).record_count == 10 - offset + 2
+
+
+def test_a_topic_created_again_after_its_sink_is_archived_as_a_new_one(unarchived: ConnectorConfig) -> None:
+    group = sink_committed(unarchived, {0: 11})
+    with pytest.raises(LogTruncatedError, match=r"do not take over, .* under a topics\.dir of its own"):
+        take_over(unarchived, unarchived.topics[0], group, "run")
+    assert archived(changed(unarchived, "layout", topics_dir="own")).record_count == 10
+
+
+def test_a_sink_is_taken_over_when_its_consumers_have_stopped(unarchived: ConnectorConfig) -> None:
+    group = sink_committed(unarchived, {0: 4})
+    mine = {"group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(unarchived.kafka.properties("consumer") | mine)
+    consumer.subscribe([unarchived.topics[0]])
+    consumer.poll(5)
+    with pytest.raises(BusyError, match="stop its consumers first"):
+        take_over(unarchived, unarchived.topics[0], group, "run")
+    consumer.close()
+    assert take_over(unarchived, unarchived.topics[0], group, "run").offsets == {0: 4}
+
+
+class EndingRunner(InProcessRunner):
+    """Does something between the last task of a run and its commit."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+
+    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+        yield from list(super().run(function, tasks, max_concurrent))
+        self._then()
+
+
+def kill_a_run(config: ConnectorConfig) -> None:
+    """Leaves what a run has reserved, and an object that nobody committed."""
+
+    def kill() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        archive(ArchiveRequest(config, config.topics[0], "killed", None), EndingRunner(kill))
+    assert snapshot(config).state.reservations != ()
+
+
+def test_what_a_killed_run_has_reserved_is_ended_by_the_command_and_a_sink_taken_over(
+    unarchived: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = sink_committed(unarchived, {0: 4})
+    kill_a_run(unarchived)
+    with pytest.raises(BusyError) as raised:
+        take_over(unarchived, unarchived.topics[0], group, "run")
+    output = run_the_command_of(str(raised.value), unarchived, monkeypatch)
+    assert "1 orphan object(s)" in output
+    take_over(unarchived, unarchived.topics[0], group, "run")
+    assert archived(unarchived).record_count == 6
+
+
+def test_what_a_killed_run_has_reserved_is_ended_by_the_next_run_and_then_decided_about(
+    unarchived: ConnectorConfig,
+) -> None:
+    kill_a_run(unarchived)
+    topic = unarchived.topics[0]
+    with pytest.raises(BusyError, match="if it was killed, archive once more, which ends its reservation"):
+        resolve(unarchived, topic, BeginAt(0, 8), "run", dry_run=False)
+    archived(unarchived)
+    produce(unarchived.kafka, topic, numbered(5))
+    assert resolve(unarchived, topic, BeginAt(0, 12), "run", dry_run=False).gaps == (Gap(0, 10, 12, "skipped"),)
+
+
+@pytest.mark.parametrize(("by_run", "missing"), [(True, 0), (False, 5)], ids=["by a later run", "by a vacuum"])
+def test_a_run_that_was_superseded_is_run_again_for_what_is_still_missing(
+    config: ConnectorConfig, by_run: bool, missing: int
+) -> None:
+    topic = config.topics[0]
+
+    def supersede() -> object:
+        return archived(config) if by_run else vacuum(config, topic, "vacuum", timedelta(0), dry_run=False)
+
+    produce(config.kafka, topic, numbered(5))
+    with pytest.raises(SupersededError, match="Run again for what is still missing"):
+        archive(ArchiveRequest(config, topic, "superseded", None), EndingRunner(supersede))
+    assert archived(config).record_count == missing
+    assert stored(config).column("offset").to_pylist() == list(range(15))
+
+
+def test_a_run_whose_object_a_later_one_has_written_is_run_again_for_what_is_still_missing(
+    config: ConnectorConfig,
+) -> None:
+    class LateRunner(InProcessRunner):
+        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+            archived(config)
+            yield from super().run(function, tasks, max_concurrent)
+
+    produce(config.kafka, config.topics[0], numbered(5))
+    with pytest.raises(SupersededError, match="Run again for what is still missing"):
+        archive(ArchiveRequest(config, config.topics[0], "late", None), LateRunner())
+    produce(config.kafka, config.topics[0], numbered(5))
+    assert archived(config).record_count == 5
+    assert stored(config).column("offset").to_pylist() == list(range(20))

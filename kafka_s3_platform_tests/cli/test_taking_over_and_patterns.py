@@ -9,10 +9,14 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 
+from kafka_s3_platform.cli.take_over import take_over
+from kafka_s3_platform.config.files import FOLDER_VARIABLE
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY, KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import CreateTopic, free_ports
 from kafka_s3_platform_tests.kafka.topics import until
@@ -138,3 +142,24 @@ def test_archiving_begins_where_a_stopped_sink_ended(
     verified = kafka_s3("verify", "c")
     assert "0 gap(s)" in verified.stdout
     assert "with the sink before this one: kafka partition 0 [0, 2)" in verified.stdout
+
+
+def test_a_topic_that_the_sink_has_not_read_is_left_out_by_naming_the_others(
+    kafka_s3: KafkaS3,
+    monkeypatch: pytest.MonkeyPatch,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> None:
+    read, group = f"{topic_name}.read", f"sink-{topic_name}"
+    for topic in (topic_name, read):
+        create_topic(topic)
+        produce(kafka_settings, topic, [Sent()] * 3)
+    commit(kafka_settings, group, [TopicPartition(read, 0, 2)])
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, f"{topic_name},{read}")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(kafka_s3.folder / "connectors"))
+    with pytest.raises(PermanentError, match="take the others over, each with --topic"):
+        CliRunner().invoke(take_over, ["c", "--group", group], catch_exceptions=False)
+    told = CliRunner().invoke(take_over, ["c", "--group", group, "--topic", read])
+    assert "kafka partition 0: archiving goes on at offset 2" in told.output

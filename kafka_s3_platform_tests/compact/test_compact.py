@@ -266,8 +266,22 @@ def test_a_compaction_whose_input_was_replaced_meanwhile_commits_nothing(config:
         row = next(s for s in now.segments if s.chunk_start == NOON)
         now.commit(Change(retired=(row,), added=(), run_id="repair"))
 
-    with pytest.raises(SupersededError, match="inputs were replaced"):
+    with pytest.raises(SupersededError, match=r"inputs were replaced .*; run it again"):
         compacted(config, runner=InterruptedRunner(repaired))
+    compacted(config)
+    assert DAY not in due(config)
+
+
+def test_a_compaction_that_a_vacuum_has_ended_is_run_again(config: ConnectorConfig) -> None:
+    before = records(config)
+    with pytest.raises(SupersededError, match=r"or by a vacuum; .* Run it again for what is still due"):
+        compacted(
+            config,
+            runner=InterruptedRunner(lambda: vacuum(config, config.topics[0], "v", timedelta(0), dry_run=False)),
+        )
+    compacted(config)
+    assert DAY not in due(config)
+    assert records(config).equals(before)
 
 
 def test_a_commit_whose_response_was_lost_is_not_made_again(
