@@ -14,6 +14,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from dagster._core.definitions.metadata.metadata_value import CodeLocationReconstructionMetadataValue
 
 from kafka_s3_platform.config.files import connectors_folder, load_connectors
+from kafka_s3_platform.config.parse import printable
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.checks import daily_checks, hourly_checks
 from kafka_s3_platform.defs.daily import daily_asset
@@ -59,10 +60,12 @@ def defs() -> dg.Definitions:
     sources = [c for c in files.connectors if c.source is not None]
     parts, undefined = _parts([*sinks, *sources], autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
     names = {path: config.name for path, config in files.loaded.items()}
-    unbuilt = {path: f"{path}: {undefined[name]}" for path, name in names.items() if name in undefined}
+    unbuilt = {path: printable(f"{path}: {undefined[name]}") for path, name in names.items() if name in undefined}
 
     def problems() -> Mapping[Path, str]:
-        return {**unbuilt, **load_connectors(folder, os.environ).broken}
+        now = load_connectors(folder, os.environ)
+        gone = {path: _gone(path) for path in files.loaded if path not in {*now.loaded, *now.broken}}
+        return {**unbuilt, **gone, **now.broken}
 
     for problem in (*files.broken.values(), *unbuilt.values()):
         logger.warning("a connector file does not load, the others do: %s", problem)
@@ -73,6 +76,13 @@ def defs() -> dg.Definitions:
         return found
     told = {TOPICS_METADATA: CodeLocationReconstructionMetadataValue(json.dumps(topics))}
     return dg.Definitions.merge(found, dg.Definitions(metadata=told))
+
+
+def _gone(path: Path) -> str:
+    return printable(
+        f"{path} is not there any more. Its connector stays defined, and its runs fail, until this code location is "
+        f"loaded again: press Reload on the Deployment page, or put the file back"
+    )
 
 
 def build_definitions(connectors: Sequence[ConnectorConfig], *, autostart: bool) -> dg.Definitions:

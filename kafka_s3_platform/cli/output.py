@@ -7,12 +7,17 @@ from typing import Any
 
 import click
 
+from kafka_s3_platform.config.parse import printable
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
 def show(value: Any, as_json: bool, lines: Sequence[str]) -> None:
-    """Print a command's outcome."""
-    click.echo(json.dumps(value, indent=2) if as_json else "\n".join(lines))
+    """Print a command's outcome. Where it has no lines, nothing is printed: an empty list is no line."""
+    if as_json:
+        click.echo(json.dumps(value, indent=2))
+    elif lines:
+        click.echo(printable("\n".join(lines)))
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:

@@ -7,7 +7,7 @@ from itertools import permutations, product
 from pathlib import Path
 
 from kafka_s3_platform.config.mapping import resolve
-from kafka_s3_platform.config.parse import read_connector_file
+from kafka_s3_platform.config.parse import printable, read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.config.sheet import Finding, KeyClass
 from kafka_s3_platform.config.values import nested
@@ -89,7 +89,7 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
             broken.setdefault(path, []).append(conflict.message)
     return ConnectorFiles(
         {path: config for path, config in loaded.items() if path not in broken},
-        {path: "\n".join(problems) for path, problems in sorted(broken.items())},
+        {path: printable("\n".join(problems)) for path, problems in sorted(broken.items())},
     )
 
 

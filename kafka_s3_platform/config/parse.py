@@ -57,6 +57,11 @@ def read_properties(path: Path) -> dict[str, SecretStr]:
     return {key: SecretStr(value) for key, value in _unique(pairs, f"{path}").items()}
 
 
+def printable(text: str) -> str:
+    """What can be written anywhere: halves of characters, of a JSON escape or a file's name, become escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _read_json(path: Path) -> tuple[dict[str, SecretStr], str | None]:
     document = _parse_json(path)
     if not isinstance(document, dict):
@@ -90,6 +95,8 @@ def _parse_json(path: Path) -> Any:
         # Not chained: the decoder's error carries the whole document, secrets included.
         where = f"{path}, line {err.lineno}, column {err.colno}"
         raise ConfigError(f"{where}: invalid JSON: {err.msg}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: invalid JSON: nested too deep for any connector file") from None
 
 
 def _texts(path: Path, config: Mapping[str, Any]) -> dict[str, SecretStr]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from kafka_s3_platform.config.parse import printable
 from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.errors import ConfigError
 
@@ -28,7 +29,7 @@ def file_checks(files: Sequence[Path], problems: Problems) -> dg.Definitions:
 
 
 def _check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=FILES_KEY, name=op_name(path.name), description=f"`{path}` loads.")
+    @dg.asset_check(asset=FILES_KEY, name=op_name(path.name), description=printable(f"`{path}` loads."))
     def loads() -> dg.AssetCheckResult:
         problem = problems().get(path)
         return dg.AssetCheckResult(passed=problem is None, description=problem)

@@ -56,6 +56,25 @@ def test_of_two_files_in_conflict_neither_is_loaded_and_list_fails(kafka_s3: Kaf
     assert "share a folder of bucket bucket" in found.stdout
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 100_000, id="nested too deep"),
+        pytest.param('{"name": "\\ud800", "topics": "x", "s3.bucket.name": "bucket"}', id="half a character"),
+    ],
+)
+def test_list_tells_of_the_other_files_whatever_is_wrong_with_one(kafka_s3: KafkaS3, text: str) -> None:
+    write_connector(kafka_s3, "t")
+    write(kafka_s3, "bad.json", text)
+    found = kafka_s3("list")
+    assert found.returncode == 1
+    assert "Traceback" not in found.stderr
+    lines = {line.split()[-1].rpartition("/")[2]: line for line in found.stdout.splitlines()[1:]}
+    assert " loaded " in lines["c.json"]
+    assert " refused: " in lines["bad.json"]
+    assert kafka_s3("check", "connectors/bad.json").returncode == 1
+
+
 @pytest.mark.integration
 def test_a_run_goes_on_where_another_connectors_file_is_broken(
     kafka_s3: KafkaS3,

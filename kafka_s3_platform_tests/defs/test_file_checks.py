@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,6 +83,32 @@ def test_a_broken_file_is_red_and_the_others_are_defined(
         look(first.cursor)
     write(folder, "b")
     assert states(look(first.cursor).asset_events) == {"b_2ejson": True}
+
+
+@pytest.mark.parametrize("file", [b"b (copy).json", "gr\u00f6\u00dfe.json".encode(), b"\xff.json"])
+@pytest.mark.parametrize("is_good", [True, False])
+def test_a_file_of_any_name_is_a_check_and_stops_no_other(folder: Path, file: bytes, is_good: bool) -> None:
+    text = (folder / "b.json").read_bytes() if is_good else b"{"
+    (folder / "b.json").unlink()
+    (folder / os.fsdecode(file)).write_bytes(text)
+    found = defs()
+    dg.Definitions.validate_loadable(found)
+    assert connectors(found) == (["a", "b", "c"] if is_good else ["a", "c"])
+    first = look()
+    with dg.DagsterInstance.ephemeral() as instance:
+        for event in first.asset_events:
+            instance.report_runless_asset_event(event)
+    assert list(states(first.asset_events).values()).count(False) == (0 if is_good else 1)
+
+
+def test_a_file_that_is_gone_is_not_said_to_load(folder: Path) -> None:
+    running = defs()
+    first = look(found=running)
+    (folder / "a.json").unlink()
+    assert states(look(first.cursor, running).asset_events) == {"a_2ejson": False}
+    [event] = look(first.cursor, running).asset_events
+    assert "a.json is not there any more" in str(event.description)
+    assert connectors(defs()) == ["b", "c"]
 
 
 def test_files_in_conflict_are_red_and_the_others_are_defined(folder: Path) -> None:
