@@ -140,6 +140,20 @@ class Backlog:
             due.add(newest)
         return sorted(due)
 
+    def within_reach(self, due: list[datetime]) -> tuple[list[datetime], set[datetime]]:
+        """As many of the `due` hours as a tick looks at, and those of them that are `lost`.
+
+        The oldest ones, unless all of these are lost: then from about the first on that is not. What retention takes
+        of a kafka partition is its oldest, so that lost hours come first.
+        """
+        hours = due[: 2 * MAX_HOURS]
+        lost = self.lost(hours)
+        if len(lost) < len(hours) or len(hours) == len(due):
+            return hours, lost
+        first = bisect_left(due, 1, lo=len(hours), key=lambda hour: not self.lost([hour]))
+        hours = due[first : first + 2 * MAX_HOURS]
+        return due[: first + 2 * MAX_HOURS], {*due[:first], *self.lost(hours)}
+
     def lost(self, hours: Sequence[datetime]) -> set[datetime]:
         """Those of `hours` that retention may have taken records of: asking for one fails unless gaps are allowed."""
         if self.topic.config.archive.allow_gaps or not hours:

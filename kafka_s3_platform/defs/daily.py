@@ -1,5 +1,6 @@
 """The daily chunks of a topic."""
 
+from collections.abc import Iterator, Mapping
 from datetime import date
 
 import dagster as dg
@@ -10,10 +11,14 @@ from kafka_s3_platform.defs.failures import dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata, kafka_partitions_table, segments_metadata
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import ClockError, PermanentError
 
 
 def daily_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
-    """`<connector>/daily/<topic>`. The days picked are compacted one after the other in one run."""
+    """`<connector>/daily/<topic>`. The days picked are compacted one after the other in one run.
+
+    One that fails for good leaves the others merged; the run fails then, after all of them.
+    """
     spec = dg.AssetSpec(
         topic.key("daily"),
         deps=[topic.key("hourly")],
@@ -27,16 +32,37 @@ def daily_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
     @dg.multi_asset(
         name=topic.op_name("daily"), specs=[spec], backfill_policy=dg.BackfillPolicy.single_run(), pool=topic.name
     )
-    def daily(context: dg.AssetExecutionContext, spark: SparkResource) -> dg.MaterializeResult[None]:
+    def daily(
+        context: dg.AssetExecutionContext, spark: SparkResource
+    ) -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[None]]:
+        merged: dict[str, Metadata] = {}
+        failures: dict[str, PermanentError] = {}
         with dagster_failures(context), spark.runner() as runner:
             for key in context.partition_keys:
                 day = date.fromisoformat(key)
-                report = compact(CompactRequest(topic.config, topic.topic, day, context.run.run_id), runner)
-                metadata = day_metadata(report, topic.config.store.bucket)
-                context.add_asset_metadata(metadata, partition_key=key)
-        return dg.MaterializeResult()
+                try:
+                    report = compact(CompactRequest(topic.config, topic.topic, day, context.run.run_id), runner)
+                    merged[key] = day_metadata(report, topic.config.store.bucket)
+                except PermanentError as err:
+                    failures[key] = err
+            if failures:
+                # Dagster makes no event for a run that fails, and what is only logged is lost with the error
+                for key, metadata in merged.items():
+                    yield dg.AssetMaterialization(topic.key("daily"), partition=key, metadata=metadata)
+                raise _failure(failures)
+        for key, metadata in merged.items():
+            context.add_asset_metadata(metadata, partition_key=key)
+        yield dg.MaterializeResult()
 
     return daily
+
+
+def _failure(failures: Mapping[str, PermanentError]) -> PermanentError:
+    """The one error, or one that tells them all; a clock that is wrong fails every day."""
+    first = next(iter(failures.values()))
+    if len(failures) == 1 or isinstance(first, ClockError):
+        return first
+    return PermanentError("\n".join(f"{key}: {err}" for key, err in failures.items()))
 
 
 def day_metadata(report: CompactReport, bucket: str) -> Metadata:

@@ -92,8 +92,7 @@ def ask(instance: dg.DagsterInstance, backlog: Backlog, job_name: str, tick: Tic
     busy = windows_of(runs, topic.hours)
     materialized = topic.hours.starts(instance.get_materialized_partitions(key))
     due = [h for h in backlog.hours_due(materialized) if not any(start <= h < end for start, end in busy)]
-    due = due[: 2 * MAX_HOURS]
-    lost = backlog.lost(due)
+    due, lost = backlog.within_reach(due)
     if lost:
         tick.reasons.append(_lost_reason(topic, len(lost)))
         tick.log.warning(tick.reasons[-1])

@@ -1,4 +1,4 @@
-"""Schedules: the newest closed hour, hourly; yesterday, daily. What a sensor asked for already is not asked again."""
+"""Schedules: the newest closed hour, hourly; the newest day that is over, daily. Nothing is asked for twice."""
 
 import hashlib
 import json
@@ -47,7 +47,10 @@ def hourly_schedule(
 def daily_schedule(
     topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Asks for yesterday of each topic, where the index holds hourly segments of it."""
+    """Asks for the newest day that is over of each topic, where the index holds hourly segments of it.
+
+    That is yesterday, or an earlier day where the allowed lateness is longer than what has passed of today.
+    """
     lateness = topics[0].lateness + AFTER_LATENESS
     minute, hours = int(lateness.total_seconds() // 60) % 60, int(lateness.total_seconds() // 3600)
 
@@ -61,7 +64,9 @@ def daily_schedule(
     def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         tick, now = Tick({}, context.log), context.scheduled_execution_time
         tick.each("days", topics, lambda topic: _ask_day(context.instance, topic, job.name, now, tick))
-        return tick.asked("yesterday is compacted, being compacted, was tried already, or holds nothing")
+        return tick.asked(
+            "the newest day that is over is compacted, being compacted, was tried already, or holds nothing"
+        )
 
     return daily
 
@@ -95,12 +100,12 @@ def _ask_hour(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str,
 def _ask_day(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime, tick: Tick) -> None:
     key, snapshot = topic.key("daily"), read_days(topic, tick)
     zone = ZoneInfo(topic.config.layout.timezone)
-    yesterday = now.astimezone(zone).date() - timedelta(days=1)
-    if snapshot is None or yesterday not in days_due(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
+    newest = (now - topic.lateness).astimezone(zone).date() - timedelta(days=1)
+    if snapshot is None or newest not in days_due(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
         return
     busy = windows_of(unfinished(instance, key), topic.days)
-    partition_key = yesterday.isoformat()
-    fingerprint = days_fingerprint(topic, snapshot, [yesterday])
+    partition_key = newest.isoformat()
+    fingerprint = days_fingerprint(topic, snapshot, [newest])
     if not _holds(busy, topic.days.start(partition_key)) and reason_to_wait(instance, key, fingerprint) is None:
         tick.requests.append(request(instance, key, job_name, [partition_key], fingerprint))
 

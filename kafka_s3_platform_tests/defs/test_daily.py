@@ -1,11 +1,14 @@
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from kafka_s3_platform.compact.days import day_of
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import events, run, topic_of
+from kafka_s3_platform_tests.defs.running import events, launch, run, tick, topic_of
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -14,6 +17,7 @@ from kafka_s3_platform_tests.support import (
     connector,
     offsets_by_kafka_partition,
     produce,
+    snapshot,
     stored,
 )
 
@@ -49,6 +53,28 @@ def test_picked_days_are_merged_in_one_run_and_each_shows_its_own_numbers(
         assert (metadata["merged_objects"], metadata["hourly_objects_left"]) == (6, 0)
         assert all("hour=" not in uri for uri in metadata["uris"])
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(6)), 1: list(range(6))}
+
+
+def test_a_day_that_cannot_be_merged_keeps_no_other_from_being_merged_and_shown(
+    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any
+) -> None:
+    key = topic_of(config).key("daily")
+    bad = next(s for s in snapshot(config).segments if day_of(s) == NOON.date())
+    s3_client.delete_object(Bucket=config.store.bucket, Key=bad.key)
+    [asked] = tick(config, "folders__c", instance).run_requests or ()
+    found = launch(config, asked, instance)
+    assert not found.success
+    run = instance.get_run_by_id(found.run_id)
+    assert run is not None
+    assert run.tags[FAILURE_TAG] == "permanent"
+    [told] = [e.step_failure_data.user_failure_data for e in found.all_events if e.is_step_failure and e.step_key]
+    assert told is not None
+    assert bad.key in str(told.description)
+    live = {(day_of(s), s.chunk) for s in snapshot(config).segments}
+    assert live == {(NOON.date(), "hourly"), (NOON.date() + timedelta(days=1), "daily")}
+    assert instance.get_materialized_partitions(key) == {DAYS[1]}
+    [metadata] = events(found, key)[DAYS[1]]
+    assert (metadata["partition_row_count"], metadata["merged_objects"]) == (6, 6)
 
 
 def test_the_checks_of_a_compaction_count_its_records_again(

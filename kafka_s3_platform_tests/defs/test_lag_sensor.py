@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kafka_s3_platform.archive.plan import ms
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.backlog import look
 from kafka_s3_platform.defs.failures import FAILURE_TAG
@@ -194,6 +195,16 @@ def delete_before(config: ConnectorConfig, offset: int) -> None:
     admin.delete_records([gone])[gone].result(30)
 
 
+def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
+    """Until the broker has deleted the segments too: before that it says of their times that no record is so late."""
+    at = ms(config.archive.start_hour)
+    with ClusterAdmin(config.kafka) as admin:
+        deadline = time.monotonic() + 30
+        while admin.offsets_for_times(config.topics[0], [0], [at])[at][0] != offset:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def test_hours_that_retention_has_cut_into_are_told_and_not_asked_for(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
@@ -205,6 +216,21 @@ def test_hours_that_retention_has_cut_into_are_told_and_not_asked_for(
     asked = [asked_keys(r) for r in found.run_requests or ()]
     assert keys(config, 4, 1) in asked
     assert not any(topic_of(config).hours.key(ago(config, 5)) in pair for pair in asked)
+
+
+def test_more_lost_hours_than_are_looked_at_at_once_hide_none_that_can_be_archived(
+    config: ConnectorConfig, instance: dg.DagsterInstance, create_topic: CreateTopic
+) -> None:
+    """A quiet kafka partition keeps what is old, while size takes from a busy one what was not archived."""
+    config = config.model_copy(update={"topics": (create_topic(f"{config.topics[0]}-of-two", 2),)})
+    send_hours(config, [350])
+    archive_hours(config, 350, 350)
+    produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, 300), kafka_partition=1)])
+    send_hours(config, [200, 60, 5])
+    delete_before(config, 3)
+    wait_until_first_is(config, 3)
+    found = tick(config, "lag__c", instance)
+    assert [asked_keys(r) for r in found.run_requests or ()] == [keys(config, 4, 1)]
 
 
 def test_a_log_that_retention_cut_before_archiving_began_is_first_archived_up_to_now(

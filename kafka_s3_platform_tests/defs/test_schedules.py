@@ -72,3 +72,22 @@ def test_a_day_that_failed_for_good_is_asked_for_again_when_its_inputs_change(
     produce(config.kafka, config.topics[0], [Sent(timestamp=yesterday)])
     archived(config)
     assert asked_by(config, "daily__c", instance)
+
+
+@pytest.mark.parametrize("lateness", [timedelta(), timedelta(hours=30)])
+def test_the_daily_schedule_asks_for_the_newest_day_that_is_over(
+    config: ConnectorConfig, instance: dg.DagsterInstance, lateness: timedelta
+) -> None:
+    late = config.archive.model_copy(update={"allowed_lateness_ms": round(lateness.total_seconds() * 1000)})
+    config = config.model_copy(update={"archive": late})
+    noons = [ago(config, 0).replace(hour=12) - timedelta(days=n) for n in (1, 2, 3)]
+    produce(config.kafka, config.topics[0], [Sent(timestamp=noon) for noon in noons])
+    archived(config)
+    zone = noons[0].tzinfo
+    cron = definitions(config).get_repository_def().get_schedule_def("daily__c").cron_schedule
+    minute, hour = map(int, str(cron).split()[:2])
+    at = datetime.now(zone).replace(hour=hour, minute=minute, second=0, microsecond=0)
+    at -= timedelta(days=at > datetime.now(zone))
+    [asked] = asked_by(config, "daily__c", instance, at)
+    over = at - lateness
+    assert asked_keys(asked)[0] == (over.date() - timedelta(days=1)).isoformat()
