@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.store.index import Change, IndexSnapshot, Row, TopicIndex, committed, quote, state_of
 from kafka_s3_platform.store.objects import ObjectStore
@@ -54,11 +55,14 @@ def repair_index(config: ConnectorConfig, topic: str, run_id: str, apply: bool) 
     """Find the bad rows of the topic's index; with `apply` remove them in one commit, else write nothing.
 
     Where the log began when it was first looked at, and where hours begin, is kept. A run that is at work meanwhile
-    is not disturbed: the commit is a compare-and-swap, and the run goes on from it.
+    is not disturbed: the commit is a compare-and-swap, and the run goes on from it. Raises ClockError where this
+    machine's clock is wrong.
     """
     index = TopicIndex(config.store, config.archive.index_dir, config.name, topic)
     if index.peek() is None:
         return RepairReport(topic, (), (), applied=False)
+    # what lies in the future is told by this machine's clock: by one that is behind, every sound look does
+    refuse_wrong_clock(config, ObjectStore(config.store))
     lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
 
     def step(snapshot: IndexSnapshot) -> RepairReport:

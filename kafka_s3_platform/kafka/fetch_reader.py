@@ -237,6 +237,9 @@ class FetchReader:
             ) from err
         if not batches or batches[-1].last_offset < position:
             raise PassingError("the broker has nothing there (yet)")
+        if position < min(found.log_start_offset, batches[0].base_offset):
+            # Kafka says OFFSET_OUT_OF_RANGE. A broker that goes on at its log start instead hides what is deleted
+            raise UnsupportedError(f"its log starts at {found.log_start_offset}")
         return batches, found
 
     def _ask(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kafka_s3_platform.archive import clock as archive_clock
+from kafka_s3_platform.archive.repair import repair_index
 from kafka_s3_platform.archive.takeover import take_over
 from kafka_s3_platform.archive.vacuum import vacuum
 from kafka_s3_platform.compact.request import CompactRequest
@@ -21,6 +22,7 @@ from kafka_s3_platform.kafka import admin as kafka_admin
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.store import clock as store_clock
+from kafka_s3_platform.store import index as store_index
 from kafka_s3_platform.store.clock import StoreClock, StoreTime
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -152,6 +154,21 @@ def test_a_take_over_a_compaction_and_a_vacuum_are_refused_too(
     with pytest.raises(ClockError):
         vacuum(config, topic, "run", timedelta(days=1), dry_run=False)
     assert snapshot(config).version == version
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_a_clock_that_is_behind_calls_no_sound_look_bad(
+    config: ConnectorConfig, local_clock: LocalClock, monkeypatch: pytest.MonkeyPatch, apply: bool
+) -> None:
+    archived(config, [NOON])
+    version = snapshot(config).version
+    monkeypatch.setattr(store_index, "datetime", archive_clock.datetime)
+    local_clock.shift = -2 * DAY
+    with pytest.raises(ClockError, match="behind"):
+        repair_index(config, config.topics[0], "run", apply=apply)
+    local_clock.shift = NONE
+    assert snapshot(config).version == version
+    assert snapshot(config).state.is_complete(NOON, NONE)
 
 
 def append_time(kafka: KafkaSettings, topic: str, value: str) -> None:

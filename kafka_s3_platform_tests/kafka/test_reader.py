@@ -19,12 +19,13 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka import reader as reader_module
 from kafka_s3_platform.kafka.batches import BATCH_BYTES, BATCH_OFFSETS
 from kafka_s3_platform.kafka.client import consumer_client
+from kafka_s3_platform.kafka.fetch_connection import BrokerConnection
 from kafka_s3_platform.kafka.fetch_reader import FetchReader
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
@@ -244,6 +245,29 @@ def test_deleted_offsets_are_a_gap_where_gaps_are_allowed(
     table, end = read(tolerant, 1, 8)
     assert found_offsets(table) == [4, 5, 6, 7]
     assert end.gaps == (Gap(0, 1, 4, "retention"),)
+
+
+def test_a_broker_that_answers_from_its_log_start_on_does_not_hide_what_was_deleted(
+    kafka_settings: KafkaSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka answers OFFSET_OUT_OF_RANGE; a broker that speaks its protocol may go on where its log begins."""
+    ask = BrokerConnection.ask
+
+    def from_the_log_start(
+        self: BrokerConnection, tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int
+    ) -> None:
+        ask(self, tp, max(offset, 4), leader_epoch, max_bytes, wait_ms)
+
+    for _ in range(2):
+        # in two batches, of which the log start lies between
+        produce(kafka_settings, topic, [b"v"] * 4)
+    delete_records(kafka_settings, topic, 4)
+    monkeypatch.setattr(BrokerConnection, "ask", from_the_log_start)
+    with FetchReader(kafka_settings, topic, allow_gaps=True, answer_seconds=20, end_seconds=2) as tolerant:
+        table, end = read(tolerant, 1, 8)
+    assert (found_offsets(table), end.gaps) == ([4, 5, 6, 7], (Gap(0, 1, 4, "retention"),))
+    with FetchReader(kafka_settings, topic) as strict, pytest.raises(OffsetGapError, match=r"\[1, 4\)"):
+        read(strict, 1, 8)
 
 
 def test_a_range_deleted_as_a_whole_is_one_gap_and_the_next_range_is_read(
