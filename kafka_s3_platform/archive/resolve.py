@@ -186,12 +186,12 @@ class _Step:
         return self._gaps(span(start, end), "truncated")[0]
 
     def _diverged(self, end: int) -> int | None:
-        """Where a log that has grown past the archive's end may have begun to differ from it, None if it does not.
+        """Where a log that has grown to the archive's end again may have begun to differ from it, None if it does not.
 
         Scans know the leader epoch that the log had where they end. The broker tells whether it still has it there.
         """
         kafka_partition = self.frontier.kafka_partition
-        if not 0 < end < self.frontier.last_stable_offset or self._holds(end):
+        if not 0 < end <= self.frontier.last_stable_offset or self._holds(end):
             return None
         ends = sorted(
             {s.end_offset for s in self.state.scans if s.kafka_partition == kafka_partition and _knows(s, end)}
@@ -210,8 +210,7 @@ class _Step:
             return True
         try:
             with new_reader(self.config.kafka, self.topic, allow_gaps=True, skip_unreadable=True) as reader:
-                for _ in reader.read(kafka_partition, OffsetRange(offset, offset + 1), epoch):
-                    pass
+                reader.check(kafka_partition, offset, epoch)
         except LogTruncatedError:
             return False
         return True

@@ -16,6 +16,7 @@ from kafka_s3_platform.archive.groups import group_rows, replacing
 from kafka_s3_platform.archive.hours import hour_reports
 from kafka_s3_platform.archive.look import observation, unchanged
 from kafka_s3_platform.archive.plan import ArchivePlan, PlanInput, ReadPlan, ms, plan_hours, plan_until_now
+from kafka_s3_platform.archive.regrown import regrown
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.retold import retold
 from kafka_s3_platform.archive.scan import tried
@@ -137,16 +138,18 @@ def _plan(
     observed_at: datetime,
 ) -> ArchivePlan:
     look = admin.look(request.topic, description.kafka_partitions)
-    if not look.frontiers:
-        raise next(iter(look.failures.values()))
-    frontiers = observation(description, observed_at, look.frontiers)
+    failures = {**look.failures, **regrown(request.config, description, state, look.frontiers)}
+    sound = {p: f for p, f in look.frontiers.items() if p not in failures}
+    if not sound:
+        raise next(iter(failures.values()))
+    frontiers = observation(description, observed_at, sound)
     given = PlanInput(
         request.config,
         description,
         frontiers,
         state,
         lambda times: admin.offsets_for_times(request.topic, tuple(frontiers), times),
-        look.failures,
+        failures,
     )
     if request.hours is None:
         return plan_until_now(given)

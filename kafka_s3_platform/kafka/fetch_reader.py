@@ -147,6 +147,21 @@ class FetchReader:
         progress = _Progress(offsets, leader_epoch)
         return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
 
+    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
+        """As `ConfluentReader.check`."""
+        tp = TopicPartition(self._topic, kafka_partition)
+        try:
+            if is_supported(self._properties):
+                connection = self._connected(tp)
+                connection.ask(tp, offset, leader_epoch, 1, 0)
+                found = connection.answer()
+                if not found.error_code and not found.diverges:
+                    return
+        except (UnsupportedError, OSError, ValueError, IndexError) as err:
+            logger.info("%s, offset %d: confluent-kafka checks its leader epoch (%s)", tp, offset, err)
+        self._disconnect()
+        self._confluent.check(kafka_partition, offset, leader_epoch)
+
     def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
         yield from cut(self._chunks(tp, progress))
         return ReadEnd(
@@ -303,10 +318,8 @@ class FetchReader:
         progress.leader_epoch = None if batch.fault else batch.leader_epoch
 
     def _rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
-        if self._fallback is None:
-            self._fallback = self._new_fallback()
         wanted = OffsetRange(progress.position, progress.end)
-        read = self._fallback.read(tp.kafka_partition, wanted, progress.leader_epoch)
+        read = self._confluent.read(tp.kafka_partition, wanted, progress.leader_epoch)
         for batch in read:
             progress.failures.update(read.failures)
             yield batch
@@ -315,6 +328,12 @@ class FetchReader:
         progress.bytes += read.end.bytes
         progress.gaps += read.end.gaps
         progress.unreadable += read.end.unreadable
+
+    @property
+    def _confluent(self) -> ConfluentReader:
+        if self._fallback is None:
+            self._fallback = self._new_fallback()
+        return self._fallback
 
     def _connected(self, tp: TopicPartition) -> BrokerConnection:
         if self._connection is not None and self._connected_to == tp:

@@ -117,6 +117,9 @@ class RecordReader(Protocol):
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
         """Read one range; `leader_epoch` is that of the record before it, to find out a truncated log."""
 
+    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
+        """LogTruncatedError if the log has not `leader_epoch` before `offset`, where it may end."""
+
     def close(self) -> None:
         """Release connections and buffers."""
 
@@ -264,6 +267,20 @@ class ConfluentReader:
         """
         tally, tp = _Tally(offsets.start_offset), TopicPartition(self._topic, kafka_partition)
         return RangeRead(self._read(tp, offsets, leader_epoch, tally), tally.failures)
+
+    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
+        """LogTruncatedError if the log has not `leader_epoch` before `offset`; else raises what `read` raises."""
+        self._stream, tally = None, _Tally(offset)
+        stream = self._opened(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
+        while stream.usable and not stream.at_end:
+            if not stream.waiting:
+                self._pull(stream, offset)
+                continue
+            found = stream.waiting.popleft()[0]
+            error = found.error()
+            if error is None or error.code() == BAD_COMPRESSION:
+                return
+            self._handle(stream, found, offset, tally)
 
     def _read(
         self, tp: TopicPartition, wanted: OffsetRange, leader_epoch: int | None, tally: _Tally

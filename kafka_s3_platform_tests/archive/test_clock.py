@@ -49,7 +49,7 @@ def local_clock(monkeypatch: pytest.MonkeyPatch) -> LocalClock:
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz) + found.shift
 
-    for module in (archive_clock, kafka_admin, store_clock):
+    for module in (archive_clock, kafka_admin, store_clock, store_index):
         monkeypatch.setattr(module, "datetime", Shifted)
     return found
 
@@ -158,11 +158,10 @@ def test_a_take_over_a_compaction_and_a_vacuum_are_refused_too(
 
 @pytest.mark.parametrize("apply", [False, True])
 def test_a_clock_that_is_behind_calls_no_sound_look_bad(
-    config: ConnectorConfig, local_clock: LocalClock, monkeypatch: pytest.MonkeyPatch, apply: bool
+    config: ConnectorConfig, local_clock: LocalClock, apply: bool
 ) -> None:
     archived(config, [NOON])
     version = snapshot(config).version
-    monkeypatch.setattr(store_index, "datetime", archive_clock.datetime)
     local_clock.shift = -2 * DAY
     with pytest.raises(ClockError, match="behind"):
         repair_index(config, config.topics[0], "run", apply=apply)

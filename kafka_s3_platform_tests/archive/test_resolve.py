@@ -141,6 +141,20 @@ def test_a_log_that_was_truncated_and_has_grown_past_the_archive_goes_on_after_i
 
 
 @pytest.mark.usefixtures("_led_at_epoch_nine")
+def test_a_log_that_was_truncated_and_has_grown_to_the_archives_end_is_found_out(config: ConnectorConfig) -> None:
+    """Nothing is left to read: an hour would be called complete by what it does not hold."""
+    commit(config, Scan(0, 10, 15, 0, 8, 1), *(Gap(0, a, b, "skipped") for a, b in ((4, 6), (8, 9))))
+    produce(config.kafka, config.topics[0], [*numbered(5), *numbered(3, kafka_partition=1)])
+    for hours in ([NOON], None):
+        with pytest.raises(LogTruncatedError, match=r"-0: archive and log both end at offset 15.*--accept-truncation"):
+            archived(config, hours)
+    assert scanned(config, 1) == (OffsetRange(0, 3),)
+    assert decided(config, AcceptTruncation(0)).gaps == (Gap(0, 10, 15, "truncated"),)
+    produce(config.kafka, config.topics[0], numbered(2))
+    assert archived(config).record_count == 2
+
+
+@pytest.mark.usefixtures("_led_at_epoch_nine")
 def test_a_truncated_log_is_found_out_behind_offsets_that_could_not_be_archived(config: ConnectorConfig) -> None:
     """What is read again first lies before what the log has lost, so its own epoch tells nothing of that."""
     commit(config, Scan(0, 10, 15, 0, 9, 1))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from kafka_s3_platform.archive import scan
+from kafka_s3_platform.archive import regrown, scan
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import LogTruncatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -14,7 +14,7 @@ from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker
 from kafka_s3_platform_tests.kafka.topics import open_transaction, produce, wait_until_stable
-from kafka_s3_platform_tests.support import archived, connector, offsets_by_kafka_partition, stored
+from kafka_s3_platform_tests.support import NOON, archived, connector, offsets_by_kafka_partition, stored
 
 pytestmark = pytest.mark.integration
 
@@ -91,3 +91,27 @@ def count(config: ConnectorConfig) -> int:
     """Archive; how many records there are then."""
     archived(config)
     return int(stored(config).num_rows)
+
+
+def test_a_log_that_was_cut_below_the_archive_and_grew_to_its_very_end_is_found_out(
+    own_stack: StackSettings, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to read there, so no scan finds out."""
+    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+    names = {(reader, fate): f"{reader}-{fate}" for reader in READERS for fate in ("cut", "kept", "grown")}
+    configs = {topic: connector(kafka, store_settings, topic) for topic in names.values()}
+    with ClusterAdmin(kafka) as admin:
+        for topic in configs:
+            admin.create_topic(topic, 1)
+            plain(kafka, topic)
+    restart(own_stack)
+    assert [count(config) for config in configs.values()] == [10] * len(configs)
+    restart(own_stack, *(names[reader, "cut"] for reader in READERS))
+    for (_, fate), topic in names.items():
+        produce(kafka, topic, [b"new"] * {"cut": 5, "kept": 0, "grown": 5}[fate])
+    for reader, kind in READERS.items():
+        monkeypatch.setattr(regrown, "new_reader", kind)
+        for hours in (None, [NOON]):
+            with pytest.raises(LogTruncatedError, match="archive and log both end at offset 10"):
+                archived(configs[names[reader, "cut"]], hours)
+        assert [count(configs[names[reader, fate]]) for fate in ("kept", "grown")] == [10, 15]
