@@ -59,13 +59,15 @@ class PlanInput:
 class ReadPlan:
     """The ranges of one kafka partition, cut where segments end, with what the scan must know of them.
 
-    `marks` are (offset, ms): records at and after the offset follow one with that timestamp or a later one.
+    `marks` are (offset, ms): records at and after the offset follow one with that timestamp or a later one. `failure`
+    says what retention took before them, where that is no recorded gap: it is told once they are archived.
     """
 
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
     marks: tuple[tuple[int, int], ...] = ()
     gaps: tuple[Gap, ...] = ()
+    failure: OffsetGapError | None = None
 
     @property
     def needed(self) -> RangeSet:
@@ -74,13 +76,14 @@ class ReadPlan:
 
 @dataclass(frozen=True)
 class ArchivePlan:
-    """What one run reserves."""
+    """What one run reserves. `frontiers` are those of kafka partitions that did not fail."""
 
     reads: tuple[ReadPlan, ...]
     hours: tuple[HourRange, ...]
     frontiers: tuple[Frontier, ...]
+    observed_at: datetime
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
-    """Kafka partition -> why nothing of it is reserved."""
+    """Kafka partition -> why nothing of it is reserved, or what it has lost."""
 
     @property
     def needed(self) -> dict[int, RangeSet]:
@@ -100,7 +103,8 @@ class ArchivePlan:
 def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ArchivePlan:
     """Plan the contiguous, ascending `hours`. Raises what `check_topic` does.
 
-    A kafka partition whose log was truncated, or lost what was to be archived, is among the plan's failures.
+    A kafka partition whose log was truncated, or lost what was to be archived, is among the plan's failures. What is
+    left of the latter is read all the same, unless nothing of it was archived before: retention goes on taking it.
     """
     check_topic(given)
     times = sorted({ms(t) for hour in hours for t in (hour, hour + HOUR + given.lateness)})
@@ -110,17 +114,20 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ArchivePlan:
         offsets = _Offsets(given, frontier, {t: found[t][frontier.kafka_partition] for t in times})
         return offsets.read(hours), [offsets.hour_range(hour) for hour in hours]
 
-    planned, failures = _each(given, plan)
-    asked = [h for _, of_one in planned.values() for h in of_one]
+    planned, failed = _each(given, plan)
+    reads = [read for read, _ in planned.values()]
+    failures = {**failed, **_losses(reads)}
+    asked = [h for p, (_, of_one) in planned.items() if p not in failures for h in of_one]
     asked += [_unknown_range(given.state, p, hour) for p in failures for hour in hours]
-    return _plan(given, [read for read, _ in planned.values()], asked, failures)
+    return _plan(given, reads, asked, failures)
 
 
 def plan_until_now(given: PlanInput) -> ArchivePlan:
     """Plan all that is readable now and not archived, whatever its hour. Raises and fails as `plan_hours` does."""
     check_topic(given)
-    planned, failures = _each(given, lambda frontier: _read_until_now(given, frontier))
-    return _plan(given, list(planned.values()), (), failures)
+    planned, failed = _each(given, lambda frontier: _read_until_now(given, frontier))
+    reads = list(planned.values())
+    return _plan(given, reads, (), {**failed, **_losses(reads)})
 
 
 def _each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T], dict[int, PlatformError]]:
@@ -138,12 +145,16 @@ def _each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T]
     return planned, failures
 
 
+def _losses(reads: Sequence[ReadPlan]) -> dict[int, PlatformError]:
+    return {r.kafka_partition: r.failure for r in reads if r.failure is not None}
+
+
 def _plan(
     given: PlanInput, reads: Sequence[ReadPlan], hours: Sequence[HourRange], failures: Mapping[int, PlatformError]
 ) -> ArchivePlan:
     # without those that failed: a look that lacks a kafka partition proves nothing of any hour
     frontiers = tuple(f for p, f in given.frontiers.items() if p not in failures)
-    return ArchivePlan(tuple(reads), tuple(hours), frontiers, failures)
+    return ArchivePlan(tuple(reads), tuple(hours), frontiers, given.now, failures)
 
 
 def _unknown_range(state: IndexState, kafka_partition: int, hour: datetime) -> HourRange:
@@ -221,11 +232,13 @@ class _Offsets:
         start, kafka_partition = self.start(hours[0]), self.frontier.kafka_partition
         begin = frontier_start(self.given.state, kafka_partition, hours[0], start)
         lost = lost_offsets(self.given.state, self.frontier, hours[0], start)
-        gaps = _gaps(self.given, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}")
+        gaps, failure = _gaps(self.given, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}")
         readable = span(max(begin, self.frontier.log_start_offset), self._end(hours, start))
         needed = readable - _archived(self.given.state, self.frontier)
         marks = [(o, t) for t, o in self.found.items() if o is not None]
-        return ReadPlan(kafka_partition, _cut(self.given, needed, [o for o, _ in marks]), tuple(sorted(marks)), gaps)
+        return ReadPlan(
+            kafka_partition, _cut(self.given, needed, [o for o, _ in marks]), tuple(sorted(marks)), gaps, failure
+        )
 
     def _end(self, hours: Sequence[datetime], start: int) -> int:
         last, given = hours[-1], self.given
@@ -278,9 +291,9 @@ def _read_until_now(given: PlanInput, frontier: Frontier) -> ReadPlan:
     began_with = log_start if promised is None else min(promised, log_start)
     # nothing was promised of what was gone before archiving began, but coverage must not look whole
     before = [_lost_to_retention(frontier, r) for r in span(0, began_with) - covered]
-    gaps = _gaps(given, frontier, span(began_with, log_start) - covered, "everything up to now")
+    gaps, failure = _gaps(given, frontier, span(began_with, log_start) - covered, "everything up to now")
     needed = span(log_start, frontier.last_stable_offset) - covered
-    return ReadPlan(kafka_partition, _cut(given, needed, []), gaps=(*before, *gaps))
+    return ReadPlan(kafka_partition, _cut(given, needed, []), gaps=(*before, *gaps), failure=failure)
 
 
 def frontier_start(state: IndexState, kafka_partition: int, hour: datetime, start: int) -> int:
@@ -305,20 +318,26 @@ def lost_offsets(state: IndexState, frontier: Frontier, hour: datetime, start: i
     return span(owed, log_start) - state.coverage(kafka_partition)
 
 
-def _gaps(given: PlanInput, frontier: Frontier, lost: RangeSet, what: str) -> tuple[Gap, ...]:
+def _gaps(
+    given: PlanInput, frontier: Frontier, lost: RangeSet, what: str
+) -> tuple[tuple[Gap, ...], OffsetGapError | None]:
+    """What is lost as gaps where these are allowed, else as an error; raised where archiving has not begun."""
     if not lost or given.config.archive.allow_gaps:
-        return tuple(_lost_to_retention(frontier, r) for r in lost)
+        return tuple(_lost_to_retention(frontier, r) for r in lost), None
     place = f"{given.description.topic}-{frontier.kafka_partition}"
     begun = given.state.coverage(frontier.kafka_partition)
     unknown = (
         " (how many of them belong to it is unknown: nothing before them is archived. A first run up to now records "
         "them as gone before archiving began, and archives the rest)"
     )
-    raise OffsetGapError(
+    failure = OffsetGapError(
         f"{place}: offsets {', '.join(map(str, lost))} were deleted before they were archived, and {what} may have "
         f"held some of them{'' if begun else unknown}. To record the gap and archive the rest, set "
         f"archive.allow.gaps=true"
     )
+    if given.state.promised_start(frontier.kafka_partition, None) is None:
+        raise failure
+    return (), failure
 
 
 def _lost_to_retention(frontier: Frontier, offsets: OffsetRange) -> Gap:

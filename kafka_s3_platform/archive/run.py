@@ -115,8 +115,8 @@ def _reserve(
         )
         epoch = _commit_plan(request, snapshot, plan, topic, groups)
         _log_plan(request, plan, epoch)
-        now = plan.frontiers[0].observed_at
-        return _Reserved(index, topic, plan, snapshot.state, snapshot.index_id, epoch, now, request.run_id)
+        planned = index, topic, plan, snapshot.state, snapshot.index_id, epoch, plan.observed_at
+        return _Reserved(*planned, request.run_id)
 
     return committed(index, step)
 
@@ -166,7 +166,7 @@ def _commit_plan(
     epoch = snapshot.version + 1
     superseded = {r.epoch for r in snapshot.state.conflicting(plan.needed)}
     reservations = [
-        Reservation(p, r.start_offset, r.end_offset, request.run_id, epoch, plan.frontiers[0].observed_at)
+        Reservation(p, r.start_offset, r.end_offset, request.run_id, epoch, plan.observed_at)
         for p, ranges in plan.needed.items()
         for r in ranges
     ]

@@ -357,10 +357,13 @@ def test_retention_before_planning_fails_naming_the_offsets_or_is_recorded_when_
     _delete_before(kafka_settings, topic_name, 14)
     with pytest.raises(OffsetGapError, match=rf"{topic_name}-0: offsets \[10, 14\)"):
         archived(config, [NOON + HOUR])
+    # what is left of the hour is archived all the same
+    assert offsets_by_kafka_partition(stored(config)) == {0: [*range(10), *range(14, 20)]}
     report = archived(_allowing_gaps(config), [NOON + HOUR])
     assert report.gaps == (Gap(0, 10, 14, "retention"),)
     assert report.hours[0].gaps == report.gaps
-    assert offsets_by_kafka_partition(stored(config)) == {0: [*range(10), *range(14, 20)]}
+    assert report.hours[0].complete
+    assert offsets_by_kafka_partition(stored(config)) == {0: [*range(10), *range(14, 30)]}
 
 
 def _allowing_gaps(config: Any) -> Any:

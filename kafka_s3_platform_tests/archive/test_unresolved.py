@@ -9,11 +9,12 @@ import pytest
 from kafka_s3_platform.archive import bad_records, run
 from kafka_s3_platform.archive.plan import ms
 from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.resolve import Skip, resolve
 from kafka_s3_platform.archive.run import archive
 from kafka_s3_platform.archive.task import FailedScan
 from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, UnresolvedOffsetsError
+from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, Look
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -309,6 +310,35 @@ def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_h
     assert [(h.record_count, h.scanned, h.complete) for h in report.hours] == [(10, False, False)]
     monkeypatch.undo()
     assert [(h.record_count, h.scanned, h.complete) for h in archived(config, [NOON]).hours] == [(20, True, True)]
+
+
+@pytest.mark.parametrize("by_hour", [True, False])
+def test_an_unresolved_record_that_retention_took_holds_up_no_later_ones(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    by_hour: bool,
+) -> None:
+    """The runs fail until somebody decides; meanwhile retention must not take what could be archived."""
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, numbered(10, [3]))
+    config = connector(kafka_settings, store_settings, topic_name, **BY_VALUE)
+    tried(config, [NOON])
+    delete_records(kafka_settings, topic_name, 8)
+    for n in range(1, 4):
+        later = [Sent(b'{"n": 1}', timestamp=NOON + n * HOUR) for _ in range(3)]
+        produce(kafka_settings, topic_name, later)
+        report = tried(config, [NOON + n * HOUR] if by_hour else None)
+        assert isinstance(report.failure, OffsetGapError)
+        assert "[3, 4) were deleted" in str(report.failure)
+        assert report.record_count == 3
+        assert not any(h.complete or h.scanned for h in report.hours)
+    state = snapshot(config).state
+    assert (unresolved(config), state.gaps) == ([(0, 3, 4)], ())
+    resolve(config, topic_name, Skip(0, OffsetRange(3, 4)), "decision", dry_run=False)
+    assert all(h.complete for h in archived(config, [NOON + n * HOUR for n in range(4)]).hours)
+    assert stored(config).column("offset").to_pylist() == [*range(3), *range(4, 19)]
 
 
 def test_more_bad_records_than_a_task_tells_of_hold_up_no_later_ones(
