@@ -98,7 +98,10 @@ class Execution:
         except PlatformError as err:
             return f"How far it came cannot be read from the bucket: {err}"
         places = "; ".join(_place(t, p) for t, p in zip(in_order, reached, strict=True))
-        return f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on"
+        return (
+            f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on, "
+            f"unless the error says otherwise"
+        )
 
 
 def _verified(planned: RestoreReport, found: Sequence[KafkaPartitionReport]) -> RestoreReport:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, StoreSettings
 from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, codes_of_one
-from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.restore.outgoing import OutgoingStream
@@ -74,6 +74,13 @@ class ForeignStreamTask:
         return self.group.size
 
 
+LEAVE_OUT = (
+    "The restore does without it under the same restore id with --behavior-on-error ignore or log (behavior_on_error). "
+    "It sends objects as they were when it began: what was put in the place of one is restored to another topic, under "
+    "another restore id"
+)
+
+
 class WantedRecords:
     """The records of a task's windows from source offset `start_offset` on, in source order, as they were read.
 
@@ -89,10 +96,16 @@ class WantedRecords:
         self._stream = ForeignStream(task.config, task.group, store, start, task.to_offset)
 
     def __iter__(self) -> Iterator[ConnectBatch]:
-        for batch in self._stream.batches():
+        for batch in self._read():
             wanted = batch.take(np.flatnonzero(self._is_wanted(batch)))
             if wanted.num_rows:
                 yield wanted
+
+    def _read(self) -> Iterator[ConnectBatch]:
+        try:
+            yield from self._stream.batches()
+        except IntegrityError as err:
+            raise IntegrityError(f"{err}. {LEAVE_OUT}") from err
 
     @property
     def skipped(self) -> tuple[str, ...]:

@@ -142,7 +142,8 @@ class _Side:
             # a transform, or another's archive, has objects only: they are written as they were read
             self._encoder = self._new_encoder(self._source)
         done = self._encoder.encode(payload)
-        return done.column, self._failures(batch, done.bad.items())
+        hint = "" if self.encodes else f"; to write it otherwise, set {self.name}.converter (--outgoing, outgoing_file)"
+        return done.column, self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
 
     def _mapped(self, raw: pa.BinaryArray, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:
         if self.ids is None:

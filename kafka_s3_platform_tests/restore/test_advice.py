@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    ConverterSettings,
+    KafkaSettings,
+    StoreSettings,
+    TransformSettings,
+)
 from kafka_s3_platform.errors import (
     IntegrityError,
     LogTruncatedError,
     MissingTopicError,
     PreflightError,
+    RecordError,
     SupersededError,
     TopicRecreatedError,
 )
@@ -412,3 +419,30 @@ def test_the_object_is_left_out_under_the_same_restore_id(config: ConnectorConfi
         restored(config)
     assert restored(config, behavior_on_error="log").verified
     assert values(config.kafka, target_of(config)) == expected([*range(10), *range(20, 30)])
+
+
+# The records
+
+
+def test_a_record_that_fails_is_left_out_under_the_same_restore_id(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"n":1}'), Sent(b"no JSON"), Sent(b'{"n":2}')])
+    config = connector(kafka_settings, store_settings, topic_name, records={"value": {"format": "JSON"}})
+    archived(config)
+    outgoing = Outgoing(value=ConverterSettings(format="JSON"))
+    with pytest.raises(RecordError, match=r"The same restore id with --behavior-on-error ignore or log") as raised:
+        restored(config, outgoing=outgoing)
+    assert "source offset 1 " in str(raised.value)
+    restored(config, outgoing=outgoing, behavior_on_error="log")
+    assert values(kafka_settings, target_of(config)) == [b'{"n":1}', b'{"n":2}']
+
+
+def test_what_a_transform_made_is_written_by_the_converter_that_the_error_asks_for(config: ConnectorConfig) -> None:
+    hoist = TransformSettings(alias="h", type="HoistField$Value", options={"field": "f"})
+    with pytest.raises(RecordError, match=r"to write it otherwise, set value\.converter \(--outgoing"):
+        restored(config, outgoing=Outgoing(transforms=(hoist,)), to_offset=1)
+    by_json = Outgoing(transforms=(hoist,), value=ConverterSettings(format="JSON"))
+    another = restored(config, outgoing=by_json, to_offset=1, restore_id="r2", to_topic=f"{target_of(config)}-2")
+    assert values(config.kafka, another.to_topic) == [b'{"f":"MA=="}']

@@ -1,15 +1,17 @@
 """Groups go on at a restored topic: translated, committed when asked, read back, and set back."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BusyError, PermanentError, PreflightError, TopicRecreatedError
+from kafka_s3_platform.errors import BusyError, IntegrityError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets
+from kafka_s3_platform.restore import groups
 from kafka_s3_platform.restore.groups import (
     Precision,
     Rollback,
@@ -19,9 +21,12 @@ from kafka_s3_platform.restore.groups import (
     roll_back,
     translated,
 )
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_group, until
-from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, restored
+from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
+from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, request, restored
 from kafka_s3_platform_tests.support import archived, connector, produce
 
 
@@ -155,6 +160,9 @@ def test_an_active_group_is_refused_and_nothing_is_written(
     finally:
         consumer.close()
     assert saved == []
+    with ClusterAdmin(config.kafka) as admin:
+        apply(admin, found, saved.append)
+        assert committed_offsets(admin, group, target) == {0: 4}
 
 
 def test_an_approximate_place_is_committed_only_when_that_is_allowed(
@@ -214,3 +222,51 @@ def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_tol
     with pytest.raises(PermanentError, match=f"holds no offsets of billing; there are those of {group}"):
         translation(config, ("billing",))
     assert plan_and_report(config.model_copy(update={"name": "other"}), "r1") is None
+
+
+def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
+    config: ConnectorConfig, source: Callable[..., None], group: str
+) -> None:
+    with ClusterAdmin(config.kafka) as admin:
+        config = config.model_copy(
+            update={"archive": config.archive.model_copy(update={"consumer_groups": (group, f"{group}-2")})}
+        )
+        source({0: 4})
+        publish_offsets(admin, f"{group}-2", config.topics[0], {1: 2})
+        archived(config)
+        target = restored(config, kafka_partitions=(0,)).to_topic
+        with pytest.raises(PreflightError, match="Leave their groups out with --group"):
+            apply(admin, translation(config), lambda _: None)
+        apply(admin, translation(config, (group,)), lambda _: None)
+        assert committed_offsets(admin, group, target) == {0: 4}
+
+
+def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
+    config: ConnectorConfig, source: Callable[..., None]
+) -> None:
+    source({0: 4})
+    with pytest.raises(InterruptedError):
+        restore(request(config), StoppingRunner(verify))
+    with pytest.raises(PermanentError, match="Run it again under the same id"):
+        plan_and_report(config, "r1")
+    restored(config)
+    assert places(translation(config)) == {0: (4, "exact")}
+
+
+def test_offsets_that_somebody_else_commits_as_well_are_applied_again_when_that_has_stopped(
+    config: ConnectorConfig, source: Callable[..., None], group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source({0: 4})
+    target = restored(config).to_topic
+
+    def published(admin: ClusterAdmin, *given: Any) -> None:
+        publish_offsets(admin, *given)
+        publish_offsets(admin, group, target, {0: 1})
+
+    monkeypatch.setattr(groups, "publish_offsets", published)
+    with ClusterAdmin(config.kafka) as admin:
+        with pytest.raises(IntegrityError, match="Stop that, and apply again"):
+            apply(admin, translation(config), lambda _: None)
+        monkeypatch.undo()
+        apply(admin, translation(config), lambda _: None)
+        assert committed_offsets(admin, group, target) == {0: 4}

@@ -131,8 +131,9 @@ def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_mea
 
     left = asked(config, restore_id="four").request
     save_known(left, known_before(left, "one", store), store)
-    with pytest.raises(PreflightError, match=r"four\.known\.parquet .* something else was sent before it"):
+    with pytest.raises(PreflightError, match=r"four\.known\.parquet .* was sent before it: .* Take another restore id"):
         restored(config, (), "{topic}-copy", restore_id="four", after="three")
+    assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
 
 
 @pytest.mark.integration
@@ -152,6 +153,11 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
         restored(config, (), "{topic}-copy", restore_id="same", after="same")
 
     put(topic_name, 0, numbered(0, 3))
+    with pytest.raises(IntegrityError, match=r"was replaced or damaged.*--behavior-on-error ignore.*to another topic"):
+        restored(config, (), "{topic}-copy", restore_id="failed")
+    assert restored(config, (), "{topic}-corrected", restore_id="corrected").record_count == 3
+    assert restored(config, (), "{topic}-copy", restore_id="failed", behavior_on_error="ignore").record_count == 0
+    assert restored(config, (), "{topic}-copy", after="failed").record_count == 0
     restored(config, (), "{topic}-copy", restore_id="window", to_offset=2)
     with pytest.raises(PreflightError, match=r"restore window sent a window \(to_offset\)"):
         restored(config, (), "{topic}-copy", after="window")

@@ -1,0 +1,89 @@
+"""What messages name to be typed or set is there: commands, options, fields of a run's config, keys of files."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import kafka_s3_platform
+from kafka_s3_platform.cli import COMMANDS
+from kafka_s3_platform.config.keys import CONNECTOR_KEYS
+from kafka_s3_platform.defs.restore_config import ForeignRestoreConfig, RestoreConfig
+
+SOURCE = Path(kafka_s3_platform.__file__).parent
+
+NOT_OURS = {
+    "local/broker.py": "kafka-storage.sh",
+    "converters/protobuf_files.py": "protoc",
+    "restore/report_page.py": "CSS",
+}
+OF_KAFKA = {"--bootstrap-server", "--delete-offsets"}
+"""Of kafka-consumer-groups.sh."""
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """(file and line, text) of every string that is no documentation; what an f-string fills in is X."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if name in NOT_OURS:
+            continue
+        tree = ast.parse(path.read_text())
+        parts = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        documentation = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                yield f"{name}:{node.lineno}", "".join(_text(part) for part in node.values)
+            elif isinstance(node, ast.Constant) and node not in parts | documentation:
+                yield f"{name}:{node.lineno}", _text(node)
+
+
+def _text(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "X"
+
+
+TEXTS = list(texts())
+
+
+def options_of(command: str) -> dict[str, click.Parameter]:
+    found: click.Command = getattr(importlib.import_module(COMMANDS[command]), command.replace("-", "_"))
+    return {option: parameter for parameter in found.params for option in parameter.opts}
+
+
+OPTIONS = {command: options_of(command) for command in COMMANDS}
+
+
+def test_every_option_that_a_text_names_is_one_of_a_command() -> None:
+    known = OF_KAFKA.union(*OPTIONS.values())
+    named = [(at, option) for at, text in TEXTS for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)]
+    assert len(named) > 100
+    assert [(at, option) for at, option in named if option not in known] == []
+
+
+def test_every_command_that_a_text_names_takes_the_options_beside_it() -> None:
+    named = [(at, *found) for at, text in TEXTS for found in re.findall(r"kafka-s3 ([a-z][a-z-]*)([^`.;,()]*)", text)]
+    assert len(named) > 5
+    for at, command, rest in named:
+        assert command in COMMANDS, at
+        assert set(re.findall(r"--[a-z-]+", rest)) <= set(OPTIONS[command]), at
+
+
+@pytest.mark.parametrize("config", [RestoreConfig, ForeignRestoreConfig])
+def test_every_allowance_of_a_restore_is_an_option_and_a_field_of_its_config(config: type[RestoreConfig]) -> None:
+    pattern = r"(--[a-z][a-z-]*)[a-z0-9 ]*\(([a-z_]+)\)"
+    named = [(at, *found) for at, text in TEXTS for found in re.findall(pattern, text) if at.startswith("restore/")]
+    assert len(named) > 10
+    for at, option, field in named:
+        assert option in OPTIONS["restore"], at
+        assert field in config.model_fields, at
+
+
+def test_every_key_that_a_text_names_is_one_of_connector_files() -> None:
+    """What ends in a dot is the beginning of keys."""
+    pattern = r"(?<![\w.])(?:archive|errors|behavior)(?:\.[a-z]+)+(?![a-z]|\.$)"
+    named = [(at, key) for at, text in TEXTS for key in re.findall(pattern, text)]
+    assert len(named) > 50
+    assert [(at, key) for at, key in named if not CONNECTOR_KEYS.find(key)] == []
