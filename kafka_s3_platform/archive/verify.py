@@ -58,7 +58,7 @@ class VerifyReport:
     """What was verified and found. `deep`: every object was decoded, not only looked at.
 
     `gaps` are lost; offsets `taken_over` are with the sink that archived them before; those `unresolved` could not be
-    archived, and are holes as well.
+    archived, and are told apart from the holes.
     """
 
     topic: str
@@ -227,8 +227,9 @@ def _count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
 
 
 def _holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
+    """What is neither archived nor unresolved, between what is."""
     for kafka_partition in sorted({s.kafka_partition for s in snapshot.state.scans}):
-        ranges: RangeSet = snapshot.state.coverage(kafka_partition)
+        ranges: RangeSet = snapshot.state.settled.coverage(kafka_partition)
         for before, after in pairwise(ranges):
             yield Hole(kafka_partition, before.end_offset, after.start_offset)
 

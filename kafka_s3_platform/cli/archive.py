@@ -7,7 +7,15 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import PARTITION_KEY, RunOutcome, run_job, topic_option, topics_of
+from kafka_s3_platform.cli.runs import (
+    PARTITION_KEY,
+    RunOutcome,
+    of_each,
+    raise_failures,
+    run_job,
+    topic_option,
+    topics_of,
+)
 from kafka_s3_platform.cli.times import moment
 from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -33,9 +41,11 @@ def archive(
     """Archive the hours [--from, --to) of CONNECTOR's topics, or everything up to now."""
     if (from_hour is None) != (to_hour is None) or (until_now and from_hour is not None):
         raise click.UsageError("give both --from and --to, or --until-now, or none of them")
-    outcomes = [_archive(t, from_hour, to_hour) for t in topics_of(connector, topic, at_kafka=True)]
+    topics = topics_of(connector, topic, at_kafka=True)
+    outcomes, failures = of_each(topics, lambda t: _archive(t, from_hour, to_hour))
     documents = [_document(o) for o in outcomes]
     show({"runs": documents}, as_json, [line for d in documents for line in _lines(d)])
+    raise_failures(failures)
 
 
 def _archive(topic: ArchivedTopic, from_hour: str | None, to_hour: str | None) -> RunOutcome:

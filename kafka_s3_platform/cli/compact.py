@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import RunOutcome, native_topics_of, run_job, topic_option
+from kafka_s3_platform.cli.runs import RunOutcome, native_topics_of, of_each, raise_failures, run_job, topic_option
 from kafka_s3_platform.defs.names import op_name
 
 
@@ -26,8 +26,9 @@ def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
     for found in topics:
         if not found.days.definition.has_partition_key(key):
             raise click.UsageError(f"--day {day}: the days of {found.name} are those from its start hour to today")
-    documents = [_document(run_job(t, job_name, t.key("daily"), [key])) for t in topics]
+    documents, failures = of_each(topics, lambda t: _document(run_job(t, job_name, t.key("daily"), [key])))
     show({"runs": documents}, as_json, [_line(d) for d in documents])
+    raise_failures(failures)
 
 
 def _document(outcome: RunOutcome) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import click
 
 from kafka_s3_platform.archive.verify import holds_one_of
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import topic_option, topics_of
+from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
 from kafka_s3_platform.cli.times import moment
 from kafka_s3_platform.compact.days import day_of, segments_of_day
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -32,9 +32,11 @@ def files(connector: str, topic: str | None, day: str | None, hour: str | None, 
     if day is not None and hour is not None:
         raise click.UsageError("--day and --hour: name one of them")
     wanted = _day(day)
-    found = [(t, s) for t in topics_of(connector, topic) for s in _live(t, wanted, hour)]
-    documents = [_document(t, s) for t, s in found]
+    topics = topics_of(connector, topic)
+    found, failures = of_each(topics, lambda t: [_document(t, s) for s in _live(t, wanted, hour)])
+    documents = [document for of_one in found for document in of_one]
     show({"files": documents}, as_json, [d["uri"] for d in documents])
+    raise_failures(failures)
 
 
 def _day(text: str | None) -> date | None:

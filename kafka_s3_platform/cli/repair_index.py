@@ -10,7 +10,7 @@ import click
 from kafka_s3_platform.archive.repair import BadRow, RepairReport
 from kafka_s3_platform.archive.repair import repair_index as repair_topic
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import topic_option, topics_of
+from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
 
 
 @click.command("repair-index")
@@ -25,10 +25,12 @@ def repair_index(connector: str, topic: str | None, apply: bool, as_json: bool) 
     that were complete only by them are open again.
     """
     run_id = str(uuid4())
-    reports = [repair_topic(t.config, t.topic, run_id, apply) for t in topics_of(connector, topic)]
+    topics = topics_of(connector, topic)
+    reports, failures = of_each(topics, lambda t: repair_topic(t.config, t.topic, run_id, apply))
     show(
         {"run_id": run_id, "topics": [_document(r) for r in reports]}, as_json, [x for r in reports for x in _lines(r)]
     )
+    raise_failures(failures)
 
 
 def _document(report: RepairReport) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from kafka_s3_platform.archive.resolve import (
 )
 from kafka_s3_platform.archive.resolve import resolve as decide
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import topic_option, topics_of
+from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.unresolved import Unresolved
 
@@ -79,11 +79,10 @@ def _decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: int |
 
 
 def _list(connector: str, topic: str | None, as_json: bool) -> None:
-    found = {t.topic: unresolved_of(t.config, t.topic) for t in topics_of(connector, topic)}
-    documents = [{"topic": name, "unresolved": [_document(u) for u in rows]} for name, rows in found.items()]
-    show(
-        {"topics": documents}, as_json, [line for name, rows in found.items() for line in _rows(connector, name, rows)]
-    )
+    found, failures = of_each(topics_of(connector, topic), lambda t: (t.topic, unresolved_of(t.config, t.topic)))
+    documents = [{"topic": name, "unresolved": [_document(u) for u in rows]} for name, rows in found]
+    show({"topics": documents}, as_json, [line for name, rows in found for line in _rows(connector, name, rows)])
+    raise_failures(failures)
 
 
 def _document(item: Unresolved) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Runs of the code location's jobs from the command line, on the instance that the UI shows."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import click
@@ -21,13 +21,25 @@ from kafka_s3_platform.defs.discovery import gone_topics, resolved_now, topics_f
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG
 from kafka_s3_platform.defs.processes import place, process_tags
 from kafka_s3_platform.defs.runs import unfinished
+from kafka_s3_platform.defs.tick import MAX_UNANSWERED
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.errors import ConfigError, PermanentError, TransientError
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    PermanentError,
+    PlatformError,
+    StoreUnavailableError,
+    TransientError,
+)
 from kafka_s3_platform.local.processes import locked
 
 topic_option = click.option("--topic", metavar="T", help="Only this topic of the connector.")
 
+R = TypeVar("R")
+
 PARTITION_KEY = "partition_key"
+
+NO_ANSWER = (BrokerUnavailableError, StoreUnavailableError)
 
 _INTERRUPTS = frozenset({"KeyboardInterrupt", "DagsterExecutionInterruptedError"})
 
@@ -81,6 +93,45 @@ def topics_of(connector: str, topic: str | None, *, at_kafka: bool = False) -> l
         raise ConfigError(_unknown(f"connector {connector} does not archive topic {topic}", topic, config.topics))
     gone = gone_topics(config, folder) if at_kafka and topic is None else frozenset()
     return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name) and name not in gone]
+
+
+class RunInterruptedError(TransientError):
+    """Somebody stopped the run, and with it the command."""
+
+
+def of_each(
+    topics: Sequence[ArchivedTopic], do: Callable[[ArchivedTopic], R]
+) -> tuple[list[R], dict[str, PlatformError]]:
+    """What `do` gives for each of the topics, and, by topic, what it raised for others: one leaves the others alone.
+
+    But they share a cluster and a store: where MAX_UNANSWERED in a row get no answer, the rest is not tried.
+    """
+    done: list[R] = []
+    failures: dict[str, PlatformError] = {}
+    unanswered = 0
+    for topic in topics:
+        if unanswered == MAX_UNANSWERED:
+            failures[topic.topic] = TransientError("not tried, since the topics before it got no answer")
+            continue
+        try:
+            done.append(do(topic))
+            unanswered = 0
+        except RunInterruptedError:
+            raise
+        except PlatformError as err:
+            failures[topic.topic] = err
+            unanswered = unanswered + 1 if isinstance(err, NO_ANSWER) else 0
+    return done, failures
+
+
+def raise_failures(failures: Mapping[str, PlatformError]) -> None:
+    """Raise what `of_each` gathered: one error as it is, more of them as one, which passes only if all may pass."""
+    if len(failures) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        may_pass = all(isinstance(err, TransientError) for err in failures.values())
+        message = "\n".join(f"{topic}: {err}" for topic, err in failures.items())
+        raise (TransientError if may_pass else PermanentError)(message)
 
 
 def native_topics_of(connector: str, topic: str | None, verb: str) -> list[ArchivedTopic]:
@@ -197,7 +248,7 @@ def _error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exce
         return PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
     data = failed.step_failure_data
     if data.error and data.error.cls_name in _INTERRUPTS:
-        return TransientError(
+        return RunInterruptedError(
             f"run {result.run_id} was interrupted. What it had committed stays; run the command again to go on, a "
             f"restore with its --restore-id ({result.run_id}, where none was given)"
         )
@@ -205,7 +256,10 @@ def _error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exce
     message = f"run {result.run_id}: {said or (data.error.to_string() if data.error else 'failed')}"
     run = found.get_run_by_id(result.run_id)
     is_transient = run is not None and run.tags.get(FAILURE_TAG) == "transient"
-    return TransientError(message) if is_transient else PermanentError(message)
+    if not is_transient:
+        return PermanentError(message)
+    name = data.user_failure_data.metadata["error"].value if data.user_failure_data else None
+    return next((kind for kind in NO_ANSWER if kind.__name__ == name), TransientError)(message)
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import click
 from kafka_s3_platform.archive.bad_records import offset_count
 from kafka_s3_platform.cli.output import aligned, json_option
 from kafka_s3_platform.cli.output import show as printed
-from kafka_s3_platform.cli.runs import topic_option, topics_of
+from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
 from kafka_s3_platform.compact.summary import DaySummary, day_summaries
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.store.index import IndexSnapshot
@@ -28,9 +28,16 @@ def show(connector: str, topic: str | None, as_json: bool) -> None:
     An hour is complete when everything is archived that Kafka held once the hour and the allowed lateness were over. A
     MERGED day is compacted; objects of a format that holds values only stay as they are.
     """
-    found = [(t, t.index.peek()) for t in topics_of(connector, topic)]
-    documents = [_topic_document(t, snapshot) for t, snapshot in found]
-    printed({"topics": documents}, as_json, [line for t, snapshot in found for line in _lines(t, snapshot)])
+    found, failures = of_each(topics_of(connector, topic), _shown)
+    lines = [line for _, of_one in found for line in of_one]
+    printed({"topics": [document for document, _ in found]}, as_json, lines)
+    raise_failures(failures)
+
+
+def _shown(topic: ArchivedTopic) -> tuple[dict[str, Any], list[str]]:
+    """As a document and as lines. What the index lacks is found out when it is read, here."""
+    snapshot = topic.index.peek()
+    return _topic_document(topic, snapshot), _lines(topic, snapshot)
 
 
 def _days(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> list[DaySummary]:

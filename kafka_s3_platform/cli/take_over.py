@@ -9,7 +9,7 @@ import click
 from kafka_s3_platform.archive.takeover import TakeOverReport, group_of
 from kafka_s3_platform.archive.takeover import take_over as take_over_topic
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import topic_option, topics_of
+from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
 
 
 @click.command("take-over")
@@ -21,8 +21,11 @@ def take_over(connector: str, group: str | None, topic: str | None, as_json: boo
     """Begin archiving where a stopped Kafka Connect sink ended, as its consumer group has committed."""
     run_id = str(uuid4())
     topics = topics_of(connector, topic, at_kafka=True)
-    reports = [take_over_topic(t.config, t.topic, group or group_of(connector), run_id) for t in topics]
+    reports, failures = of_each(
+        topics, lambda t: take_over_topic(t.config, t.topic, group or group_of(connector), run_id)
+    )
     show({"topics": [asdict(r) for r in reports]}, as_json, [line for r in reports for line in _lines(r)])
+    raise_failures(failures)
 
 
 def _lines(report: TakeOverReport) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 from kafka_s3_platform.archive.vacuum import VacuumReport
 from kafka_s3_platform.archive.vacuum import vacuum as remove_orphans
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import topic_option, topics_of
+from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -32,11 +32,13 @@ def _age(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:  #
 def vacuum(connector: str, topic: str | None, older_than: timedelta, dry_run: bool, as_json: bool) -> None:
     """Remove objects and unfinished uploads of runs of CONNECTOR that never committed. Nothing else is touched."""
     run_id = str(uuid4())
-    reports = {
-        t.topic: remove_orphans(t.config, t.topic, run_id, older_than, dry_run) for t in topics_of(connector, topic)
-    }
-    documents = [_document(name, report) for name, report in reports.items()]
-    show({"run_id": run_id, "topics": documents}, as_json, [_line(name, report) for name, report in reports.items()])
+    reports, failures = of_each(
+        topics_of(connector, topic),
+        lambda t: (t.topic, remove_orphans(t.config, t.topic, run_id, older_than, dry_run)),
+    )
+    documents = [_document(name, report) for name, report in reports]
+    show({"run_id": run_id, "topics": documents}, as_json, [_line(name, report) for name, report in reports])
+    raise_failures(failures)
 
 
 def _document(topic: str, report: VacuumReport) -> dict[str, Any]:

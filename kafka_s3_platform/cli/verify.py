@@ -11,7 +11,7 @@ import click
 
 from kafka_s3_platform.archive.verify import VerifyReport, verify_archive
 from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import native_topics_of, topic_option, topics_of
+from kafka_s3_platform.cli.runs import native_topics_of, of_each, raise_failures, topic_option, topics_of
 from kafka_s3_platform.cli.windows import (
     OFFSETS,
     by_kafka_partition,
@@ -22,6 +22,7 @@ from kafka_s3_platform.cli.windows import (
     time_of,
 )
 from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.against import Comparison, KafkaPartitionComparison, compare_with_topic
 from kafka_s3_platform.restore.request import RestoreRequest
 
@@ -67,9 +68,15 @@ def verify(
     if given := [name for name, value in window.items() if value]:
         raise click.UsageError(f"without --against all is verified: no --{given[0].replace('_', '-')}")
     with SparkResource().runner() as runner:
-        reports = [verify_archive(t.config, t.topic, deep, runner) for t in topics_of(connector, topic)]
+        reports, failures = of_each(
+            topics_of(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
+        )
     show({"topics": [_document(r) for r in reports]}, as_json, [line for r in reports for line in _lines(r)])
-    ctx.exit(0 if all(r.ok for r in reports) else 1)
+    damaged = {r.topic: IntegrityError("not all is as the index says, see above") for r in reports if not r.ok}
+    if failures:
+        # running it again does not help the damaged ones, whatever may pass of the others
+        raise_failures({**failures, **damaged})
+    ctx.exit(1 if damaged else 0)
 
 
 def _compared(

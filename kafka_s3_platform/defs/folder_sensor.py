@@ -109,7 +109,8 @@ def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapsh
     """Go on with the walk over the topic's folders; report what it found when it is through and found something new."""
     retired = tick.read(f"the index of topic {topic.topic}", lambda: snapshot.retired) if snapshot else ()
     known = {s.encoded_partition for s in (*snapshot.segments, *retired)} if snapshot else set()
-    base = f"{topic.config.layout.topics_dir}/{topic.topic}/"
+    root = topic.config.layout.topics_dir
+    base = f"{root}/{topic.topic}/" if root else f"{topic.topic}/"
     progress = Pass(**tick.cursor.get(topic.topic, {}))
 
     def listed(prefix: str) -> list[str]:

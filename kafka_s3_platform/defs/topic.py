@@ -19,7 +19,7 @@ from kafka_s3_platform.store.index import TopicIndex
 
 Group = Literal["hourly", "daily", "restored"]
 
-FORMATS = ("envelope.parquet", "envelope.avro", "envelope.json", "parquet", "avro", "json", "bytes")
+FORMATS = ("envelope.parquet", "envelope.avro", "envelope.json", "parquet", "avro", "json", "bytes", "block_gzip")
 """Formats of ours; a user's own are named by their class, which says nothing to Dagster."""
 
 COMPRESSED_WHOLE = ("json", "bytes")

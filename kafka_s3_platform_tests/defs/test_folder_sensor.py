@@ -101,6 +101,18 @@ def test_folders_that_the_index_does_not_know_are_counted_and_told_once(
     assert told[0].metadata["example"].value == "year=2020/month=01/day=01/hour=00/"
 
 
+def test_folders_of_a_connector_without_topics_dir_are_walked_too(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    config = config.model_copy(update={"layout": config.layout.model_copy(update={"topics_dir": ""})})
+    send_days(config, 0)
+    archived(config)
+    ObjectStore(config.store).put_new(f"{config.topics[0]}/year=2020/month=01/day=01/hour=00/x.parquet", b"x")
+    [told] = tick(config, "folders__c", instance).asset_events
+    assert isinstance(told, dg.AssetObservation)
+    assert told.metadata["folders_not_in_index"].value == 1
+
+
 def test_a_store_that_does_not_answer_is_a_reason_to_skip(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_s3_platform.config.classes import FORMATS
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -15,7 +16,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.config.values import broken_hour
 from kafka_s3_platform.defs.names import op_name
-from kafka_s3_platform.defs.topic import Days, Hours, newest_closed_hour
+from kafka_s3_platform.defs.topic import ArchivedTopic, Days, Hours, newest_closed_hour
 
 HOUR = timedelta(hours=1)
 WEEK = timedelta(days=7)
@@ -37,6 +38,14 @@ def config(timezone_name: str, start_hour: datetime) -> ConnectorConfig:
 def test_different_keys_have_different_op_names_that_dagster_takes(one: list[str], other: list[str]) -> None:
     assert op_name(*one).replace("_", "").isalnum()
     assert (op_name(*one) == op_name(*other)) == (one == other)
+
+
+@pytest.mark.parametrize("format_name", sorted(set(FORMATS.values())))
+def test_every_format_of_ours_is_a_kind_of_the_asset(format_name: str) -> None:
+    made = config("UTC", datetime(2026, 1, 1, tzinfo=timezone.utc)).model_copy(
+        update={"layout": LayoutSettings(format=format_name)}
+    )
+    assert format_name.removeprefix("envelope.") in ArchivedTopic(made, "t").kinds
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Paris", "America/New_York", "Asia/Kolkata", "Australia/Sydney"])

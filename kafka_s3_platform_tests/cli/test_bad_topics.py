@@ -1,0 +1,88 @@
+"""Commands over several topics of which one cannot be done: the others are, and it is told."""
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.files import load_connector
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_reachable_connector
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import NOON, Sent, archived, produce
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def config(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> ConnectorConfig:
+    """A connector of three topics with one archived record each."""
+    topics = [create_topic(f"{topic_name}-{n}") for n in range(3)]
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, ",".join(topics))
+    folder = kafka_s3.folder / "connectors"
+    found = load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    for topic in topics:
+        produce(kafka_settings, topic, [Sent(timestamp=NOON)])
+        archived(found.model_copy(update={"topics": (topic,)}))
+    return found
+
+
+def damage(config: ConnectorConfig, topic: str, s3_client: Any) -> None:
+    """Delete the data files of a topic's index."""
+    listed = s3_client.list_objects_v2(Bucket=config.store.bucket, Prefix=f"{config.archive.index_dir}/c/{topic}/")
+    for found in listed["Contents"]:
+        if found["Key"].endswith(".parquet") and "_delta_log" not in found["Key"]:
+            s3_client.delete_object(Bucket=config.store.bucket, Key=found["Key"])
+
+
+def topics_of(found: "subprocess.CompletedProcess[str]") -> list[str]:
+    """The topics that a command's JSON tells of, whatever else became of it."""
+    [rows] = [value for value in json.loads(found.stdout).values() if isinstance(value, list)]
+    return [row["topic"] for row in rows]
+
+
+def test_one_topic_that_cannot_be_done_stops_no_other_and_fails_the_command(
+    kafka_s3: KafkaS3, config: ConnectorConfig, s3_client: Any
+) -> None:
+    first, *others = config.topics
+    damage(config, first, s3_client)
+    for command in (
+        ["show", "c"],
+        ["files", "c"],
+        ["resolve", "c"],
+        ["repair-index", "c"],
+        ["vacuum", "c", "--dry-run"],
+        ["verify", "c"],
+        ["archive", "c"],
+        ["compact", "c", "--day", "2026-01-01"],
+        ["take-over", "c"],
+    ):
+        found = kafka_s3(*command, "--json")
+        assert found.returncode == 1, command
+        assert "Traceback" not in found.stderr, command
+        assert first in found.stderr, command
+        assert topics_of(found) == ([] if command[0] == "take-over" else others), command
+
+
+def test_a_store_that_does_not_answer_is_not_asked_for_every_topic(kafka_s3: KafkaS3, config: ConnectorConfig) -> None:
+    connector = kafka_s3.folder / "connectors" / "c.json"
+    keys = json.loads(connector.read_text())
+    connector.write_text(json.dumps({**keys, "store.url": "http://127.0.0.1:31698"}))
+    for command in ("show", "archive"):
+        found = kafka_s3(command, "c")
+        assert found.returncode == 75
+        assert found.stdout == ""
+        assert f"{config.topics[2]}: not tried" in found.stderr
+
+
+def test_files_prints_no_line_where_there_is_no_object(kafka_s3: KafkaS3, config: ConnectorConfig) -> None:
+    assert len(kafka_s3("files", "c").stdout.splitlines()) == len(config.topics)
+    found = kafka_s3("files", "c", "--day", "2025-01-01")
+    assert (found.returncode, found.stdout) == (0, "")
