@@ -202,6 +202,19 @@ def test_a_missing_bucket_says_what_to_do(store_settings: StoreSettings) -> None
             use("topics")
 
 
+def test_a_bucket_that_is_created_is_used(store_settings: StoreSettings, s3_client: Any) -> None:
+    name = f"{store_settings.bucket}-2"
+    store = other(store_settings, bucket=name)
+    with pytest.raises(MissingBucketError, match=f"Create bucket {name}"):
+        store.put_new("topics", b"")
+    s3_client.create_bucket(Bucket=name)
+    try:
+        store.put_new("topics", b"")
+        assert store.get("topics") == b""
+    finally:
+        s3_client.delete_bucket(Bucket=name)
+
+
 @pytest.mark.parametrize(
     "changes", [{"secret_access_key": SecretStr("wrong-secret")}, {"access_key_id": SecretStr("nobody")}]
 )
