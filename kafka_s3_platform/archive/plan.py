@@ -5,8 +5,8 @@ is told by coverage and recorded high watermarks (`IndexState`), because o(t) mo
 one record far ahead in time, or a control marker, holds o(t) of many hours.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import TopicDescription
+from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, Untold
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
@@ -30,8 +31,16 @@ CELL = 1_000_000
 
 T = TypeVar("T")
 
-OffsetLookup = Callable[[Sequence[int]], Mapping[int, Mapping[int, int | None]]]
-"""Timestamps in ms -> timestamp -> kafka partition -> first offset at or after it, None where there is none."""
+OffsetLookup = Callable[[Iterable[int], Sequence[int]], Answers[int, Mapping[int, OffsetAtTime]]]
+"""Kafka partitions, and timestamps in ms -> by both the first offset at or after it."""
+
+
+class _UnansweredError(Exception):
+    """One kafka partition does not answer; an error of the whole cluster is raised as it is."""
+
+    def __init__(self, failure: PlatformError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,13 @@ class PlanInput:
     lookup: OffsetLookup
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Of kafka partitions that have no frontier."""
+
+    def without(self, failures: Mapping[int, PlatformError]) -> "PlanInput":
+        """The others. Raises the first failure where there are none."""
+        left = {p: f for p, f in self.frontiers.items() if p not in failures}
+        for failure in [] if left else failures.values():
+            raise failure
+        return replace(self, frontiers=left, failures={**self.failures, **failures})
 
     @property
     def now(self) -> datetime:
@@ -108,10 +124,11 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ArchivePlan:
     """
     check_topic(given)
     times = sorted({ms(t) for hour in hours for t in (hour, hour + HOUR + given.lateness)})
-    found = given.lookup(times)
+    found = given.lookup(given.frontiers, times)
+    given = given.without(found.failures)
 
     def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
-        offsets = _Offsets(given, frontier, {t: found[t][frontier.kafka_partition] for t in times})
+        offsets = _Offsets(given, frontier, found.found[frontier.kafka_partition])
         return offsets.read(hours), [offsets.hour_range(hour) for hour in hours]
 
     planned, failed = _each(given, plan)
@@ -140,6 +157,8 @@ def _each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T]
             planned[kafka_partition] = plan(frontier)
         except (LogTruncatedError, OffsetGapError) as err:
             failures[kafka_partition] = err
+        except _UnansweredError as err:
+            failures[kafka_partition] = err.failure
     if not planned and failures:
         raise next(iter(failures.values()))
     return planned, failures
@@ -209,7 +228,7 @@ class _Offsets:
 
     given: PlanInput
     frontier: Frontier
-    found: Mapping[int, int | None]
+    found: Mapping[int, OffsetAtTime]
 
     def hour_range(self, hour: datetime) -> HourRange:
         start = self.start(hour)
@@ -221,7 +240,7 @@ class _Offsets:
         if self.given.now < over:
             return None
         offset, stable = self.found[ms(over)], self.frontier.last_stable_offset
-        if offset is not None and offset <= stable:
+        if isinstance(offset, int) and offset <= stable:
             return max(start, offset)
         return max(start, stable) if stable == self.frontier.high_watermark else None
 
@@ -235,7 +254,7 @@ class _Offsets:
         gaps, failure = _gaps(self.given, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}")
         readable = span(max(begin, self.frontier.log_start_offset), self._end(hours, start))
         needed = readable - _archived(self.given.state, self.frontier)
-        marks = [(o, t) for t, o in self.found.items() if o is not None]
+        marks = [(o, t) for t, o in self.found.items() if isinstance(o, int)]
         return ReadPlan(
             kafka_partition, _cut(self.given, needed, [o for o, _ in marks]), tuple(sorted(marks)), gaps, failure
         )
@@ -258,19 +277,25 @@ class _Offsets:
         reached = next((r.end_offset for r in covered if start in r), start)
         hours_left = int((self.given.now - last) / HOUR) + 26
         steps = [ms(last + HOUR * 2**n + self.given.lateness) for n in range(1, hours_left.bit_length() + 1)]
-        found = self.given.lookup(steps)
-        ends = [found[t][self.frontier.kafka_partition] for t in steps]
-        return next((o for o in ends if o is not None and o > reached), self.frontier.last_stable_offset)
+        answers = self.given.lookup([self.frontier.kafka_partition], steps)
+        if failure := answers.failures.get(self.frontier.kafka_partition):
+            raise _UnansweredError(failure)
+        found = answers.found[self.frontier.kafka_partition]
+        ends = [found[t] for t in steps]
+        return next((o for o in ends if isinstance(o, int) and o > reached), self.frontier.last_stable_offset)
 
     def _at(self, timestamp: int) -> int:
-        return _readable(self.frontier, self.found[timestamp])
+        return readable_offset(self.frontier, self.found[timestamp])
 
 
-def start_of_hour(state: IndexState, frontier: Frontier, found: int | None) -> int:
-    """Where an hour whose o(t) is `found` begins. A kafka partition added later is archived from its log start."""
-    if state.was_added(frontier.kafka_partition):
+def start_of_hour(state: IndexState, frontier: Frontier, found: OffsetAtTime) -> int:
+    """Where an hour whose o(t) is `found` begins. A kafka partition added later is archived from its log start.
+
+    Where the broker does not tell o(t), the hour may begin there too.
+    """
+    if found is Untold.UNTOLD or state.was_added(frontier.kafka_partition):
         return frontier.log_start_offset
-    return _readable(frontier, found)
+    return readable_offset(frontier, found)
 
 
 def _archived(state: IndexState, frontier: Frontier) -> RangeSet:
@@ -279,9 +304,9 @@ def _archived(state: IndexState, frontier: Frontier) -> RangeSet:
     return state.coverage(frontier.kafka_partition) - (state.deleted(frontier.kafka_partition) & there)
 
 
-def _readable(frontier: Frontier, found: int | None) -> int:
-    """o(t), or the last stable offset where no readable record is that late."""
-    return frontier.last_stable_offset if found is None else min(found, frontier.last_stable_offset)
+def readable_offset(frontier: Frontier, found: OffsetAtTime) -> int:
+    """o(t), or the last stable offset where no readable record is that late, or nobody knows."""
+    return min(found, frontier.last_stable_offset) if isinstance(found, int) else frontier.last_stable_offset
 
 
 def _read_until_now(given: PlanInput, frontier: Frontier) -> ReadPlan:

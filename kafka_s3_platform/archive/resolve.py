@@ -10,6 +10,7 @@ from kafka_s3_platform.archive.plan import PlanInput, check_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -79,7 +80,7 @@ def resolve(config: ConnectorConfig, topic: str, decision: Decision, run_id: str
                 return reports[-1]
             kafka_partition = decision.kafka_partition
             frontier = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-            check_topic(PlanInput(config, description, {kafka_partition: frontier}, state, lambda _: {}))
+            check_topic(PlanInput(config, description, {kafka_partition: frontier}, state, lambda *_: Answers({}, {})))
             state.refuse_during_maintenance(topic, datetime.now(timezone.utc))
             report = _Step(config, topic, state, frontier).report(decision, dry_run)
             _refuse_at_work(topic, state, report.gaps)

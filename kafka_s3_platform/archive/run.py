@@ -5,9 +5,10 @@ superseded by the next one that overlaps it, and objects are created at keys tha
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from uuid import uuid4
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clocks
@@ -23,6 +24,7 @@ from kafka_s3_platform.archive.scan import tried
 from kafka_s3_platform.archive.schemas import archived_schemas, registries
 from kafka_s3_platform.archive.takeover import publish_coverage
 from kafka_s3_platform.archive.task import HOUR_MS, FailedScan, ScanResult, ScanTask
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     IntegrityError,
     LogTruncatedError,
@@ -31,6 +33,7 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.schema import ArchivedSchema
@@ -138,8 +141,8 @@ def _plan(
     observed_at: datetime,
 ) -> ArchivePlan:
     look = admin.look(request.topic, description.kafka_partitions)
-    failures = {**look.failures, **regrown(request.config, description, state, look.frontiers)}
-    sound = {p: f for p, f in look.frontiers.items() if p not in failures}
+    failures = {**look.failures, **regrown(request.config, description, state, look.found)}
+    sound = {p: f for p, f in look.found.items() if p not in failures}
     if not sound:
         raise next(iter(failures.values()))
     frontiers = observation(description, observed_at, sound)
@@ -148,7 +151,7 @@ def _plan(
         description,
         frontiers,
         state,
-        lambda times: admin.offsets_for_times(request.topic, tuple(frontiers), times),
+        partial(admin.offsets_for_times, request.topic),
         failures,
     )
     if request.hours is None:
@@ -231,9 +234,15 @@ class _Done:
 
 
 def _scan_and_commit(request: ArchiveRequest, reserved: _Reserved, runner: TaskRunner, admin: ClusterAdmin) -> _Done:
-    tasks = _tasks(request, reserved, admin, runner)
+    hour_offsets = _hour_offsets(request, reserved, admin)
+    if not hour_offsets.found:
+        # nothing at all can be read
+        hour_offsets.get()
+    tasks = _tasks(request, reserved, hour_offsets.found, runner)
     progress = Progress(logger, f"archive {request.topic}", len(tasks), sum(t.size for t in tasks))
-    done = _Done(frozenset(t.kafka_partition for t in tasks))
+    unread = [r for r in reserved.plan.reads if r.kafka_partition in hour_offsets.failures]
+    failed = [FailedScan(r.kafka_partition, r.ranges, hour_offsets.failures[r.kafka_partition]) for r in unread]
+    done = _Done(frozenset(reserved.plan.needed), failed=failed)
     for at in range(0, len(tasks), SLICE_TASKS):
         part = tasks[at : at + SLICE_TASKS]
         slice_done = _Done(done.kafka_partitions)
@@ -288,19 +297,28 @@ def _publish(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin) 
         publish_coverage(admin, request.config.name, request.topic, reserved.index.open().state)
 
 
-def _tasks(request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin, runner: TaskRunner) -> list[ScanTask]:
+def _tasks(
+    request: ArchiveRequest,
+    reserved: _Reserved,
+    hour_offsets: Mapping[int, Mapping[int, OffsetAtTime]],
+    runner: TaskRunner,
+) -> list[ScanTask]:
     """The plan's ranges as tasks of about `archive.task.size` offsets each."""
     size = request.config.archive.task_size
-    parts = [(r, part) for r in reserved.plan.reads for part in _apart(reserved.state, r)]
+    reads = [r for r in reserved.plan.reads if r.kafka_partition in hour_offsets]
+    parts = [(r, part) for r in reads for part in _apart(reserved.state, r)]
     groups = [(r, group) for r, part in parts for group in _grouped(part, size)]
     concurrent = min(runner.at_once(request.config.tasks_max), len(groups)) if groups else 1
-    return [_task(request, reserved, admin, read, ranges, concurrent) for read, ranges in groups]
+    return [
+        _task(request, reserved, hour_offsets[read.kafka_partition], read, ranges, concurrent)
+        for read, ranges in groups
+    ]
 
 
 def _task(
     request: ArchiveRequest,
     reserved: _Reserved,
-    admin: ClusterAdmin,
+    hour_offsets: Mapping[int, OffsetAtTime],
     read: ReadPlan,
     ranges: tuple[OffsetRange, ...],
     concurrent: int,
@@ -320,7 +338,7 @@ def _task(
         lateness_ms=config.archive.allowed_lateness_ms,
         watermark_ms=_watermark(read, ranges[0].start_offset),
         condemned=reserved.state.condemned_offsets(read.kafka_partition),
-        hour_offsets=_hour_offsets(request, read, ranges, reserved.planned_at, admin),
+        hour_offsets=_inside(config, hour_offsets, ranges),
         allow_gaps=config.archive.allow_gaps,
         records_per_second=_share(config.archive.records_per_second, concurrent),
         bytes_per_second=_share(config.archive.bytes_per_second, concurrent),
@@ -378,19 +396,28 @@ def _watermark(read: ReadPlan, start_offset: int) -> int:
 
 
 def _hour_offsets(
-    request: ArchiveRequest, read: ReadPlan, ranges: Sequence[OffsetRange], planned_at: datetime, admin: ClusterAdmin
-) -> tuple[tuple[int, int], ...]:
-    """For the Wallclock extractor: where each hour up to now begins in the kafka partition, as planned."""
+    request: ArchiveRequest, reserved: _Reserved, admin: ClusterAdmin
+) -> Answers[int, Mapping[int, OffsetAtTime]]:
+    """For the Wallclock extractor: where each hour up to now begins in each kafka partition, as planned."""
     config = request.config
+    wanted = [r.kafka_partition for r in reserved.plan.reads if r.ranges]
+    if config.layout.timestamp_extractor != "Wallclock":
+        return Answers({p: {} for p in wanted}, {})
+    times = range(ms(config.archive.start_hour), ms(reserved.planned_at), HOUR_MS)
+    return admin.offsets_for_times(request.topic, wanted, times)
+
+
+def _inside(
+    config: ConnectorConfig, hour_offsets: Mapping[int, OffsetAtTime], ranges: Sequence[OffsetRange]
+) -> tuple[tuple[int, int], ...]:
+    """For the Wallclock extractor: (offset, ms) where the hour of a task's first record and those after it begin."""
     if config.layout.timestamp_extractor != "Wallclock":
         return ()
-    first, last = ms(config.archive.start_hour), ms(planned_at)
-    times = list(range(first, last, HOUR_MS))
-    found = admin.offsets_for_times(request.topic, [read.kafka_partition], times)
-    offsets = [(o, t) for t in times if (o := found[t][read.kafka_partition]) is not None]
+    offsets = [(o, t) for t, o in sorted(hour_offsets.items()) if isinstance(o, int)]
     inside = [(o, t) for o, t in offsets if o < ranges[-1].end_offset]
     before = [(o, t) for o, t in inside if o <= ranges[0].start_offset]
-    return tuple(dict([(0, before[-1][1] if before else first), *inside]).items())
+    first = before[-1][1] if before else ms(config.archive.start_hour)
+    return tuple(dict([(0, first), *inside]).items())
 
 
 def _check_topic(admin: ClusterAdmin, reserved: _Reserved) -> None:

@@ -21,6 +21,7 @@ from kafka_s3_platform.errors import (
     PlatformError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets, refuse_active
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -104,7 +105,7 @@ class _Step:
             self.description,
             lambda seen: observation(seen, self.clock.earlier_now(), admin.frontiers(topic, seen.kafka_partitions)),
         )
-        check(PlanInput(self.config, description, frontiers, state, lambda _: {}))
+        check(PlanInput(self.config, description, frontiers, state, lambda *_: Answers({}, {})))
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)

@@ -4,18 +4,30 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
-from kafka_s3_platform.archive.plan import OffsetLookup, lost_offsets, ms, start_of_hour
+from kafka_s3_platform.archive.plan import OffsetLookup, lost_offsets, ms, readable_offset, start_of_hour
 from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.answers import OffsetAtTime
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import RangeSet, span
 from kafka_s3_platform.model.state import HOUR, IndexState
 from kafka_s3_platform.store.index import IndexSnapshot
+
+
+class UnansweredError(PlatformError):
+    """Kafka partitions that do not answer, with the error of each."""
+
+    def __init__(self, failures: Mapping[int, PlatformError]) -> None:
+        super().__init__("; ".join(map(str, failures.values())))
+        self.failures = failures
+
 
 MAX_HOURS = 48
 """Hours that are asked for at once."""
@@ -35,6 +47,9 @@ class Backlog:
     lookup: OffsetLookup
     configs: Mapping[str, str]
     """The topic's configs in force, the broker's defaults among them."""
+
+    failures: Mapping[int, PlatformError] = field(default_factory=dict)
+    """Of kafka partitions that do not answer: nothing else here is of them."""
 
     @property
     def now(self) -> datetime:
@@ -74,8 +89,8 @@ class Backlog:
 
         def is_beyond(hour: int) -> bool:
             at = ms(first + hour * HOUR)
-            found = self.lookup([at])[at]
-            return any(_is_after(found[p], offset) for p, offset in starts.items())
+            found = self._offsets([at])
+            return any(_is_after(found[p][at], offset) for p, offset in starts.items())
 
         hours = range(int((self.now - first) // HOUR) + 1)
         reached = bisect_left(hours, 1, key=is_beyond) if starts else 0
@@ -158,14 +173,19 @@ class Backlog:
         """Those of `hours` that retention may have taken records of: asking for one fails unless gaps are allowed."""
         if self.topic.config.archive.allow_gaps or not hours:
             return set()
-        found = self.lookup([ms(h) for h in hours])
-        return {h for h in hours if any(self._is_lost(f, h, found[ms(h)][p]) for p, f in self.frontiers.items())}
+        found = self._offsets([ms(h) for h in hours])
+        return {h for h in hours if any(self._is_lost(f, h, found[p][ms(h)]) for p, f in self.frontiers.items())}
+
+    def has_left(self, hours: Collection[datetime]) -> bool:
+        """Whether there is anything of `hours` to archive."""
+        found = self._offsets([ms(t) for h in hours for t in (h, self._over(h))])
+        return any(self._left_of(h, f, found[p]) for h in hours for p, f in self.frontiers.items())
 
     def fingerprint(self, hours: Sequence[datetime]) -> str:
         """A digest of all that decides how archiving `hours` ends: with the same one, it ends the same way again."""
-        start, end = ms(hours[0]), ms(hours[-1] + HOUR + self.topic.lateness)
-        found = self.lookup([start, end])
-        parts = {p: self._inputs(f, found[start][p], found[end][p]) for p, f in sorted(self.frontiers.items())}
+        start, end = ms(hours[0]), ms(self._over(hours[-1]))
+        found = self._offsets([start, end])
+        parts = {p: self._inputs(f, found[p][start], found[p][end]) for p, f in sorted(self.frontiers.items())}
         inputs = [self.description.topic_id, self.topic.config_digest, hours[0].isoformat(), parts]
         return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]
 
@@ -187,15 +207,30 @@ class Backlog:
         stored = {h for h in self.stored_hours - asked if self.state.is_complete(h, self.topic.lateness)}
         return {h for h in scanned | stored if h >= first}
 
-    def _is_lost(self, frontier: Frontier, hour: datetime, found: int | None) -> bool:
+    def _offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
+        """o(t) by kafka partition and timestamp."""
+        answers = self.lookup(self.frontiers, times)
+        if answers.failures:
+            raise UnansweredError(answers.failures)
+        return answers.found
+
+    def _over(self, hour: datetime) -> datetime:
+        return hour + HOUR + self.topic.lateness
+
+    def _left_of(self, hour: datetime, frontier: Frontier, found: Mapping[int, OffsetAtTime]) -> bool:
+        start = start_of_hour(self.state, frontier, found[ms(hour)])
+        end = readable_offset(frontier, found[ms(self._over(hour))])
+        uncovered = self.uncovered.get(frontier.kafka_partition, RangeSet())
+        return bool(uncovered & span(start, max(start, end)))
+
+    def _is_lost(self, frontier: Frontier, hour: datetime, found: OffsetAtTime) -> bool:
         """As a run would see it. What was gone before archiving began is not lost: nothing was promised of it."""
         if self.state.promised_start(frontier.kafka_partition, None) is None:
             return False
         return bool(lost_offsets(self.state, frontier, hour, start_of_hour(self.state, frontier, found)))
 
-    def _inputs(self, frontier: Frontier, start: int | None, end: int | None) -> list[int]:
-        stable = frontier.last_stable_offset
-        bounds = [stable if offset is None else min(offset, stable) for offset in (start, end)]
+    def _inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
+        bounds = [start_of_hour(self.state, frontier, start), readable_offset(frontier, end)]
         covered = self.state.coverage(frontier.kafka_partition) & span(*bounds)
         edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]
         return [frontier.log_start_offset, *bounds, *edges]
@@ -204,17 +239,36 @@ class Backlog:
 def look(topic: ArchivedTopic, admin: ClusterAdmin, snapshot: IndexSnapshot | None) -> Backlog:
     """The topic's backlog now. Reads only; raises the errors of Kafka's and the store's rooms."""
     description = admin.describe_topic(topic.topic)
-    kafka_partitions = description.kafka_partitions
+    seen = admin.look(topic.topic, description.kafka_partitions)
+    if not seen.found:
+        seen.get()
     segments = (*snapshot.segments, *snapshot.retired) if snapshot else ()
     return Backlog(
         topic,
         description,
-        admin.frontiers(topic.topic, kafka_partitions),
+        seen.found,
         snapshot.state if snapshot else IndexState(),
         frozenset(s.chunk_start for s in segments if s.chunk == "hourly" and s.chunk_start),
-        lambda times: admin.offsets_for_times(topic.topic, kafka_partitions, times),
+        partial(admin.offsets_for_times, topic.topic),
         admin.topic_configs(topic.topic),
+        seen.failures,
     )
+
+
+def answering(backlog: Backlog) -> Backlog:
+    """Without the kafka partitions that do not answer to a time, unless none does.
+
+    Whatever else keeps the broker from answering is left to those who need the answer.
+    """
+    with suppress(BrokerUnavailableError):
+        try:
+            _ = backlog.oldest_uncovered
+        except UnansweredError as err:
+            left = {p: f for p, f in backlog.frontiers.items() if p not in err.failures}
+            if left:
+                failures = {**backlog.failures, **err.failures}
+                return answering(replace(backlog, frontiers=left, failures=failures))
+    return backlog
 
 
 def contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T]]:
@@ -232,5 +286,5 @@ def _readable(frontier: Frontier) -> RangeSet:
     return span(frontier.log_start_offset, frontier.last_stable_offset)
 
 
-def _is_after(found: int | None, offset: int) -> bool:
-    return found is None or found > offset
+def _is_after(found: OffsetAtTime, offset: int) -> bool:
+    return not isinstance(found, int) or found > offset

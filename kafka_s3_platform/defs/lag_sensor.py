@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import dagster as dg
 
-from kafka_s3_platform.defs.backlog import MAX_HOURS, Backlog, contiguous, look
+from kafka_s3_platform.defs.backlog import MAX_HOURS, Backlog, answering, contiguous, look
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.metadata import table
 from kafka_s3_platform.defs.names import op_name
@@ -54,7 +54,10 @@ def evaluate(
             raise
         tick.reasons.append(f"{topic.name}: the topic is not at Kafka any more; what is archived of it stays")
         return
-    backlog = replace(backlog, lookup=tick.within(backlog.lookup))
+    backlog = answering(replace(backlog, lookup=tick.within(backlog.lookup)))
+    for failure in backlog.failures.values():
+        tick.log.warning("%s: %s", topic.name, failure)
+        tick.reasons.append(f"{topic.name}: {failure}")
     observe(backlog, tick)
     ask(instance, backlog, job_name, tick)
 
@@ -65,7 +68,8 @@ def observe(backlog: Backlog, tick: Tick) -> None:
     Raises what the broker does, once the lag itself is reported, where it does not tell how old that is.
     """
     topic, lag = backlog.topic, backlog.lag
-    digest = hashlib.sha256(json.dumps([sorted(lag.items()), backlog.state.version]).encode()).hexdigest()[:16]
+    seen = [sorted(lag.items()), backlog.state.version, sorted(backlog.failures)]
+    digest = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
     if tick.cursor.get(topic.topic) == digest:
         return
     metadata = _lag_metadata(backlog)
@@ -104,7 +108,9 @@ def ask(instance: dg.DagsterInstance, backlog: Backlog, job_name: str, tick: Tic
             keys = [topic.hours.key(h) for h in hours]
             tick.requests.append(request(instance, key, job_name, keys, fingerprint))
     is_idle = not runs and len(tick.requests) == asked_before
-    if backlog.precedes_hours or (not due and backlog.has_hole) or (is_idle and backlog.is_rotation_due):
+    # What is left of lost hours is archived by no hour's run: one would fail, and so would those of later hours then.
+    is_left = is_idle and backlog.has_left(lost)
+    if is_left or backlog.precedes_hours or (not due and backlog.has_hole) or (is_idle and backlog.is_rotation_due):
         _ask_until_now(instance, backlog, job_name, tick)
 
 
@@ -132,12 +138,14 @@ def _lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
         }
         for p, frontier in sorted(backlog.frontiers.items())
     ]
+    silent = [f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items())]
     return {
         "lag": dg.MetadataValue.int(sum(backlog.lag.values())),
         "waiting_for_transactions": dg.MetadataValue.int(
             sum(f.last_stable_offset < f.high_watermark for f in backlog.frontiers.values())
         ),
         "kafka_partitions": table(rows, list(rows[0])),
+        **({"without_an_answer": dg.MetadataValue.text("\n".join(silent))} if silent else {}),
     }
 
 
@@ -161,5 +169,5 @@ def _snapshot(topic: ArchivedTopic) -> IndexSnapshot | None:
 def _lost_reason(topic: ArchivedTopic, count: int) -> str:
     return (
         f"{topic.name}: retention took records of {count} hour(s) before they were archived; they are not asked for. "
-        f"Set archive.allow.gaps=true to record the gap and archive the rest"
+        f"Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"
     )

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import dagster as dg
 
@@ -19,7 +19,7 @@ TICK_SECONDS = 40.0
 MAX_UNANSWERED = 2
 """Topics in a row without an answer, after which what they share is taken to be down."""
 
-A = TypeVar("A")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -72,15 +72,15 @@ class Tick:
                 return False
         return True
 
-    def within(self, ask: Callable[[A], R]) -> Callable[[A], R]:
+    def within(self, ask: Callable[P, R]) -> Callable[P, R]:
         """`ask` a broker, as long as the tick has time."""
 
-        def asked(question: A) -> R:
+        def asked(*args: P.args, **kwargs: P.kwargs) -> R:
             if self.is_over() and self._slow_store():
                 raise StoreUnavailableError(f"no time is left to ask the broker{self._slow_store()}")
             if self.is_over():
                 raise BrokerUnavailableError(f"the broker answers slowly: not all is known after {self._seconds:g} s")
-            return ask(question)
+            return ask(*args, **kwargs)
 
         return asked
 

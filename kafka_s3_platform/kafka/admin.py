@@ -30,7 +30,15 @@ from confluent_kafka.admin import (
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PermanentError, PlatformError
-from kafka_s3_platform.kafka.answers import Answers, RecordOffset, asked_again, frontier, offset_for_time
+from kafka_s3_platform.kafka.answers import (
+    Answers,
+    OffsetAtTime,
+    RecordOffset,
+    Untold,
+    asked_again,
+    frontier,
+    offset_for_time,
+)
 from kafka_s3_platform.kafka.client import Reasons, admin_client
 from kafka_s3_platform.kafka.failures import NO_LEADER
 from kafka_s3_platform.model.frontier import Frontier
@@ -48,14 +56,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Asked = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
-
-
-@dataclass(frozen=True)
-class Look:
-    """The frontiers of some kafka partitions, and the errors of those that none is known of."""
-
-    frontiers: Mapping[int, Frontier]
-    failures: Mapping[int, PlatformError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,19 +270,16 @@ class ClusterAdmin:
 
         Raises the error of the first kafka partition that has no answer; `look` goes on with the others.
         """
-        seen = self.look(topic, kafka_partitions)
-        _raise_first(seen.failures)
-        return dict(seen.frontiers)
+        return dict(self.look(topic, kafka_partitions).get())
 
-    def look(self, topic: str, kafka_partitions: Iterable[int]) -> Look:
+    def look(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
         """As `frontiers`, with the error of each kafka partition that has no answer.
 
         Raises what is no matter of a single kafka partition: the topic is absent, or no broker answers.
         """
         observed_at = datetime.now(timezone.utc)
         found = self._frontiers(topic, tuple(kafka_partitions), observed_at)
-        found = asked_again(found, lambda again: self._frontiers(topic, again, observed_at))
-        return Look(found.found, found.failures)
+        return asked_again(found, lambda again: self._frontiers(topic, again, observed_at))
 
     def _frontiers(self, topic: str, wanted: Sequence[int], observed_at: datetime) -> Answers[int, Frontier]:
         """The last stable offset is asked for when the high watermark is known.
@@ -310,45 +307,80 @@ class ClusterAdmin:
 
         Answered since Kafka 3.0.
         """
+        told = self._newest(topic, kafka_partitions)
         what = f"looking for the newest record of topic {topic}"
-        told = self._answers(self._ask(topic, kafka_partitions, OffsetSpec.max_timestamp()), what)
         records = told.checked(lambda p, info: offset_for_time(info.offset, f"{what}, kafka partition {p}"))
-        _raise_first(records.failures)
         times = {p: info.timestamp for p, info in told.found.items()}
-        return {p: (offset, times[p]) for p, offset in records.found.items() if offset is not None and times[p] >= 0}
+        return {p: (offset, times[p]) for p, offset in records.get().items() if offset is not None and times[p] >= 0}
 
     def offsets_for_times(
         self, topic: str, kafka_partitions: Iterable[int], timestamps_ms: Sequence[int]
-    ) -> dict[int, dict[int, int | None]]:
-        """o(t) by timestamp and kafka partition: the first committed record with that or a later timestamp.
+    ) -> Answers[int, Mapping[int, OffsetAtTime]]:
+        """o(t) by kafka partition and timestamp: the first committed record with that or a later timestamp.
 
-        None where there is none. o(t) never falls as t grows, so between two timestamps with equal answers nothing is
-        asked: long spans of empty hours cost few calls. The answers are of slightly different moments.
+        o(t) never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty
+        hours cost few calls. The answers are of slightly different moments. A kafka partition that does not answer to
+        one of the timestamps has no answer at all.
         """
-        wanted = tuple(kafka_partitions)
         times = sorted(set(timestamps_ms))
         if times and times[0] < 0:
             raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {times[0]}")
-        known = self._at_times(topic, wanted, [*times[:1], *times[1:][-1:]])
+        found = self._told_for_times(topic, tuple(kafka_partitions), times)
+        doubted = self._doubted(topic, found.found)
+        # Records may have come since then, so that only the same answer once more is a wrong one.
+        again = self._told_for_times(topic, tuple(doubted), sorted({t for each in doubted.values() for t in each}))
+        untold = again.checked(lambda p, each: {t: Untold.UNTOLD if each[t] is None else each[t] for t in doubted[p]})
+        offsets = {p: {**each, **untold.found.get(p, {})} for p, each in found.found.items() if p not in again.failures}
+        return Answers(offsets, {**found.failures, **again.failures})
+
+    def _doubted(self, topic: str, found: Mapping[int, Mapping[int, RecordOffset | None]]) -> dict[int, list[int]]:
+        """Kafka partition -> timestamps that no record is as late as, though another one is later."""
+        silent = {p: [t for t, offset in each.items() if offset is None] for p, each in found.items()}
+        silent = {p: times for p, times in silent.items() if times}
+        if not silent:
+            return {}
+        told = self._newest(topic, tuple(silent))
+        # where a broker cannot tell the newest record (before Kafka 3.0), nothing confirms what it says
+        newest = {p: max(silent[p]) for p in silent}
+        newest |= {p: info.timestamp if info.offset >= 0 else -1 for p, info in told.found.items()}
+        doubted = {p: [t for t in times if t <= newest[p]] for p, times in silent.items()}
+        return {p: times for p, times in doubted.items() if times}
+
+    def _newest(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, ListOffsetsResultInfo]:
+        asked = self._ask(topic, kafka_partitions, OffsetSpec.max_timestamp())
+        return self._answers(asked, f"looking for the newest record of topic {topic}")
+
+    def _told_for_times(
+        self, topic: str, kafka_partitions: tuple[int, ...], times: Sequence[int]
+    ) -> Answers[int, Mapping[int, RecordOffset | None]]:
+        answers = self._at_times(topic, kafka_partitions, [*times[:1], *times[1:][-1:]])
         spans = [(0, len(times) - 1)] if times else []
-        while spans:
-            known |= _filled(times, spans, known)
+        while spans and answers.found:
+            answers = _filled(times, spans, answers)
+            known = next(iter(answers.found.values()))
             halves = [(lo, (lo + hi) // 2, hi) for lo, hi in spans if any(t not in known for t in times[lo:hi])]
-            known |= self._at_times(topic, wanted, [times[middle] for _, middle, _ in halves])
+            middles = self._at_times(topic, tuple(answers.found), [times[middle] for _, middle, _ in halves])
+            answers = answers.and_of(middles).checked(lambda _, both: {**both[0], **both[1]})
             spans = [span for lo, middle, hi in halves for span in ((lo, middle), (middle, hi))]
-        return known
+        return answers
 
     def _at_times(
         self, topic: str, kafka_partitions: tuple[int, ...], times: Sequence[int]
-    ) -> dict[int, dict[int, int | None]]:
-        found: dict[int, dict[int, int | None]] = {}
+    ) -> Answers[int, Mapping[int, RecordOffset | None]]:
+        found: dict[int, dict[int, RecordOffset | None]] = {p: {} for p in kafka_partitions}
+        failures: dict[int, PlatformError] = {}
         for start in range(0, len(times), CALLS_IN_FLIGHT):
             some = times[start : start + CALLS_IN_FLIGHT]
-            asked = [self._ask(topic, kafka_partitions, OffsetSpec.for_timestamp(t)) for t in some]
-            found |= {t: self._at_time(topic, t, each) for t, each in zip(some, asked, strict=True)}
-        return found
+            asked = [self._ask(topic, tuple(found), OffsetSpec.for_timestamp(t)) for t in some]
+            for t, each in zip(some, asked, strict=True):
+                answers = self._at_time(topic, t, each)
+                failures |= answers.failures
+                for kafka_partition, offset in answers.found.items():
+                    found[kafka_partition][t] = offset
+            found = {p: offsets for p, offsets in found.items() if p not in failures}
+        return Answers(found, failures)
 
-    def _at_time(self, topic: str, timestamp_ms: int, asked: Asked) -> dict[int, int | None]:
+    def _at_time(self, topic: str, timestamp_ms: int, asked: Asked) -> Answers[int, RecordOffset | None]:
         what = f"looking for timestamp {timestamp_ms} ms in topic {topic}"
 
         def answered(asked: Asked) -> Answers[int, RecordOffset | None]:
@@ -357,9 +389,7 @@ class ClusterAdmin:
             )
 
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        answers = asked_again(answered(asked), lambda again: answered(self._ask(topic, again, spec)))
-        _raise_first(answers.failures)
-        return dict(answers.found)
+        return asked_again(answered(asked), lambda again: answered(self._ask(topic, again, spec)))
 
     def _ask(
         self,
@@ -435,11 +465,6 @@ class ClusterAdmin:
         return self._reasons.failure(err, f"{what} at {self._bootstrap_servers}")
 
 
-def _raise_first(failures: Mapping[int, PlatformError]) -> None:
-    for failure in failures.values():
-        raise failure
-
-
 def _is_set_on_topic(entry: ConfigEntry) -> bool:
     return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
 
@@ -451,8 +476,10 @@ def _operations(described: Any) -> frozenset[str] | None:
 
 
 def _filled(
-    times: Sequence[int], spans: Iterable[tuple[int, int]], known: Mapping[int, dict[int, int | None]]
-) -> dict[int, dict[int, int | None]]:
-    """The answers inside those spans whose two ends have the same answer."""
-    flat = [(lo, hi) for lo, hi in spans if known[times[lo]] == known[times[hi]]]
-    return {t: dict(known[times[lo]]) for lo, hi in flat for t in times[lo + 1 : hi]}
+    times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, Mapping[int, RecordOffset | None]]
+) -> Answers[int, Mapping[int, RecordOffset | None]]:
+    """With the answers inside those spans whose two ends have the same answer in every kafka partition."""
+    known = answers.found.values()
+    flat = [(lo, hi) for lo, hi in spans if all(each[times[lo]] == each[times[hi]] for each in known)]
+    inside = {t: times[lo] for lo, hi in flat for t in times[lo + 1 : hi]}
+    return answers.checked(lambda _, each: {**each, **{t: each[at] for t, at in inside.items()}})

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, NewType, TypeVar
+from enum import Enum
+from typing import Generic, Literal, NewType, TypeVar
 
 from confluent_kafka import OFFSET_INVALID
 
@@ -30,6 +31,22 @@ NextOffset = NewType("NextOffset", int)
 
 NO_RECORD_SO_LATE = -1
 """The one negative offset that Kafka answers to a timestamp, and what it means."""
+
+
+class Untold(Enum):
+    """What is known of a timestamp's offset where a broker says that no record is so late, and there may be one.
+
+    A broker looks into the first log segment that ever had a record so late, from the log start on, and not into the
+    next one. So it says that as long as it has a segment whose latest records were deleted (LogSegments and
+    `findOffsetByTimestamp` in Kafka's UnifiedLog): for minutes where DeleteRecords took all of a segment, for good
+    where a record of the far future was among what it took.
+    """
+
+    UNTOLD = "untold"
+
+
+OffsetAtTime = RecordOffset | Literal[Untold.UNTOLD] | None
+"""The first record with a timestamp or a later one, None where there is none."""
 
 NOTHING_COMMITTED = OFFSET_INVALID
 """What librdkafka makes of the -1 that a group's coordinator answers where the group has committed nothing."""
@@ -66,6 +83,12 @@ class Answers(Generic[K, A]):
         """The answers to both of two questions, of what has both."""
         both = {key: (answer, other.found[key]) for key, answer in self.found.items() if key in other.found}
         return Answers(both, {**other.failures, **self.failures})
+
+    def get(self) -> Mapping[K, A]:
+        """All answers. Raises the error of the first question that has none."""
+        for failure in self.failures.values():
+            raise failure
+        return self.found
 
     def completed(self, later: "Answers[K, A]") -> "Answers[K, A]":
         """With what failed questions were answered when they were asked again."""

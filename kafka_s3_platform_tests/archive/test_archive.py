@@ -1,6 +1,7 @@
 """Archiving on a real Kafka and a real S3: each offset exactly once, each record in the folder of its own hour."""
 
 import dataclasses
+import os
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -27,7 +28,7 @@ from kafka_s3_platform.store.index import Change, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
-from kafka_s3_platform_tests.kafka.topics import wait_until_stable
+from kafka_s3_platform_tests.kafka.topics import delete_records, wait_until_stable
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -547,3 +548,20 @@ def test_a_leader_epoch_that_never_was_does_not_stop_a_topic_for_ever(
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(10))}
     assert {s.leader_epoch for s in snapshot(config).state.scans} == {7, 0}
+
+
+def test_an_hour_whose_offset_a_broker_does_not_tell_holds_the_log_until_that_is_archived(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """It looks into a segment whose latest record is deleted. The hours were complete then, without their records."""
+    create_topic(topic_name, segment_bytes=1_048_576)
+    config = connector(kafka_settings, store_settings, topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"", None, NOON - HOUR), Sent(b"", None, NOON + 24 * 300 * HOUR)])
+    archived(config)
+    produce(kafka_settings, topic_name, [Sent(os.urandom(900_000), None, NOON - HOUR) for _ in range(2)])
+    produce(kafka_settings, topic_name, [Sent(b"", None, NOON), Sent(b"", None, NOON + 2 * HOUR)])
+    delete_records(kafka_settings, topic_name, 2)
+    report = archived(config, [NOON])
+    assert stored(config).num_rows == 6
+    assert report.hours[0].complete == (snapshot(config).state.coverage(0) == span(0, 6))
+    assert archived(config, [NOON]).hours[0].complete

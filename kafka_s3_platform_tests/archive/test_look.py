@@ -11,7 +11,8 @@ from kafka_s3_platform.archive.look import MAX_LOOKS, observation, unchanged
 from kafka_s3_platform.archive.takeover import take_over
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.kafka.admin import ClusterAdmin, Look, TopicDescription
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -77,7 +78,7 @@ def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.Monke
     def arrange(name: str) -> None:
         pending = [name]
 
-        def look(self: ClusterAdmin, asked: str, kafka_partitions: Iterable[int]) -> Look:
+        def look(self: ClusterAdmin, asked: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
             if asked in pending:
                 pending.remove(asked)
                 admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -21,6 +21,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, OffsetGapError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import TopicDescription
+from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
@@ -56,9 +57,10 @@ def planning(
     end = max(records, default=-1) + 1
     stable = end if lso is None else lso
 
-    def lookup(times: Sequence[int]) -> dict[int, dict[int, int | None]]:
+    def lookup(kafka_partitions: Iterable[int], times: Sequence[int]) -> Answers[int, Mapping[int, OffsetAtTime]]:
         found = {t: [o for o, at in sorted(records.items()) if ms(at) >= t and log_start <= o < stable] for t in times}
-        return {t: {0: offsets[0] if offsets else None} for t, offsets in found.items()}
+        offsets: Mapping[int, OffsetAtTime] = {t: RecordOffset(each[0]) if each else None for t, each in found.items()}
+        return Answers(dict.fromkeys(kafka_partitions, offsets), {})
 
     return PlanInput(
         config(flush_size, allow_gaps),
@@ -319,7 +321,6 @@ def test_an_hour_is_not_complete_by_what_a_failed_kafka_partition_has_of_later_o
         one,
         description=TopicDescription("t", "id-1", (0, 1), {}),
         frontiers={**one.frontiers, 1: behind},
-        lookup=lambda times: {t: dict.fromkeys((0, 1), o) for t, o in _only(one.lookup(times)).items()},
     )
     plan = plan_hours(given, [NOON])
     assert [type(e) for e in plan.failures.values()] == [LogTruncatedError]
@@ -343,7 +344,6 @@ def test_an_hour_begins_with_its_records_where_a_kafka_partition_failed_in_the_f
         without,
         state=state,
         frontiers=look,
-        lookup=lambda times: {t: dict.fromkeys((0, 1), o) for t, o in _only(one.lookup(times)).items()},
     )
     plan = plan_hours(second, [NOON + HOUR])
     assert (plan.needed[1], dict(plan.failures), plan.gaps) == (span(10, 20), {}, ())

@@ -15,11 +15,14 @@ from kafka_s3_platform.archive.task import FailedScan
 from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
-from kafka_s3_platform.kafka.admin import ClusterAdmin, Look
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.answers import Answers
+from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
@@ -300,15 +303,41 @@ def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_h
     config = connector(kafka_settings, store_settings, topic_name)
     look = ClusterAdmin.look
 
-    def without_a_leader(admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int]) -> Look:
+    def without_a_leader(admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
         found = look(admin, topic, kafka_partitions)
-        return Look({0: found.frontiers[0]}, {1: BrokerUnavailableError("kafka partition 1 has no leader")})
+        return Answers({0: found.found[0]}, {1: BrokerUnavailableError("kafka partition 1 has no leader")})
 
     monkeypatch.setattr(ClusterAdmin, "look", without_a_leader)
     report = tried(config, [NOON])
     assert isinstance(report.failure, BrokerUnavailableError)
     assert [(h.record_count, h.scanned, h.complete) for h in report.hours] == [(10, False, False)]
     monkeypatch.undo()
+    assert [(h.record_count, h.scanned, h.complete) for h in archived(config, [NOON]).hours] == [(20, True, True)]
+
+
+@pytest.mark.parametrize("extractor", ["Record", "Wallclock"])
+def test_a_kafka_partition_that_answers_no_time_leaves_the_others_archived_and_the_hour_open(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    extractor: str,
+) -> None:
+    """As where its remote tier, or its time index, cannot be read."""
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, numbered(10) + numbered(10, kafka_partition=1))
+    config = connector(kafka_settings, store_settings, topic_name, layout={"timestamp_extractor": extractor})
+
+    def silent(_: str, kafka_partition: int, question: str | int, true: int) -> int:
+        return NOTHING if kafka_partition == 1 and isinstance(question, int) else true
+
+    with answering(silent):
+        for hours in ([NOON], [NOON + HOUR]):
+            report = tried(config, hours)
+            assert isinstance(report.failure, BrokerUnavailableError)
+            assert f"topic {topic_name}, kafka partition 1" in str(report.failure)
+            assert not any(hour.scanned or hour.complete for hour in report.hours)
+        assert (scanned(config), scanned(config, 1)) == ((OffsetRange(0, 10),), ())
     assert [(h.record_count, h.scanned, h.complete) for h in archived(config, [NOON]).hours] == [(20, True, True)]
 
 

@@ -1,7 +1,7 @@
 """Which hours are due, for made-up logs: (offset, timestamp) of every record, the bounds and what is archived."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import accumulate
@@ -15,6 +15,7 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.backlog import MAX_HOURS, Backlog, contiguous
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.kafka.admin import TopicDescription
+from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import HourRange, Scan
@@ -44,9 +45,10 @@ def backlog(
     """One kafka partition whose record at offset n has the timestamp `times[n]`; `seen_at`: when it was observed."""
     highest = list(accumulate((ms(t) for t in times), max))
 
-    def lookup(timestamps: Sequence[int]) -> Mapping[int, Mapping[int, int | None]]:
+    def lookup(kafka_partitions: Iterable[int], timestamps: Sequence[int]) -> Answers[int, Mapping[int, OffsetAtTime]]:
         found = {t: max(bisect_left(highest, t), log_start) for t in timestamps}
-        return {t: {0: o if o < len(times) else None} for t, o in found.items()}
+        offsets: Mapping[int, OffsetAtTime] = {t: RecordOffset(o) if o < len(times) else None for t, o in found.items()}
+        return Answers(dict.fromkeys(kafka_partitions, offsets), {})
 
     kafka = KafkaSettings(bootstrap_servers="b:1", common={"sasl.password": SecretStr(password)})
     layout = {"rotate_schedule_interval_ms": rotate_schedule_interval_ms}
@@ -125,6 +127,9 @@ def test_an_hour_that_lost_records_to_retention_is_known_as_such() -> None:
     found = backlog(ago(9, 8, 3.5, 2.5), log_start=2, scanned=[(0, 1)])
     assert found.oldest_uncovered == NOON - 4 * HOUR
     assert found.lost(ago(4, 3, 2)) == {NOON - 4 * HOUR}
+    assert found.has_left(ago(4))
+    assert not found.has_left(ago(5))
+    assert not backlog(ago(9, 8, 3.5, 2.5), log_start=2, scanned=[(0, 1), (2, 3)]).has_left(ago(4))
 
 
 def test_what_retention_took_before_archiving_began_is_not_lost() -> None:

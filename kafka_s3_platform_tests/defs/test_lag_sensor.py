@@ -19,6 +19,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, launch, tick, topic_of
+from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import wait_until_stable
 from kafka_s3_platform_tests.support import Sent, archived, produce, scanned, send, snapshot
 
@@ -200,22 +201,61 @@ def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
     at = ms(config.archive.start_hour)
     with ClusterAdmin(config.kafka) as admin:
         deadline = time.monotonic() + 30
-        while admin.offsets_for_times(config.topics[0], [0], [at])[at][0] != offset:
+        while admin.offsets_for_times(config.topics[0], [0], [at]).found[0][at] != offset:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
 
-def test_hours_that_retention_has_cut_into_are_told_and_not_asked_for(
-    config: ConnectorConfig, instance: dg.DagsterInstance
+def test_hours_that_retention_has_cut_into_are_told_and_what_is_left_of_them_is_archived_by_a_run_up_to_now(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
     send_hours(config, [7])
     archive_hours(config, 7, 7)
     send_hours(config, [5, 5, 4, 2])
     delete_before(config, 2)
-    found = tick(config, "lag__c", instance)
-    asked = [asked_keys(r) for r in found.run_requests or ()]
-    assert keys(config, 4, 1) in asked
-    assert not any(topic_of(config).hours.key(ago(config, 5)) in pair for pair in asked)
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert asked_keys(asked) == keys(config, 4, 1)
+    assert launch(config, asked, instance).success
+    assert scanned(config) == (OffsetRange(0, 1), OffsetRange(3, 5))
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert asked_keys(asked) == (None, None)
+    assert not launch(config, asked, instance).success
+    assert scanned(config) == (OffsetRange(0, 1), OffsetRange(2, 5))
+    told = tick(config, "lag__c", instance)
+    assert not told.run_requests
+    assert "retention took records of 1 hour(s)" in str(told.skip_reason)
+
+
+@pytest.mark.parametrize("is_led", [True, False], ids=["no answer to times", "no leader"])
+def test_a_kafka_partition_that_does_not_answer_hides_no_other(
+    config: ConnectorConfig,
+    instance: dg.DagsterInstance,
+    create_topic: CreateTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    is_led: bool,
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
+    topic = create_topic(f"{config.topics[0]}-of-two", 2)
+    config = config.model_copy(update={"topics": (topic,)})
+    records = [Sent(timestamp=ago(config, 2), kafka_partition=p) for p in (0, 1)]
+    produce(config.kafka, topic, records)
+
+    def silent(_: str, kafka_partition: int, question: str | int, true: int) -> int:
+        is_silent = kafka_partition == 1 and not (is_led and isinstance(question, str))
+        return NOTHING if is_silent else true
+
+    with answering(silent):
+        found = tick(config, "lag__c", instance)
+        [asked] = found.run_requests or ()
+        assert not launch(config, asked, instance).success
+    assert asked_keys(asked) == keys(config, 2, 1)
+    [observed] = found.asset_events
+    assert "kafka partition 1" in str(observed.metadata["without_an_answer"].value)
+    assert scanned(config) == (OffsetRange(0, 1),)
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert launch(config, asked, instance).success
+    assert scanned(config, 1) == (OffsetRange(0, 1),)
 
 
 def test_more_lost_hours_than_are_looked_at_at_once_hide_none_that_can_be_archived(
@@ -229,8 +269,13 @@ def test_more_lost_hours_than_are_looked_at_at_once_hide_none_that_can_be_archiv
     send_hours(config, [200, 60, 5])
     delete_before(config, 3)
     wait_until_first_is(config, 3)
-    found = tick(config, "lag__c", instance)
-    assert [asked_keys(r) for r in found.run_requests or ()] == [keys(config, 4, 1)]
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert asked_keys(asked) == keys(config, 4, 1)
+    assert launch(config, asked, instance).success
+    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert asked_keys(asked) == (None, None)
+    assert not launch(config, asked, instance).success
+    assert scanned(config, 1) == (OffsetRange(0, 1),)
 
 
 def test_a_log_that_retention_cut_before_archiving_began_is_first_archived_up_to_now(

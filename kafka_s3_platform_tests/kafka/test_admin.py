@@ -6,6 +6,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.answers import Untold
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
@@ -148,11 +149,12 @@ def test_offsets_for_times_are_those_of_the_first_record_at_or_after_each(
             produce_raw(kafka_settings.bootstrap_servers, topic_name, kafka_partition, [record])
     asked = [hour * HOUR_MS for hour in range(6000)]
     with ClusterAdmin(kafka_settings) as admin:
-        found = admin.offsets_for_times(topic_name, (0, 1), asked)
-    assert sorted(found) == asked
-    for hour in range(6000):
-        expected = {p: next((i for i, h in enumerate(each) if h >= hour), None) for p, each in hours.items()}
-        assert found[hour * HOUR_MS] == expected
+        found = admin.offsets_for_times(topic_name, (0, 1), asked).get()
+    for kafka_partition, each in hours.items():
+        assert sorted(found[kafka_partition]) == asked
+        for hour in range(6000):
+            expected = next((i for i, h in enumerate(each) if h >= hour), None)
+            assert found[kafka_partition][hour * HOUR_MS] == expected
 
 
 def test_a_record_of_an_open_transaction_is_at_no_time_yet(
@@ -161,10 +163,10 @@ def test_a_record_of_an_open_transaction_is_at_no_time_yet(
     create_topic(topic_name)
     transaction = open_transaction(kafka_settings, topic_name, [b"t"])
     with ClusterAdmin(kafka_settings) as admin:
-        assert admin.offsets_for_times(topic_name, [0], [0]) == {0: {0: None}}
+        assert admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: None}}
         transaction.commit_transaction(30)
-        until(30, lambda: admin.offsets_for_times(topic_name, [0], [0]) == {0: {0: 0}})
-        assert admin.offsets_for_times(topic_name, [0], []) == {}
+        until(30, lambda: admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: 0}})
+        assert admin.offsets_for_times(topic_name, [0], []).get() == {0: {}}
         with pytest.raises(ValueError, match="below 0"):
             admin.offsets_for_times(topic_name, [0], [-1])
 
@@ -180,7 +182,7 @@ def test_a_negative_offset_is_no_bound_of_a_log(
         with pytest.raises(BrokerUnavailableError, match=f"{topic_name}, kafka partition 1.*answered {told} as"):
             admin.frontiers(topic_name, (0, 1))
         seen = admin.look(topic_name, (0, 1))
-    assert (list(seen.frontiers), list(seen.failures)) == ([0], [1])
+    assert (list(seen.found), list(seen.failures)) == ([0], [1])
 
 
 def test_no_log_ends_before_it_starts(
@@ -213,8 +215,41 @@ def test_an_answer_that_is_right_a_moment_later_is_waited_for(
         found = admin.frontiers(topic_name, range(3))
         assert {p: f.high_watermark for p, f in found.items()} == {0: 0, 1: 2, 2: 0}
         assert len({f.observed_at for f in found.values()}) == 1
-        assert admin.offsets_for_times(topic_name, range(3), [0]) == {0: {0: None, 1: 0, 2: None}}
-    assert sum(p == 0 for _, p, _ in lies.asked) == 4
+        assert admin.offsets_for_times(topic_name, range(3), [0]).get() == {0: {0: None}, 1: {0: 0}, 2: {0: None}}
+    assert sum(p == 0 for _, p, _ in lies.asked) == 5
+
+
+def test_no_record_so_late_is_not_believed_where_a_later_one_was_there(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    """A broker looks into the first segment that ever had one: here the first, whose only late record is deleted."""
+    create_topic(topic_name, 2, segment_bytes=1_048_576)
+    for hour, size in ((100, 1), (1, 700_000), (2, 700_000), (3, 700_000)):
+        produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(hour * HOUR_MS, value=b"v" * size)])
+    delete_records(kafka_settings, topic_name, 1)
+    asked = [hour * HOUR_MS for hour in (1, 2, 3, 100, 101)]
+    with ClusterAdmin(kafka_settings) as admin:
+        found = admin.offsets_for_times(topic_name, (0, 1), asked).get()
+        assert set(found[1].values()) == {None}
+        assert [found[0][t] for t in asked] == [1, Untold.UNTOLD, Untold.UNTOLD, Untold.UNTOLD, None]
+        produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(101 * HOUR_MS)])
+        assert admin.offsets_for_times(topic_name, [0], asked).get()[0][101 * HOUR_MS] == 4
+
+
+def test_a_record_that_comes_while_the_newest_is_asked_for_is_no_doubt(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name)
+    produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(HOUR_MS)])
+    late = [5 * HOUR_MS]
+
+    def comes_then(_: str, __: int, question: str | int, true: int) -> int:
+        if question == 5 * HOUR_MS and late:
+            produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(late.pop())])
+        return true
+
+    with ClusterAdmin(kafka_settings) as admin, answering(comes_then):
+        assert admin.offsets_for_times(topic_name, [0], [5 * HOUR_MS]).get() == {0: {5 * HOUR_MS: 1}}
 
 
 def test_only_minus_one_says_that_there_is_no_record_so_late(
@@ -224,14 +259,14 @@ def test_only_minus_one_says_that_there_is_no_record_so_late(
     produce(kafka_settings, topic_name, [b"v"])
     with ClusterAdmin(kafka_settings) as admin:
         with answering(lambda *_: -1):
-            assert admin.offsets_for_times(topic_name, [0], [5]) == {5: {0: None}}
+            assert admin.offsets_for_times(topic_name, [0], [5]).get() == {0: {5: None}}
         with (
             answering(nothing),
             pytest.raises(
                 BrokerUnavailableError, match=f"timestamp 5 ms in topic {topic_name}, kafka partition 0.*-1001"
             ),
         ):
-            admin.offsets_for_times(topic_name, [0], [5])
+            admin.offsets_for_times(topic_name, [0], [5]).get()
 
 
 def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(
@@ -240,9 +275,9 @@ def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(
     create_topic(topic_name, 2)
     with ClusterAdmin(kafka_settings) as admin:
         seen = admin.look(topic_name, (1, 7, 0))
-        assert set(seen.frontiers) == {0, 1}
+        assert set(seen.found) == {0, 1}
         assert isinstance(seen.failures[7], MissingTopicError)
-        assert admin.look(topic_name, ()).frontiers == {}
+        assert admin.look(topic_name, ()).found == {}
         with pytest.raises(MissingTopicError, match="no-such-topic"):
             admin.look("no-such-topic", [0])
 
