@@ -104,7 +104,8 @@ def of_each(
 ) -> tuple[list[R], dict[str, PlatformError]]:
     """What `do` gives for each of the topics, and, by topic, what it raised for others: one leaves the others alone.
 
-    But they share a cluster and a store: where MAX_UNANSWERED in a row get no answer, the rest is not tried.
+    But they share a cluster and a store: where MAX_UNANSWERED in a row get no answer, the rest is not tried. Where all
+    fail there is nothing to show, and this raises what `raise_failures` does.
     """
     done: list[R] = []
     failures: dict[str, PlatformError] = {}
@@ -121,6 +122,8 @@ def of_each(
         except PlatformError as err:
             failures[topic.topic] = err
             unanswered = unanswered + 1 if isinstance(err, NO_ANSWER) else 0
+    if not done:
+        raise_failures(failures)
     return done, failures
 
 

@@ -43,7 +43,9 @@ def damage(config: ConnectorConfig, topic: str, s3_client: Any) -> None:
 
 
 def topics_of(found: "subprocess.CompletedProcess[str]") -> list[str]:
-    """The topics that a command's JSON tells of, whatever else became of it."""
+    """The topics that a command's JSON tells of, whatever else became of it; where none is done there is no JSON."""
+    if not found.stdout:
+        return []
     [rows] = [value for value in json.loads(found.stdout).values() if isinstance(value, list)]
     return [row["topic"] for row in rows]
 
