@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from kafka_s3_platform.archive.failures import resolve_command
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
@@ -56,10 +57,8 @@ class PlanInput:
     """Of kafka partitions that have no frontier."""
 
     def without(self, failures: Mapping[int, PlatformError]) -> "PlanInput":
-        """The others. Raises the first failure where there are none."""
+        """What is known of the others."""
         left = {p: f for p, f in self.frontiers.items() if p not in failures}
-        for failure in [] if left else failures.values():
-            raise failure
         return replace(self, frontiers=left, failures={**self.failures, **failures})
 
     @property
@@ -122,13 +121,13 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ArchivePlan:
     A kafka partition whose log was truncated, or lost what was to be archived, is among the plan's failures. What is
     left of the latter is read all the same, unless nothing of it was archived before: retention goes on taking it.
     """
-    check_topic(given)
+    check_topic(given.description, given.state)
     times = sorted({ms(t) for hour in hours for t in (hour, hour + HOUR + given.lateness)})
-    found = given.lookup(given.frontiers, times)
-    given = given.without(found.failures)
+    answers = given.lookup(given.frontiers, times)
+    found, given = answers.some(), given.without(answers.failures)
 
     def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
-        offsets = _Offsets(given, frontier, found.found[frontier.kafka_partition])
+        offsets = _Offsets(given, frontier, found[frontier.kafka_partition])
         return offsets.read(hours), [offsets.hour_range(hour) for hour in hours]
 
     planned, failed = _each(given, plan)
@@ -141,7 +140,7 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ArchivePlan:
 
 def plan_until_now(given: PlanInput) -> ArchivePlan:
     """Plan all that is readable now and not archived, whatever its hour. Raises and fails as `plan_hours` does."""
-    check_topic(given)
+    check_topic(given.description, given.state)
     planned, failed = _each(given, lambda frontier: _read_until_now(given, frontier))
     reads = list(planned.values())
     return _plan(given, reads, (), {**failed, **_losses(reads)})
@@ -153,15 +152,13 @@ def _each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T]
     failures = dict(given.failures)
     for kafka_partition, frontier in sorted(given.frontiers.items()):
         try:
-            check_end(given, frontier)
+            check_end(given.config.name, given.description.topic, given.state, frontier)
             planned[kafka_partition] = plan(frontier)
         except (LogTruncatedError, OffsetGapError) as err:
             failures[kafka_partition] = err
         except _UnansweredError as err:
             failures[kafka_partition] = err.failure
-    if not planned and failures:
-        raise next(iter(failures.values()))
-    return planned, failures
+    return dict(Answers(planned, failures).some()), failures
 
 
 def _losses(reads: Sequence[ReadPlan]) -> dict[int, PlatformError]:
@@ -185,40 +182,32 @@ def _unknown_range(state: IndexState, kafka_partition: int, hour: datetime) -> H
     return HourRange(hour, kafka_partition, state.promised_start(kafka_partition, hour), None)
 
 
-def check(given: PlanInput) -> None:
-    """Refuse a topic that is not the archived one, or whose log ends before what is archived."""
-    check_topic(given)
-    for frontier in given.frontiers.values():
-        check_end(given, frontier)
-
-
-def check_topic(given: PlanInput) -> None:
+def check_topic(description: TopicDescription, state: IndexState) -> None:
     """Refuse a topic that is not the archived one."""
-    topic, known = given.description.topic, given.state.topic
-    if known and known.topic_id != given.description.topic_id:
+    topic, known = description.topic, state.topic
+    if known and known.topic_id != description.topic_id:
         raise TopicRecreatedError(
-            f"topic {topic} has id {given.description.topic_id}, the archive holds {known.topic_id}: it was deleted "
+            f"topic {topic} has id {description.topic_id}, the archive holds {known.topic_id}: it was deleted "
             f"and created again. Archive it under another connector name and another topics.dir, lest its offsets and "
             f"objects mix with the old ones"
         )
-    if behind := sorted({*(known.kafka_partitions if known else ())} - {*given.description.kafka_partitions}):
+    if behind := sorted({*(known.kafka_partitions if known else ())} - {*description.kafka_partitions}):
         raise BrokerUnavailableError(
             f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, behind))}, which the "
             f"archive holds of it, and a topic never loses one: the broker's metadata is behind. Run again"
         )
 
 
-def check_end(given: PlanInput, frontier: Frontier) -> None:
+def check_end(connector: str, topic: str, state: IndexState, frontier: Frontier) -> None:
     """LogTruncatedError where the log ends before what is archived, and nobody has accepted that."""
-    kafka_partition, state = frontier.kafka_partition, given.state
+    kafka_partition = frontier.kafka_partition
     end = state.coverage(kafka_partition).end_offset or 0
     if end > max(frontier.last_stable_offset, state.accepted_end(kafka_partition)):
-        accept = f"--topic {given.description.topic} --kafka-partition {kafka_partition} --accept-truncation"
         raise LogTruncatedError(
-            f"{given.description.topic}-{kafka_partition}: the archive reaches offset {end}, the log is readable up to "
+            f"{topic}-{kafka_partition}: the archive reaches offset {end}, the log is readable up to "
             f"{frontier.last_stable_offset}: it was truncated (unclean leader election?). Nothing of this kafka "
             f"partition is read until somebody decides. To keep what is archived and go on at offset {end}: "
-            f"kafka-s3 resolve {given.config.name} {accept}"
+            f"{resolve_command(connector, topic, kafka_partition, '--accept-truncation')}"
         )
 
 

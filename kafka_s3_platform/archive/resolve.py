@@ -6,11 +6,10 @@ from datetime import datetime, timezone
 from typing import Literal
 from uuid import uuid4
 
-from kafka_s3_platform.archive.plan import PlanInput, check_topic
+from kafka_s3_platform.archive.plan import check_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -80,7 +79,7 @@ def resolve(config: ConnectorConfig, topic: str, decision: Decision, run_id: str
                 return reports[-1]
             kafka_partition = decision.kafka_partition
             frontier = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-            check_topic(PlanInput(config, description, {kafka_partition: frontier}, state, lambda *_: Answers({}, {})))
+            check_topic(description, state)
             state.refuse_during_maintenance(topic, datetime.now(timezone.utc))
             report = _Step(config, topic, state, frontier).report(decision, dry_run)
             _refuse_at_work(topic, state, report.gaps)
@@ -98,7 +97,7 @@ def _index(config: ConnectorConfig, topic: str) -> TopicIndex:
 
 
 def _refuse_at_work(topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
-    given = {g.kafka_partition: RangeSet(OffsetRange(o.start_offset, o.end_offset) for o in gaps) for g in gaps}
+    given = {g.kafka_partition: RangeSet(o.offsets for o in gaps) for g in gaps}
     for other in state.conflicting(given):
         raise BusyError(
             f"topic {topic}, kafka partition {other.kafka_partition}: run {other.run_id} has reserved {other.offsets} "
@@ -111,7 +110,7 @@ def _change(state: IndexState, gaps: Sequence[Gap], run_id: str) -> tuple[Change
     """The gaps instead of the unresolved rows that they hold, and the hours that they begin in."""
     kafka_partition = gaps[0].kafka_partition
     known = [u for u in state.failures if u.kafka_partition == kafka_partition]
-    left = without(known, RangeSet(OffsetRange(g.start_offset, g.end_offset) for g in gaps))
+    left = without(known, RangeSet(g.offsets for g in gaps))
     removed = (f"(kind = 'unresolved' AND kafka_partition = {kafka_partition})",) if known else ()
     hours = {g: hour for g in gaps if (hour := state.hour_of(kafka_partition, g.start_offset)) is not None}
     return Change(added=(*gaps, *left), removed=removed, run_id=run_id), hours

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from kafka_s3_platform.archive.task import ScanResult
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
+from kafka_s3_platform.model.offsets import RangeSet, span
 from kafka_s3_platform.model.unresolved import Unresolved, without
 from kafka_s3_platform.store.index import IndexSnapshot
 
@@ -31,7 +31,7 @@ def retold(snapshot: IndexSnapshot, results: Sequence[ScanResult]) -> Retold:
     for kafka_partition, read in _by_kafka_partition(results).items():
         known = [u for u in snapshot.state.failures if u.kafka_partition == kafka_partition]
         bad = RangeSet(u.offsets for r in read for u in r.unresolved)
-        scanned = RangeSet(OffsetRange(s.start_offset, s.end_offset) for r in read for s in r.scans)
+        scanned = RangeSet(s.offsets for r in read for s in r.scans)
         done = scanned | bad
         if any(True for u in known for _ in done.within(u.offsets)):
             removed.append(f"(kind = 'unresolved' AND kafka_partition = {kafka_partition})")
@@ -40,7 +40,7 @@ def retold(snapshot: IndexSnapshot, results: Sequence[ScanResult]) -> Retold:
         lost = {g for g in snapshot.state.gaps if g.kafka_partition == kafka_partition and g.reason == "retention"}
         for gap in sorted(lost):
             pieces = span(gap.start_offset, gap.end_offset) - scanned
-            if pieces.ranges != (OffsetRange(gap.start_offset, gap.end_offset),):
+            if pieces.ranges != (gap.offsets,):
                 removed.append(_predicate(gap))
                 added += (replace(gap, start_offset=p.start_offset, end_offset=p.end_offset) for p in pieces)
     return Retold(tuple(added), tuple(removed), _hours(snapshot, added))

@@ -142,10 +142,8 @@ def _plan(
 ) -> ArchivePlan:
     look = admin.look(request.topic, description.kafka_partitions)
     failures = {**look.failures, **regrown(request.config, description, state, look.found)}
-    sound = {p: f for p, f in look.found.items() if p not in failures}
-    if not sound:
-        raise next(iter(failures.values()))
-    frontiers = observation(description, observed_at, sound)
+    sound = Answers({p: f for p, f in look.found.items() if p not in failures}, failures)
+    frontiers = observation(description, observed_at, sound.some())
     given = PlanInput(
         request.config,
         description,
@@ -235,10 +233,7 @@ class _Done:
 
 def _scan_and_commit(request: ArchiveRequest, reserved: _Reserved, runner: TaskRunner, admin: ClusterAdmin) -> _Done:
     hour_offsets = _hour_offsets(request, reserved, admin)
-    if not hour_offsets.found:
-        # nothing at all can be read
-        hour_offsets.get()
-    tasks = _tasks(request, reserved, hour_offsets.found, runner)
+    tasks = _tasks(request, reserved, hour_offsets.some(), runner)
     progress = Progress(logger, f"archive {request.topic}", len(tasks), sum(t.size for t in tasks))
     unread = [r for r in reserved.plan.reads if r.kafka_partition in hour_offsets.failures]
     failed = [FailedScan(r.kafka_partition, r.ranges, hour_offsets.failures[r.kafka_partition]) for r in unread]
@@ -494,9 +489,9 @@ def _check_results(reserved: _Reserved, results: Sequence[ScanResult]) -> None:
     for kafka_partition in {r.kafka_partition for r in results}:
         mine = [r for r in results if r.kafka_partition == kafka_partition]
         wanted = RangeSet(item for r in mine for item in r.ranges)
-        scanned = RangeSet(OffsetRange(s.start_offset, s.end_offset) for r in mine for s in r.scans)
+        scanned = RangeSet(s.offsets for r in mine for s in r.scans)
         bad = RangeSet(u.offsets for r in mine for u in r.unresolved)
-        gone = RangeSet(OffsetRange(g.start_offset, g.end_offset) for r in mine for g in r.gaps)
+        gone = RangeSet(g.offsets for r in mine for g in r.gaps)
         if wanted != scanned | bad | gone or scanned & bad:
             raise _defect(reserved, kafka_partition, f"{wanted} was read, {scanned} scanned, {bad} unresolved")
         _check_segments(reserved, kafka_partition, mine, wanted)

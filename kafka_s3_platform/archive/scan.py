@@ -74,7 +74,7 @@ def scan(task: ScanTask, attempt: Attempt) -> ScanResult:
             scans += _rows(task, good_pieces(wanted, bad.inside(wanted)), end, counts)
         if clients.dead_letters is not None:
             clients.dead_letters.flush()
-    unresolved = tuple(without(bad.rows, RangeSet(OffsetRange(g.start_offset, g.end_offset) for g in gaps)))
+    unresolved = tuple(without(bad.rows, RangeSet(g.offsets for g in gaps)))
     return ScanResult(task.kafka_partition, task.ranges, _joined(scans), tuple(segments), tuple(gaps), unresolved)
 
 

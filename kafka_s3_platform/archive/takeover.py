@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clocks
 from kafka_s3_platform.archive.look import observation, unchanged
-from kafka_s3_platform.archive.plan import PlanInput, check
+from kafka_s3_platform.archive.plan import check_end, check_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BusyError,
@@ -21,7 +21,6 @@ from kafka_s3_platform.errors import (
     PlatformError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets, refuse_active
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -105,7 +104,9 @@ class _Step:
             self.description,
             lambda seen: observation(seen, self.clock.earlier_now(), admin.frontiers(topic, seen.kafka_partitions)),
         )
-        check(PlanInput(self.config, description, frontiers, state, lambda *_: Answers({}, {})))
+        check_topic(description, state)
+        for frontier in frontiers.values():
+            check_end(self.config.name, topic, state, frontier)
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)

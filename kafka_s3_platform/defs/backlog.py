@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 from functools import cached_property, partial
 from typing import TypeVar
 
+from kafka_s3_platform.archive.failures import FOR_EVER, retention_ms
 from kafka_s3_platform.archive.plan import OffsetLookup, lost_offsets, ms, readable_offset, start_of_hour
 from kafka_s3_platform.defs.topic import ArchivedTopic, newest_closed_hour
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
@@ -132,8 +133,8 @@ class Backlog:
     @property
     def seconds_to_retention_loss(self) -> float | None:
         """How long the oldest records are kept at least that are not archived, None when nothing is at stake."""
-        kept = int(self.configs.get("retention.ms", -1))
-        if kept < 0 or "delete" not in self.configs.get("cleanup.policy", ""):
+        kept = retention_ms(self.configs)
+        if kept == FOR_EVER:
             return None
         oldest = self._oldest(self._left_by(self.state)) if self.state.unresolved else self.oldest_uncovered
         return (oldest + timedelta(milliseconds=kept) - self.now).total_seconds() if oldest is not None else None
@@ -240,13 +241,11 @@ def look(topic: ArchivedTopic, admin: ClusterAdmin, snapshot: IndexSnapshot | No
     """The topic's backlog now. Reads only; raises the errors of Kafka's and the store's rooms."""
     description = admin.describe_topic(topic.topic)
     seen = admin.look(topic.topic, description.kafka_partitions)
-    if not seen.found:
-        seen.get()
     segments = (*snapshot.segments, *snapshot.retired) if snapshot else ()
     return Backlog(
         topic,
         description,
-        seen.found,
+        seen.some(),
         snapshot.state if snapshot else IndexState(),
         frozenset(s.chunk_start for s in segments if s.chunk == "hourly" and s.chunk_start),
         partial(admin.offsets_for_times, topic.topic),

@@ -56,8 +56,7 @@ def evaluate(
         return
     backlog = answering(replace(backlog, lookup=tick.within(backlog.lookup)))
     for failure in backlog.failures.values():
-        tick.log.warning("%s: %s", topic.name, failure)
-        tick.reasons.append(f"{topic.name}: {failure}")
+        tick.tell(f"{topic.name}: {failure}")
     observe(backlog, tick)
     ask(instance, backlog, job_name, tick)
 
@@ -98,8 +97,7 @@ def ask(instance: dg.DagsterInstance, backlog: Backlog, job_name: str, tick: Tic
     due = [h for h in backlog.hours_due(materialized) if not any(start <= h < end for start, end in busy)]
     due, lost = backlog.within_reach(due)
     if lost:
-        tick.reasons.append(_lost_reason(topic, len(lost)))
-        tick.log.warning(tick.reasons[-1])
+        tick.tell(_lost_reason(topic, len(lost)))
     for hours in contiguous([h for h in due if h not in lost][:MAX_HOURS]):
         fingerprint = backlog.fingerprint(hours)
         if reason := reason_to_wait(instance, key, fingerprint):

@@ -61,7 +61,7 @@ class Tick:
         for n in range(len(topics)):
             at = (first + n) % len(topics)
             if self.is_over():
-                self._tell(f"no time is left in this tick for {len(topics) - n} topic(s){self._slow_store()}")
+                self.tell(f"no time is left in this tick for {len(topics) - n} topic(s){self._slow_store()}")
                 self._leave(what, names, at)
                 return False
             unanswered = 0 if self._evaluated(topics[at], evaluate) else unanswered + 1
@@ -122,7 +122,7 @@ class Tick:
     def _reason(self, otherwise: str) -> str:
         return "; ".join([*map(str, self.errors), *self.reasons]) or otherwise
 
-    def _tell(self, reason: str) -> None:
+    def tell(self, reason: str) -> None:
         """As a reason, and in the log: Dagster takes no reason beside requests."""
         self.reasons.append(reason)
         self.log.warning("%s", reason)
@@ -142,10 +142,10 @@ class Tick:
         try:
             evaluate(topic)
         except (BrokerUnavailableError, StoreUnavailableError) as err:
-            self._tell(f"{topic.name}: {err}")
+            self.tell(f"{topic.name}: {err}")
             return False
         except TransientError as err:
-            self._tell(f"{topic.name}: {err}")
+            self.tell(f"{topic.name}: {err}")
         except Exception as err:
             # defects too: the others are archived whatever is wrong with one
             self.log.exception("%s", topic.name)

@@ -90,6 +90,10 @@ class Answers(Generic[K, A]):
             raise failure
         return self.found
 
+    def some(self) -> Mapping[K, A]:
+        """The answers that there are. Raises the error of the first question where none has one."""
+        return self.found or self.get()
+
     def completed(self, later: "Answers[K, A]") -> "Answers[K, A]":
         """With what failed questions were answered when they were asked again."""
         failures = {**self.failures, **later.failures}

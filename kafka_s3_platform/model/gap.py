@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from kafka_s3_platform.model.offsets import OffsetRange
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class Gap:
@@ -17,6 +19,10 @@ class Gap:
     start_offset: int
     end_offset: int
     reason: Literal["retention", "taken over", "skipped", "truncated"] = "retention"
+
+    @property
+    def offsets(self) -> OffsetRange:
+        return OffsetRange(self.start_offset, self.end_offset)
 
     @property
     def is_lost(self) -> bool:

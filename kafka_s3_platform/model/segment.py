@@ -144,6 +144,10 @@ class Scan:
     dead_letter_count: int = 0
     output_count: int = 0
 
+    @property
+    def offsets(self) -> OffsetRange:
+        return OffsetRange(self.start_offset, self.end_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:

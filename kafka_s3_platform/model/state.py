@@ -216,7 +216,7 @@ class IndexState:
         found: dict[int, list[OffsetRange]] = defaultdict(list)
         items: list[Scan | Gap] = [*self.scans, *self.gaps]
         for item in items:
-            found[item.kafka_partition].append(OffsetRange(item.start_offset, item.end_offset))
+            found[item.kafka_partition].append(item.offsets)
         return {p: RangeSet(ranges) for p, ranges in found.items()}
 
     @cached_property
@@ -277,4 +277,4 @@ class IndexState:
 
 
 def _ranges(items: Iterable[Scan | Gap]) -> RangeSet:
-    return RangeSet(OffsetRange(i.start_offset, i.end_offset) for i in items)
+    return RangeSet(i.offsets for i in items)

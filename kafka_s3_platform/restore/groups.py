@@ -188,7 +188,7 @@ def _restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Rest
     state = snapshot.state
     covered = state.coverage(kafka_partition)
     gaps = (g for g in state.gaps if g.kafka_partition == kafka_partition)
-    left_out = [OffsetRange(g.start_offset, g.end_offset) for g in gaps]
+    left_out = [g.offsets for g in gaps]
     mine = (s for s in snapshot.segments if s.kafka_partition == kafka_partition)
     for cluster in overlap_clusters(mine):
         start, end = cluster[0].start_offset, max(s.end_offset for s in cluster)

@@ -85,7 +85,6 @@ class ObjectStore:
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
         self._sha256: dict[tuple[str, str], str] = {}
-
         self.clock = StoreClock()
 
     def __reduce__(self) -> tuple[type["ObjectStore"], tuple[StoreSettings]]:
