@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
@@ -53,6 +54,7 @@ POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 Asked = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
@@ -219,12 +221,7 @@ class ClusterAdmin:
 
     def topics(self) -> frozenset[str]:
         """The names of all topics that the admin client may see."""
-        what = "listing topics"
-        try:
-            found = self._client.list_topics(timeout=self._timeout).topics
-        except KafkaException as err:
-            raise self._failure(err, what) from err
-        return frozenset(found)
+        return frozenset(self._metadata(None, "listing topics").topics)
 
     def ask(self, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
         """The answer to a call of the admin client, which gets its request timeout; `what` is for errors."""
@@ -277,20 +274,23 @@ class ClusterAdmin:
 
         Raises what is no matter of a single kafka partition: the topic is absent, or no broker answers.
         """
+        what = f"reading the frontiers of topic {topic}"
         observed_at = datetime.now(timezone.utc)
-        found = self._frontiers(topic, tuple(kafka_partitions), observed_at)
-        return asked_again(found, lambda again: self._frontiers(topic, again, observed_at))
 
-    def _frontiers(self, topic: str, wanted: Sequence[int], observed_at: datetime) -> Answers[int, Frontier]:
+        def ask(wanted: Iterable[int]) -> Answers[int, Frontier]:
+            return self._led(topic, wanted, what, lambda led: self._frontiers(topic, led, observed_at, what))
+
+        return asked_again(ask(kafka_partitions), ask)
+
+    def _frontiers(self, topic: str, wanted: Iterable[int], observed_at: datetime, what: str) -> Answers[int, Frontier]:
         """The last stable offset is asked for when the high watermark is known.
 
         Only then is it below that because of an open transaction, and never because of records that came in between.
         """
-        what = f"reading the frontiers of topic {topic}"
         earliest = self._ask(topic, wanted, OffsetSpec.earliest())
         latest = self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         bounds = self._answers(earliest, what).and_of(self._answers(latest, what))
-        stable = self._answers(self._ask(topic, tuple(bounds.found), OffsetSpec.latest()), what)
+        stable = self._answers(self._ask(topic, bounds.found, OffsetSpec.latest()), what)
 
         def checked(
             kafka_partition: int, seen: tuple[tuple[ListOffsetsResultInfo, ...], ListOffsetsResultInfo]
@@ -325,13 +325,16 @@ class ClusterAdmin:
         times = sorted(set(timestamps_ms))
         if times and times[0] < 0:
             raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {times[0]}")
-        found = self._told_for_times(topic, tuple(kafka_partitions), times)
+        what = f"looking for the leaders of topic {topic}"
+        leaders = self._leaders(topic, kafka_partitions, what)
+        leaders = asked_again(leaders, lambda again: self._leaders(topic, again, what))
+        found = self._told_for_times(topic, tuple(leaders.found), times)
         doubted = self._doubted(topic, found.found)
         # Records may have come since then, so that only the same answer once more is a wrong one.
         again = self._told_for_times(topic, tuple(doubted), sorted({t for each in doubted.values() for t in each}))
         untold = again.checked(lambda p, each: {t: Untold.UNTOLD if each[t] is None else each[t] for t in doubted[p]})
         offsets = {p: {**each, **untold.found.get(p, {})} for p, each in found.found.items() if p not in again.failures}
-        return Answers(offsets, {**found.failures, **again.failures})
+        return Answers(offsets, {**leaders.failures, **found.failures, **again.failures})
 
     def _doubted(self, topic: str, found: Mapping[int, Mapping[int, RecordOffset | None]]) -> dict[int, list[int]]:
         """Kafka partition -> timestamps that no record is as late as, though another one is later."""
@@ -347,8 +350,9 @@ class ClusterAdmin:
         return {p: times for p, times in doubted.items() if times}
 
     def _newest(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, ListOffsetsResultInfo]:
-        asked = self._ask(topic, kafka_partitions, OffsetSpec.max_timestamp())
-        return self._answers(asked, f"looking for the newest record of topic {topic}")
+        what = f"looking for the newest record of topic {topic}"
+        spec = OffsetSpec.max_timestamp()
+        return self._led(topic, kafka_partitions, what, lambda led: self._answers(self._ask(topic, led, spec), what))
 
     def _told_for_times(
         self, topic: str, kafka_partitions: tuple[int, ...], times: Sequence[int]
@@ -388,8 +392,59 @@ class ClusterAdmin:
                 lambda p, info: offset_for_time(info.offset, f"{what}, kafka partition {p}")
             )
 
-        spec = OffsetSpec.for_timestamp(timestamp_ms)
-        return asked_again(answered(asked), lambda again: answered(self._ask(topic, again, spec)))
+        def ask(wanted: Iterable[int]) -> Answers[int, RecordOffset | None]:
+            spec = OffsetSpec.for_timestamp(timestamp_ms)
+            return self._led(topic, wanted, what, lambda led: answered(self._ask(topic, led, spec)))
+
+        return asked_again(answered(asked), ask)
+
+    def _led(
+        self, topic: str, wanted: Iterable[int], what: str, ask: Callable[[Sequence[int]], Answers[int, A]]
+    ) -> Answers[int, A]:
+        """What `ask` is answered of the kafka partitions that have a leader, and why the others have none."""
+        leaders = self._leaders(topic, wanted, what)
+        answers = ask(tuple(leaders.found))
+        return Answers(answers.found, {**leaders.failures, **answers.failures})
+
+    def _leaders(self, topic: str, wanted: Iterable[int], what: str) -> Answers[int, int]:
+        """Kafka partition -> the id of its leader, which librdkafka has in its cache from now on.
+
+        ListOffsets is asked only of kafka partitions that have one. Of another one, librdkafka asks for metadata in
+        our thread, and an answer that arrives meanwhile ends that question in a thread of its own and frees it under
+        our feet: the process dies (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
+        """
+        cluster = self._metadata(topic, what)
+        found = cluster.topics[topic]
+        if found.error is not None:
+            raise self._failure(KafkaException(found.error), what)
+        leaders: dict[int, int] = {}
+        failures: dict[int, PlatformError] = {}
+        for kafka_partition in wanted:
+            where = f"{what}, kafka partition {kafka_partition}"
+            if kafka_partition not in found.partitions:
+                failures[kafka_partition] = MissingTopicError(f"{where}: the topic has no such kafka partition")
+                continue
+            leader = found.partitions[kafka_partition].leader
+            if leader in cluster.brokers:
+                leaders[kafka_partition] = leader
+            else:
+                failures[kafka_partition] = BrokerUnavailableError(f"{where} has no leader at the moment")
+        return Answers(leaders, failures)
+
+    def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
+        """What a broker knows of the topic, or of all topics. A refusal is told after the grace, as in `_wait`."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                found = self._client.list_topics(topic, timeout=min(max(left, 0), GRACE_SECONDS))
+            except KafkaException as err:
+                failure = self._failure(err, what)
+                if left < GRACE_SECONDS or not isinstance(failure, BrokerUnavailableError):
+                    raise failure from err
+            else:
+                self._reasons.forget()
+                return found
 
     def _ask(
         self,
@@ -398,37 +453,27 @@ class ClusterAdmin:
         spec: OffsetSpec,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> Asked:
-        return self._client.list_offsets(
-            {TopicPartition(topic, p): spec for p in kafka_partitions},
-            isolation_level=isolation_level,
-            request_timeout=self._timeout,
-        )
+        asked = {TopicPartition(topic, p): spec for p in kafka_partitions}
+        if not asked:
+            return {}
+        return self._client.list_offsets(asked, isolation_level=isolation_level, request_timeout=self._timeout)
 
     def _answers(self, asked: Asked, what: str) -> Answers[int, ListOffsetsResultInfo]:
         found: dict[int, ListOffsetsResultInfo] = {}
-        refused: dict[TopicPartition, KafkaException] = {}
+        failures: dict[int, PlatformError] = {}
         for tp, future in asked.items():
             try:
                 found[tp.partition] = self._wait(future, what)
             except KafkaException as err:
-                refused[tp] = err
-        return Answers(found, self._refusals(refused, what) if refused else {})
+                failures[tp.partition] = self._refusal(err, f"{what}, kafka partition {tp.partition}")
+        return Answers(found, failures)
 
-    def _refusals(self, refused: Mapping[TopicPartition, KafkaException], what: str) -> dict[int, PlatformError]:
-        failures: dict[int, PlatformError] = {}
-        leaderless = [tp for tp, err in refused.items() if err.args[0].code() == NO_LEADER]
-        # librdkafka finds the leader by itself and says only that there is none, whatever the reason.
-        there = self.describe_topic(leaderless[0].topic).kafka_partitions if leaderless else ()
-        for tp, err in refused.items():
-            if tp not in leaderless:
-                failure = self._failure(err, f"{what}, kafka partition {tp.partition}")
-            elif tp.partition in there:
-                failure = BrokerUnavailableError(f"{what}: kafka partition {tp.partition} has no leader at the moment")
-            else:
-                failure = MissingTopicError(f"{what}: the topic has no kafka partition {tp.partition}")
-            failure.__cause__ = err
-            failures[tp.partition] = failure
-        return failures
+    def _refusal(self, err: KafkaException, where: str) -> PlatformError:
+        # librdkafka finds the leaders by itself, and says no more than this where none is left since ours looked
+        leaderless = err.args[0].code() == NO_LEADER
+        failure = BrokerUnavailableError(f"{where} has no leader any more") if leaderless else self._failure(err, where)
+        failure.__cause__ = err
+        return failure
 
     def _config_entries(self, topic: str) -> list[ConfigEntry]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)

@@ -88,4 +88,6 @@ def _properties(
     fixed: Mapping[str, Any],
 ) -> dict[str, Any]:
     quiet = _QuietLogger(logging.getLogger("kafka_s3_platform.kafka.librdkafka"))
-    return {**defaults, **settings.properties(client), **fixed, "error_cb": reasons, "logger": quiet}
+    # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
+    ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
+    return {**defaults, **settings.properties(client), **fixed, **ours}

@@ -21,6 +21,7 @@ REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
+    "auto.create.topics.enable": "true",
     # A dead broker's kafka partitions get their new leaders soon.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",

@@ -1,6 +1,7 @@
 """Archive and restore on three brokers, of which one dies meanwhile."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -8,8 +9,9 @@ import pytest
 
 from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.errors import MissingTopicError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.client import Reasons, producer_client
 from kafka_s3_platform.kafka.disk_space import disk_space
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.cluster.brokers import Cluster
@@ -54,6 +56,16 @@ def test_kafka_partitions_are_read_from_their_leaders_wherever_those_are(
         archived(config)
     assert all_archived(config)
     assert not handed_over(caplog)
+
+
+def test_asking_for_a_topic_does_not_create_it_where_brokers_would(cluster: Cluster, topic_name: str) -> None:
+    admin_asks, producer_asks = f"{topic_name}-admin", f"{topic_name}-producer"
+    with ClusterAdmin(cluster.kafka) as admin:
+        with pytest.raises(MissingTopicError, match=admin_asks):
+            admin.frontiers(admin_asks, [0])
+        producer_client(cluster.kafka, Reasons(), {}, {}).list_topics(producer_asks, timeout=10)
+        time.sleep(1)
+        assert not {admin_asks, producer_asks} & admin.topics()
 
 
 def test_every_broker_tells_its_free_space(cluster: Cluster) -> None:

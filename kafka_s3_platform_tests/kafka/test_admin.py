@@ -1,6 +1,8 @@
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings
@@ -104,6 +106,45 @@ def test_a_missing_topic_or_kafka_partition_is_named(
             admin.frontiers("no-such-topic", [0])
         with pytest.raises(MissingTopicError, match=f"{topic_name}, kafka partition 7"):
             admin.frontiers(topic_name, [0, 7])
+
+
+def test_leaders_are_known_before_offsets_are_asked_for(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka would look for them in the thread that asks, which is unsafe while another answer arrives."""
+    create_topic(topic_name, 2)
+    talkative = kafka_settings.model_copy(update={"common": {**kafka_settings.common, "debug": SecretStr("metadata")}})
+    with caplog.at_level("DEBUG"):
+        with ClusterAdmin(talkative) as admin:
+            admin.frontiers(topic_name, [0, 1])
+        with ClusterAdmin(talkative) as admin:
+            admin.offsets_for_times(topic_name, [0, 1], range(0, 100 * HOUR_MS, HOUR_MS)).get()
+        with ClusterAdmin(talkative) as admin:
+            admin.newest_records(topic_name, [0, 1])
+    said = [record.getMessage() for record in caplog.records]
+    assert any("application requested" in line for line in said)
+    assert not [line for line in said if "query partition leaders" in line]
+
+
+def test_a_kafka_partition_without_a_leader_says_so_and_leaves_the_others_their_answers(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(topic_name, 2)
+    list_topics = AdminClient.list_topics
+
+    def without_leader(client: AdminClient, *args: Any, **more: Any) -> Any:
+        found = list_topics(client, *args, **more)
+        found.topics[topic_name].partitions[1].leader = -1
+        return found
+
+    monkeypatch.setattr(AdminClient, "list_topics", without_leader)
+    with ClusterAdmin(kafka_settings) as admin:
+        looked = admin.look(topic_name, [0, 1])
+        told = admin.offsets_for_times(topic_name, [0, 1], [0])
+    for answers in (looked, told):
+        assert set(answers.found) == {0}
+        assert isinstance(answers.failures[1], BrokerUnavailableError)
+        assert "kafka partition 1 has no leader" in str(answers.failures[1])
 
 
 def test_an_unreachable_broker_is_named_with_the_reason() -> None:
