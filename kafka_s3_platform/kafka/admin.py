@@ -432,19 +432,22 @@ class ClusterAdmin:
         return Answers(leaders, failures)
 
     def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
-        """What a broker knows of the topic, or of all topics. A refusal is told after the grace, as in `_wait`."""
-        deadline = time.monotonic() + self._timeout
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                found = self._client.list_topics(topic, timeout=min(max(left, 0), GRACE_SECONDS))
-            except KafkaException as err:
-                failure = self._failure(err, what)
-                if left < GRACE_SECONDS or not isinstance(failure, BrokerUnavailableError):
-                    raise failure from err
-            else:
-                self._reasons.forget()
-                return found
+        """What a broker knows of the topic, or of all topics.
+
+        Asked for the grace first, so that a refusal is told soon, and then for the whole time.
+        """
+        try:
+            return self._listed(topic, min(GRACE_SECONDS, self._timeout), what)
+        except BrokerUnavailableError:
+            return self._listed(topic, self._timeout, what)
+
+    def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
+        try:
+            found = self._client.list_topics(topic, timeout=seconds)
+        except KafkaException as err:
+            raise self._failure(err, what) from err
+        self._reasons.forget()
+        return found
 
     def _ask(
         self,
