@@ -1,6 +1,7 @@
 """Questions to a cluster about topics and offsets, each with a bound on how long it may take."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -8,6 +9,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, final
 
@@ -40,7 +42,7 @@ from kafka_s3_platform.kafka.answers import (
     frontier,
     offset_for_time,
 )
-from kafka_s3_platform.kafka.client import Reasons, admin_client
+from kafka_s3_platform.kafka.client import Reasons, admin_client, cluster_metadata
 from kafka_s3_platform.kafka.failures import NO_LEADER
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
@@ -48,6 +50,9 @@ from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 TIMEOUT_SECONDS = 30.0
 GRACE_SECONDS = 5.0
 """How much longer a future is awaited than librdkafka itself waits, and how long after a refusal."""
+
+LEADERS_SECONDS = 5.0
+"""How long leaders that were seen are believed: planning may ask for each of a thousand kafka partitions alone."""
 
 CALLS_IN_FLIGHT = 64
 POLL_SECONDS = 0.05
@@ -112,6 +117,7 @@ class ClusterAdmin:
         self._bootstrap_servers = settings.bootstrap_servers
         self._timeout = timeout_seconds
         self._reasons = Reasons()
+        self._seen_leaders: dict[str, tuple[float, Mapping[int, int]]] = {}
         self._opened = ExitStack()
         self._client: AdminClient = self._opened.enter_context(admin_client(settings, self._reasons))
 
@@ -325,9 +331,8 @@ class ClusterAdmin:
         times = sorted(set(timestamps_ms))
         if times and times[0] < 0:
             raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {times[0]}")
-        what = f"looking for the leaders of topic {topic}"
-        leaders = self._leaders(topic, kafka_partitions, what)
-        leaders = asked_again(leaders, lambda again: self._leaders(topic, again, what))
+        ask = partial(self._leaders, topic, what=f"looking for the leaders of topic {topic}")
+        leaders = asked_again(ask(kafka_partitions), ask)
         found = self._told_for_times(topic, tuple(leaders.found), times)
         doubted = self._doubted(topic, found.found)
         # Records may have come since then, so that only the same answer once more is a wrong one.
@@ -407,29 +412,29 @@ class ClusterAdmin:
         return Answers(answers.found, {**leaders.failures, **answers.failures})
 
     def _leaders(self, topic: str, wanted: Iterable[int], what: str) -> Answers[int, int]:
-        """Kafka partition -> the id of its leader, which librdkafka has in its cache from now on.
+        """Kafka partition -> the id of its leader, which librdkafka has in its cache then.
 
-        ListOffsets is asked only of kafka partitions that have one. Of another one, librdkafka asks for metadata in
-        our thread, and an answer that arrives meanwhile ends that question in a thread of its own and frees it under
-        our feet: the process dies (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
+        ListOffsets is asked only of kafka partitions that had one when we looked, which is seconds ago at most. Of
+        another one, librdkafka asks for metadata in our thread, and an answer that arrives meanwhile ends that question
+        in a thread of its own and frees it under our feet: the process dies
+        (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
+        wanted = tuple(wanted)
+        seen_at, leaders = self._seen_leaders.get(topic, (-math.inf, {}))
+        if time.monotonic() - seen_at < LEADERS_SECONDS and leaders.keys() >= set(wanted):
+            return Answers({p: leaders[p] for p in wanted}, {})
         cluster = self._metadata(topic, what)
-        found = cluster.topics[topic]
-        if found.error is not None:
-            raise self._failure(KafkaException(found.error), what)
-        leaders: dict[int, int] = {}
+        there = cluster.topics[topic].partitions
+        leaders = {p: told.leader for p, told in there.items() if told.leader in cluster.brokers}
+        self._seen_leaders[topic] = time.monotonic(), leaders
         failures: dict[int, PlatformError] = {}
         for kafka_partition in wanted:
             where = f"{what}, kafka partition {kafka_partition}"
-            if kafka_partition not in found.partitions:
+            if kafka_partition not in there:
                 failures[kafka_partition] = MissingTopicError(f"{where}: the topic has no such kafka partition")
-                continue
-            leader = found.partitions[kafka_partition].leader
-            if leader in cluster.brokers:
-                leaders[kafka_partition] = leader
-            else:
+            elif kafka_partition not in leaders:
                 failures[kafka_partition] = BrokerUnavailableError(f"{where} has no leader at the moment")
-        return Answers(leaders, failures)
+        return Answers({p: leaders[p] for p in wanted if p in leaders}, failures)
 
     def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
         """What a broker knows of the topic, or of all topics.
@@ -442,10 +447,8 @@ class ClusterAdmin:
             return self._listed(topic, self._timeout, what)
 
     def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
-        try:
-            found = self._client.list_topics(topic, timeout=seconds)
-        except KafkaException as err:
-            raise self._failure(err, what) from err
+        where = f"{what} at {self._bootstrap_servers}"
+        found = cluster_metadata(self._client, topic, seconds, self._reasons, where)
         self._reasons.forget()
         return found
 
@@ -472,6 +475,8 @@ class ClusterAdmin:
         return Answers(found, failures)
 
     def _refusal(self, err: KafkaException, where: str) -> PlatformError:
+        # whatever it is, the leaders may be others now
+        self._seen_leaders.clear()
         # librdkafka finds the leaders by itself, and says no more than this where none is left since ours looked
         leaderless = err.args[0].code() == NO_LEADER
         failure = BrokerUnavailableError(f"{where} has no leader any more") if leaderless else self._failure(err, where)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import AuthorizationError, BrokerUnavailableError, PlatformError
@@ -78,6 +78,24 @@ def producer_client(
         return Producer(_properties(settings, "producer", reasons, defaults, fixed))
     except KafkaException as err:
         raise_kafka_error(err, f"configuring a producer to {settings.bootstrap_servers}")
+
+
+def cluster_metadata(
+    client: AdminClient | Consumer, topic: str | None, seconds: float, reasons: Reasons, what: str
+) -> ClusterMetadata:
+    """What a broker knows of the topic, or of all topics. Raises the error that the topic itself has, too."""
+    try:
+        found = client.list_topics(topic, timeout=seconds)
+    except KafkaException as err:
+        client.poll(0)
+        raise reasons.failure(err, what) from err
+    if topic is not None:
+        told = found.topics.get(topic)
+        if told is None:
+            raise BrokerUnavailableError(f"{what}: the broker answered nothing of the topic, which cannot be")
+        if told.error is not None:
+            raise reasons.failure(told.error, what)
+    return found
 
 
 def _properties(

@@ -27,7 +27,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import LogEnd, LogStart, log_bounds
 from kafka_s3_platform.kafka.batches import collector_paused, cut, offsets, payload_bytes, record_batch, unkept
-from kafka_s3_platform.kafka.client import Reasons, consumer_client
+from kafka_s3_platform.kafka.client import Reasons, cluster_metadata, consumer_client
 from kafka_s3_platform.kafka.failures import (
     AUTO_OFFSET_RESET,
     BAD_COMPRESSION,
@@ -486,14 +486,8 @@ class ConfluentReader:
 
     def _find_topic(self) -> frozenset[int]:
         what = f"looking for topic {self._topic} at {self._settings.bootstrap_servers}"
-        try:
-            found = self._consumer.list_topics(self._topic, timeout=self._answer_seconds).topics[self._topic]
-        except KafkaException as err:
-            self._consumer.poll(0)
-            raise self._reasons.failure(err, what) from err
-        if found.error is not None:
-            raise self._reasons.failure(found.error, what)
-        return frozenset(found.partitions)
+        found = cluster_metadata(self._consumer, self._topic, self._answer_seconds, self._reasons, what)
+        return frozenset(found.topics[self._topic].partitions)
 
     def _assign(self, stream: _Stream, leader_epoch: int | None) -> None:
         tp = stream.tp

@@ -147,6 +147,61 @@ def test_a_kafka_partition_without_a_leader_says_so_and_leaves_the_others_their_
         assert "kafka partition 1 has no leader" in str(answers.failures[1])
 
 
+def test_leaders_that_were_just_seen_are_not_asked_for_again(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning may ask for each kafka partition alone, and every answer names all leaders of the topic."""
+    create_topic(topic_name, 3)
+    asked: list[str] = []
+    list_topics = AdminClient.list_topics
+
+    def counted(client: AdminClient, topic: str, **more: Any) -> Any:
+        asked.append(topic)
+        return list_topics(client, topic, **more)
+
+    monkeypatch.setattr(AdminClient, "list_topics", counted)
+    with ClusterAdmin(kafka_settings) as admin:
+        for kafka_partition in range(3):
+            admin.offsets_for_times(topic_name, [kafka_partition], [0, HOUR_MS]).get()
+        assert asked == [topic_name]
+        with pytest.raises(MissingTopicError, match="kafka partition 3"):
+            admin.frontiers(topic_name, [3])
+        assert asked == [topic_name] * 2
+
+
+def test_a_topic_that_is_deleted_after_its_leaders_were_seen_is_told_and_found_again_when_it_is_back(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name)
+    with ClusterAdmin(kafka_settings) as admin:
+        admin.frontiers(topic_name, [0])
+        admin.ask(lambda client, timeout: client.delete_topics([topic_name], request_timeout=timeout)[topic_name], "")
+        until(30, lambda: not admin.topic_exists(topic_name))
+        with pytest.raises(MissingTopicError, match=topic_name):
+            admin.frontiers(topic_name, [0])
+        admin.create_topic(topic_name, 2)
+        assert admin.frontiers(topic_name, [0, 1]).keys() == {0, 1}
+
+
+def test_a_broker_that_answers_nothing_of_the_topic_is_asked_again_later(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(topic_name)
+    list_topics = AdminClient.list_topics
+
+    def without_topics(client: AdminClient, *args: Any, **more: Any) -> Any:
+        found = list_topics(client, *args, **more)
+        found.topics.clear()
+        return found
+
+    monkeypatch.setattr(AdminClient, "list_topics", without_topics)
+    with (
+        ClusterAdmin(kafka_settings) as admin,
+        pytest.raises(BrokerUnavailableError, match=f"{topic_name}.*answered nothing of the topic"),
+    ):
+        admin.frontiers(topic_name, [0])
+
+
 def test_an_unreachable_broker_is_named_with_the_reason() -> None:
     with (
         ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout_seconds=1) as admin,
