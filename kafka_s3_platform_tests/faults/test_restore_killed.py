@@ -334,12 +334,11 @@ def in_background(config: ConnectorConfig, tries: int = 1) -> tuple[threading.Th
         for _ in range(tries):
             try:
                 restore(request(config, records_per_second=4 * 1000.0), InProcessRunner())
-                break
-            except TransientError as err:
-                errors.append(err)
+                return
             except PlatformError as err:
                 errors.append(err)
-                break
+                if not isinstance(err, TransientError):
+                    return
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
