@@ -39,7 +39,7 @@ dev: up ## Start the stack and Dagster's UI with sensors and schedules
 	$(BIN)/dagster dev
 
 # Most tests wait for servers more than they compute: each of the two processes has servers of its own.
-# When one of them dies, the run ends and names the test: xdist would replace it, and then often wait without end.
+# When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.
 test: setup ## Run all tests, with real Kafka and S3
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
 
