@@ -2,7 +2,8 @@
 
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -21,6 +22,9 @@ CHECKPOINT_SECONDS = 5.0
 MARKED_KAFKA_PARTITION = 0
 """The target's kafka partition under which every marker is committed, whatever the records' is."""
 
+METADATA_BYTES = 4096
+"""Kafka's default of offset.metadata.max.bytes: a longer one is refused."""
+
 
 def marker_name(restore_id: str, kafka_partition: int) -> str:
     """The transactional id of one source kafka partition's stream, and the consumer group that holds its marker."""
@@ -29,17 +33,27 @@ def marker_name(restore_id: str, kafka_partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """All records of a stream below `next_source_offset` are committed in the target: `record_count` of them."""
+    """All records of a stream below `next_source_offset` are committed in the target: `record_count` of them.
+
+    `ends` is kafka partition of the target -> the offset behind the last of them there. It is empty where a version
+    before this one has committed the marker, or where there are too many kafka partitions for a group's metadata.
+    """
 
     plan_digest: str
     next_source_offset: int
     record_count: int
+    ends: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def position(self) -> Position:
+        return Position(self.next_source_offset, None, self.record_count)
 
     @property
     def committed(self) -> Committed:
         """As the group holds it."""
-        said = json.dumps({"plan": self.plan_digest, "records": self.record_count})
-        return Committed(self.next_source_offset, said)
+        said = {"plan": self.plan_digest, "records": self.record_count}
+        with_ends = json.dumps(said | {"ends": {str(p): end for p, end in sorted(self.ends.items())}})
+        return Committed(self.next_source_offset, with_ends if len(with_ends) <= METADATA_BYTES else json.dumps(said))
 
     @staticmethod
     def of(found: Committed, plan_digest: str, where: str) -> "Marker":
@@ -50,8 +64,9 @@ class Marker:
         """
         try:
             said = json.loads(found.metadata)
-            marker = Marker(str(said["plan"]), found.offset, int(said["records"]))
-        except (ValueError, TypeError, KeyError) as err:
+            ends = {int(p): int(end) for p, end in said.get("ends", {}).items()}
+            marker = Marker(str(said["plan"]), found.offset, int(said["records"]), ends)
+        except (ValueError, TypeError, KeyError, AttributeError) as err:
             raise PreflightError(
                 f"{where}: offset {found.offset} with metadata {found.metadata!r} is no progress marker: something "
                 f"else has committed it. Take another restore id"
@@ -77,12 +92,11 @@ class Transactions:
         producer: TransactionalReplayProducer,
         group: GroupOffset,
         checkpoint: Checkpoint,
-        plan_digest: str,
-        start: Position,
+        start: Marker,
     ) -> None:
         self._producer, self._group, self._checkpoint = producer, group, checkpoint
-        self._plan_digest = plan_digest
-        self.committed = self._position = self._saved = start
+        self._marker = start
+        self.committed = self._position = self._saved = start.position
         self._patience = producer.timeout_seconds / 3
         self._records = self._bytes = 0
         self._committed_at = self._saved_at = time.monotonic()
@@ -127,7 +141,11 @@ class Transactions:
 
     def _commit(self) -> None:
         position = self._position
-        marker = Marker(self._plan_digest, position.next_source_offset, position.record_count)
-        self._producer.commit(self._group, marker.committed)
+        delivered = self._producer.flush()
+        ends = {p: d.target_offset + 1 for p, d in delivered.items() if d.target_offset is not None}
+        self._marker = Marker(
+            self._marker.plan_digest, position.next_source_offset, position.record_count, {**self._marker.ends, **ends}
+        )
+        self._producer.commit(self._group, self._marker.committed)
         self.committed, self._committed_at = position, time.monotonic()
         self._records = self._bytes = 0

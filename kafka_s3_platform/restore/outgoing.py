@@ -178,9 +178,8 @@ def with_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def drops_or_adds(outgoing: Outgoing) -> bool:
     """Whether more or fewer records may be sent than pass the filter."""
-    return any(step.type == "Filter" or "." in step.type for step in outgoing.transforms) or routes_by_record(
-        outgoing.transforms
-    )
+    has_filter = any(step.type == "Filter" for step in outgoing.transforms)
+    return has_filter or outgoing.has_mapper or routes_by_record(outgoing.transforms)
 
 
 def _chain(transforms: Sequence[TransformSettings], topic: str, to_topic: str) -> Transform | None:

@@ -141,7 +141,7 @@ def _delivery_findings(request: RestoreRequest) -> Iterator[Finding]:
         yield refusal(
             "delivery=at_least_once keeps kafka partition numbers: where keys decide them, restore with exactly_once"
         )
-    if any("." in step.type for step in request.outgoing.transforms):
+    if request.outgoing.has_mapper:
         yield refusal(
             "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot tell "
             "how many of them have arrived: restore with exactly_once"

@@ -32,7 +32,7 @@ from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, TransactionalReplayProducer
-from kafka_s3_platform.kafka.readers import new_reader
+from kafka_s3_platform.kafka.readers import is_aborted, new_reader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -110,6 +110,12 @@ class ReplayTask:
     def keeps_number(self) -> bool:
         """Whether records go to the kafka partition of the same number, and to no other."""
         return self.sent.outgoing.partitioning == SOURCE
+
+    @property
+    def is_found_by_content(self) -> bool:
+        """Whether comparing the target with the archive tells how far the target has come."""
+        # Several topics of others may go to one target, and equal records of theirs cannot be told apart.
+        return self.keeps_number and not self.sent.outgoing.has_mapper and isinstance(self.stream, StreamTask)
 
     @property
     def target_start(self) -> int:
@@ -191,7 +197,7 @@ def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, 
 
             # Begun while older runs are fenced, where none can have sent anything.
             early = read(0) if task.is_first_try(attempt) else None
-            transactions = _begun(task, checkpoint, group, producer)
+            transactions = _begun(task, store, checkpoint, group, producer)
             start = transactions.committed.next_source_offset
             return _replay_marked(task, transactions, early if early and not start else read(start))
     except SupersededError as err:
@@ -199,15 +205,19 @@ def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, 
 
 
 def _begun(
-    task: ReplayTask, checkpoint: Checkpoint, group: GroupOffset, producer: TransactionalReplayProducer
+    task: ReplayTask,
+    store: ObjectStore,
+    checkpoint: Checkpoint,
+    group: GroupOffset,
+    producer: TransactionalReplayProducer,
 ) -> Transactions:
     """Older tries are fenced, the marker is there, and the bucket knows that it is."""
     producer.begin()
-    start = _marked(task, group, checkpoint)
-    transactions = Transactions(producer, group, checkpoint, task.plan_digest, start)
+    start = _marked(task, store, group, checkpoint)
+    transactions = Transactions(producer, group, checkpoint, start)
     transactions.begin()
     # Written after the marker and before the first record: from here on a marker that is not there has been lost.
-    checkpoint.save(start)
+    checkpoint.save(start.position)
     return transactions
 
 
@@ -226,7 +236,7 @@ def _replay_marked(task: ReplayTask, transactions: Transactions, reading: Ahead[
     return ReplayResult(task.kafka_partition, task.stream.record_count, start.record_count, sent, sent_bytes, end)
 
 
-def _marked(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Position:
+def _marked(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
     """Where the marker says to go on. Older tries are fenced by now, so nothing moves it any more."""
     where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
     found, saved = group.read(), checkpoint.load()
@@ -236,9 +246,9 @@ def _marked(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Pos
             f"with delivery=at_least_once"
         )
     if found is not None:
-        marker = Marker.of(found, task.plan_digest, where)
+        marker = _kept(task, store, Marker.of(found, task.plan_digest, where))
         logger.info("restore %s goes on at source offset %d", task.where, marker.next_source_offset)
-        return Position(marker.next_source_offset, None, marker.record_count)
+        return marker
     if saved is not None and _holds_records(task):
         compare = (
             "Run it again under the same id with delivery=at_least_once, which finds out by comparing them with the "
@@ -250,7 +260,41 @@ def _marked(task: ReplayTask, group: GroupOffset, checkpoint: Checkpoint) -> Pos
             f"of them are this restore's cannot be known from there. {compare if task.keeps_number else 'Restore'} to "
             f"another topic under another restore id"
         )
-    return Position(0, None)
+    return Marker(task.plan_digest, 0, 0)
+
+
+def _kept(task: ReplayTask, store: ObjectStore, marker: Marker) -> Marker:
+    """The marker, or where the target holds less than it says, one of what the target does hold.
+
+    The cluster writes the end of a transaction to each kafka partition by itself, after it has said that it is
+    committed. Brokers of Kafka 4.3 leave that out where a kafka partition has no leader just then (KAFKA-20734): the
+    marker is there, the records stay hidden until the next transaction's end, and are aborted together with that one.
+    """
+    lost = [p for p, end in sorted(marker.ends.items()) if _is_lost(task, p, end)]
+    if not lost:
+        return marker
+    said = (
+        f"restore {task.where}: the cluster has said that the records below source offset {marker.next_source_offset} "
+        f"are committed, and has lost some of them in kafka partitions {lost} of {task.to_topic}"
+    )
+    if not task.is_found_by_content:
+        raise PreflightError(
+            f"{said}. Which of them are there cannot be found out where keys choose the kafka partition, where a "
+            f"mapper makes records, and of objects of others. Restore to another topic under another restore id"
+        )
+    found = find_position(task, store, Position(0, None))
+    logger.warning("%s. It goes on behind what was found there: at source offset %d", said, found.next_source_offset)
+    return Marker(task.plan_digest, found.next_source_offset, found.record_count)
+
+
+def _is_lost(task: ReplayTask, kafka_partition: int, end: int) -> bool:
+    """Whether the record before `end` was truncated or aborted. What is still hidden, or was deleted, is not known."""
+    log = _stable(task.kafka, task.to_topic, kafka_partition, end)
+    if log.high_watermark < end:
+        return True
+    if not log.log_start_offset < end <= log.last_stable_offset:
+        return False
+    return is_aborted(task.kafka, task.to_topic, kafka_partition, end - 1)
 
 
 def _holds_records(task: ReplayTask) -> bool:
@@ -396,15 +440,15 @@ def read_target(
             yield from reader.read(kafka_partition, OffsetRange(start_offset, log.high_watermark))
 
 
-def _stable(kafka: KafkaSettings, topic: str, kafka_partition: int) -> Frontier:
+def _stable(kafka: KafkaSettings, topic: str, kafka_partition: int, up_to: int | None = None) -> Frontier:
     """The target's log as far as it goes now, when no transaction hides any of that, or after `STABLE_SECONDS`.
 
-    What others write meanwhile is not waited for: they may never stop.
+    What others write meanwhile is not waited for: they may never stop. With `up_to` nor is what lies there or behind.
     """
     deadline = time.monotonic() + STABLE_SECONDS
     with ClusterAdmin(kafka) as admin:
         log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-        end = log.high_watermark
+        end = log.high_watermark if up_to is None else min(up_to, log.high_watermark)
         while log.last_stable_offset < end and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
@@ -422,7 +466,10 @@ def _check_target(topic: str, log: Frontier, start_offset: int) -> None:
     if start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark:
         raise OpenTransactionError(
             f"{where}: a transaction is open at offset {log.last_stable_offset}, what follows cannot be read back. Run "
-            f"again under the same restore id when it has ended"
+            f"again under the same restore id when it has ended. If it does not end by itself within its producer's "
+            f"transaction.timeout.ms, the cluster has lost it: end it with "
+            f"`kafka-transactions.sh --bootstrap-server ... abort --topic {topic} --partition {log.kafka_partition} "
+            f"--start-offset {log.last_stable_offset}`, and run again"
         )
 
 

@@ -15,6 +15,7 @@ from kafka_s3_platform.config.settings import (
     ThawTier,
     TransformSettings,
 )
+from kafka_s3_platform.config.transform_catalogue import is_python_class
 from kafka_s3_platform.errors import ConfigError
 
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -62,6 +63,11 @@ class Outgoing:
     value: ConverterSettings | None = None
     map_schema_ids: bool = False
     target_registry: RegistrySettings | None = None
+
+    @property
+    def has_mapper(self) -> bool:
+        """Whether a user's own class may make several records of one."""
+        return any(is_python_class(step) for step in self.transforms)
 
 
 @dataclass(frozen=True, slots=True)

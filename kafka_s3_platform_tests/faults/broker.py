@@ -27,9 +27,12 @@ def cut_log(settings: StackSettings, topic: str, offset: int) -> None:
 
     It then begins anew there, in another leader epoch: as a replica does that lagged behind and is elected uncleanly.
     """
-    [log] = (settings.data_dir / "kafka" / "data" / f"{topic}-0").glob("*.log")
-    kept = [b for b in log_batches(memoryview(log.read_bytes())) if b.last_offset < offset]
-    os.truncate(log, sum(len(b.body) + HEADER_BYTES for b in kept))
-    for other in log.parent.iterdir():
+    folder = settings.data_dir / "kafka" / "data" / f"{topic}-0"
+    for log in folder.glob("*.log"):
+        kept = [b for b in log_batches(memoryview(log.read_bytes())) if b.last_offset < offset]
+        os.truncate(log, sum(len(b.body) + HEADER_BYTES for b in kept))
+        if not kept and int(log.stem):
+            log.unlink()
+    for other in folder.iterdir():
         if other.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}:
             other.unlink()

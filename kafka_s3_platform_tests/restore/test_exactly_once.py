@@ -112,7 +112,7 @@ def test_progress_is_committed_with_the_records_under_the_plan_s_digest(config: 
     report = restored(config)
 
     assert is_restored_once(config)
-    assert marker_of(config) == Marker(report.plan_digest, RECORDS, RECORDS).committed
+    assert marker_of(config) == Marker(report.plan_digest, RECORDS, RECORDS, {0: RECORDS + 2}).committed
     (part,) = report.kafka_partitions
     # three transactions, each with a control record at its end
     assert (part.first_target_offset, part.last_target_offset) == (0, RECORDS - 1 + 2)

@@ -1,17 +1,40 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.groups import Committed
-from kafka_s3_platform.restore.marker import Marker, marker_name
+from kafka_s3_platform.restore.marker import METADATA_BYTES, Marker, marker_name
+
+OFFSETS = st.integers(0, 2**62)
 
 
-@given(st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0, 2**62), st.integers(0, 2**62))
-def test_a_marker_comes_back_from_what_the_group_holds(digest: str, offset: int, count: int) -> None:
-    marker = Marker(digest, offset, count)
+@given(
+    st.text("0123456789abcdef", min_size=64, max_size=64),
+    OFFSETS,
+    OFFSETS,
+    st.dictionaries(st.integers(0, 10_000), OFFSETS, max_size=100),
+)
+def test_a_marker_comes_back_from_what_the_group_holds(
+    digest: str, offset: int, count: int, ends: dict[int, int]
+) -> None:
+    marker = Marker(digest, offset, count, ends)
     assert marker.committed.offset == offset
     assert Marker.of(marker.committed, digest, "here") == marker
+
+
+@pytest.mark.parametrize(("kafka_partitions", "fit"), [(200, True), (2000, False)])
+def test_ends_are_left_out_where_a_group_s_metadata_cannot_hold_them(kafka_partitions: int, fit: bool) -> None:
+    marker = Marker("aa", 5, 3, dict.fromkeys(range(kafka_partitions), 1_000_000))
+    assert len(marker.committed.metadata) <= METADATA_BYTES
+    assert Marker.of(marker.committed, "aa", "here").ends == (marker.ends if fit else {})
+
+
+def test_a_marker_of_an_earlier_version_tells_no_ends() -> None:
+    earlier = Committed(5, json.dumps({"plan": "aa", "records": 3}))
+    assert Marker.of(earlier, "aa", "here") == Marker("aa", 5, 3)
 
 
 def test_the_marker_of_another_plan_is_refused() -> None:
@@ -19,7 +42,19 @@ def test_the_marker_of_another_plan_is_refused() -> None:
         Marker.of(Marker("aa", 5, 3).committed, "bb", "here")
 
 
-@pytest.mark.parametrize("metadata", ["", "{", "5", "[]", '{"plan": "aa"}', '{"plan": "aa", "records": "many"}'])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "",
+        "{",
+        "5",
+        "[]",
+        '{"plan": "aa"}',
+        '{"plan": "aa", "records": "many"}',
+        '{"plan": "aa", "records": 3, "ends": 5}',
+        '{"plan": "aa", "records": 3, "ends": {"0": null}}',
+    ],
+)
 def test_an_offset_that_something_else_has_committed_is_refused(metadata: str) -> None:
     with pytest.raises(PreflightError, match="is no progress marker"):
         Marker.of(Committed(5, metadata), "aa", "here")

@@ -1,0 +1,190 @@
+"""A cluster that says that a transaction is committed, and loses its end: a restore goes on from what is really there.
+
+Brokers of Kafka 4.3 do so where a kafka partition has no leader for a moment (KAFKA-20734). Here the end is cut out of
+the log of a killed broker, which leaves the same behind.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from py4j.java_gateway import JavaGateway
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
+from kafka_s3_platform.kafka.readers import is_aborted
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.java import find_java
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.restore import marker, replay
+from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker
+from kafka_s3_platform_tests.kafka.topics import record_batch, records_of, wait_until_stable
+from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
+from kafka_s3_platform_tests.restore.test_exactly_once import InterruptedRunner
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 40_000
+BATCH = 16_384
+"""Of records, sent as a transaction."""
+
+
+def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
+    topic = config.topics[0]
+    outgoing = Outgoing(partitioning="murmur2") if topic == "keyed" else Outgoing()
+    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "outgoing": outgoing, "run_id": "x"}
+    return RestoreRequest(config, topic, **given | changes)
+
+
+def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
+    return restore(request(config, **changes), InProcessRunner())
+
+
+def check_restored_once(config: ConnectorConfig, to_topic: str | None = None) -> None:
+    topic = config.topics[0]
+    was, now = (records_of(config.kafka, t)["value"].to_pylist() for t in (topic, to_topic or f"{topic}-restored"))
+    assert now == was
+
+
+def sent_in_part(config: ConnectorConfig, s3_client: Any) -> None:
+    with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
+        restore(request(config), InterruptedRunner(config, s3_client))
+
+
+def sent_to_its_end(config: ConnectorConfig, _: Any) -> None:
+    with pytest.raises(InterruptedError):
+        restore(request(config), StoppingRunner(verify))
+
+
+def its_end(log_end: int) -> int:
+    return log_end - 1
+
+
+def its_end_and_records(log_end: int) -> int:
+    return log_end - 2
+
+
+def all_of_it(_: int) -> int:
+    """The third: two and their ends are left."""
+    return 2 * (BATCH + 1)
+
+
+CASES: dict[str, tuple[Callable[[ConnectorConfig, Any], None], Callable[[int], int]]] = {
+    "aborted": (sent_to_its_end, its_end),
+    "aborted-in-the-middle": (sent_in_part, its_end),
+    "hidden": (sent_in_part, its_end),
+    "hidden-at-its-end": (sent_to_its_end, its_end),
+    "hidden-in-part": (sent_in_part, its_end_and_records),
+    "truncated": (sent_to_its_end, all_of_it),
+    "keyed": (sent_to_its_end, its_end),
+}
+"""By topic: how far the first run came, and what the log lost of the last transaction then."""
+
+
+def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transaction_was_lost(
+    own_stack: StackSettings, store_settings: StoreSettings, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
+    monkeypatch.setattr(replay, "STABLE_SECONDS", 2.0)
+    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+    configs = {topic: filled(kafka, store_settings, topic) for topic in CASES}
+    for topic, (send, _) in CASES.items():
+        send(configs[topic], s3_client)
+        wait_until_stable(kafka, f"{topic}-restored")
+    ends = {topic: log_end(kafka, f"{topic}-restored") for topic in CASES}
+    kill_broker(own_stack)
+    for topic, (_, cut_at) in CASES.items():
+        cut_log(own_stack, f"{topic}-restored", cut_at(ends[topic]))
+    embedded.up(own_stack)
+
+    for topic in ("aborted", "aborted-in-the-middle", "keyed"):
+        abort_a_try_of(configs[topic])
+        assert is_aborted(kafka, f"{topic}-restored", 0, ends[topic] - 2)
+    assert not is_aborted(kafka, "aborted-restored", 0, 0)
+
+    sent = {"aborted": RECORDS - 2 * BATCH, "aborted-in-the-middle": RECORDS, "hidden": RECORDS - BATCH}
+    for topic, count in {**sent, "truncated": RECORDS - 2 * BATCH}.items():
+        report = restored(configs[topic])
+        assert (report.verified, report.sent_count) == (True, count), topic
+        check_restored_once(configs[topic])
+    for topic in ("hidden-at-its-end", "hidden-in-part"):
+        with pytest.raises(OpenTransactionError, match="the cluster has lost it") as told:
+            restored(configs[topic])
+        end_as_the_error_says(own_stack, str(told.value))
+        assert restored(configs[topic]).verified
+        check_restored_once(configs[topic])
+    check_that_the_advice_works_where_keys_choose(configs["keyed"])
+
+
+def check_that_the_advice_works_where_keys_choose(keyed: ConnectorConfig) -> None:
+    with pytest.raises(PreflightError, match=r"has lost some of them in kafka partitions .* Restore to another topic"):
+        restored(keyed)
+    with ClusterAdmin(keyed.kafka) as admin:
+        admin.create_topic("elsewhere", 1)
+    assert restored(keyed, to_topic="elsewhere", restore_id="another").verified
+    check_restored_once(keyed, "elsewhere")
+
+
+def filled(kafka: KafkaSettings, store: StoreSettings, topic: str) -> ConnectorConfig:
+    """An archive in four objects and an empty target; every record twice, so that only its place tells."""
+    with ClusterAdmin(kafka) as admin:
+        admin.create_topic(topic, 1)
+        admin.create_topic(f"{topic}-restored", 1)
+    config = connector(kafka, store, topic, layout={"flush_size": 10_000})
+    produce(kafka, topic, [Sent(b"%d" % (n // 2), b"k") for n in range(RECORDS)])
+    archived(config)
+    return config
+
+
+def log_end(kafka: KafkaSettings, topic: str) -> int:
+    with ClusterAdmin(kafka) as admin:
+        return admin.frontiers(topic, [0])[0].high_watermark
+
+
+def abort_a_try_of(config: ConnectorConfig) -> None:
+    """Another run of the restore, which ends before it commits anything."""
+    topic = f"{config.topics[0]}-restored"
+    with TransactionalReplayProducer(config.kafka, topic, marker.marker_name(config.topics[0], 0)) as producer:
+        producer.begin()
+        producer.send(record_batch([{"offset": 0, "value": b"aborted"}]), 0)
+        producer.flush()
+    wait_until_stable(config.kafka, topic)
+
+
+def end_as_the_error_says(own_stack: StackSettings, message: str) -> None:
+    """What `kafka-transactions.sh abort` does. The tool itself is not among the jars that the embedded Kafka needs."""
+    said = (
+        r"`kafka-transactions\.sh --bootstrap-server \.\.\. abort --topic (\S+) --partition (\d+) --start-offset (\d+)`"
+    )
+    found = re.search(said, message)
+    assert found is not None, message
+    [jar] = own_stack.cache.glob("kafka_*/kafka-clients-[0-9]*.jar")
+    gateway = JavaGateway.launch_gateway(
+        classpath=f"{jar.parent}/*", java_path=str(find_java()), die_on_exit=True, redirect_stderr=sys.stderr
+    )
+    try:
+        end_transaction(gateway.jvm, own_stack.bootstrap_servers, found[1], int(found[2]), int(found[3]))
+    finally:
+        gateway.shutdown()
+
+
+def end_transaction(jvm: Any, servers: str, topic: str, kafka_partition: int, start_offset: int) -> None:
+    kafka, place = jvm.org.apache.kafka, jvm.org.apache.kafka.common.TopicPartition(topic, kafka_partition)
+    settings = jvm.java.util.Properties()
+    settings.put("bootstrap.servers", servers)
+    admin = kafka.clients.admin.Admin.create(settings)
+    states = admin.describeProducers(jvm.java.util.List.of(place)).partitionResult(place).get().activeProducers()
+    [state] = [s for s in states if s.currentTransactionStartOffset().orElse(-1) == start_offset]
+    spec = kafka.clients.admin.AbortTransactionSpec(
+        place, state.producerId(), state.producerEpoch(), state.coordinatorEpoch().orElse(0)
+    )
+    admin.abortTransaction(spec).all().get()
+    admin.close()
