@@ -57,8 +57,9 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 class Delivered:
     """How far one kafka partition of the target came: its first `records` records are acknowledged.
 
-    `source_offset` and `target_offset` are those of the last of them, None before the first. Of the `in_doubt` records
-    after it the cluster may hold some, from the first on; those after these were not delivered.
+    `source_offset` and `target_offset` are those of the last of them, None before the first. A broker may say that it
+    has a record, and not where: then `target_offset` is None too. Of the `in_doubt` records after it the cluster may
+    hold some, from the first on; those after these were not delivered.
     """
 
     kafka_partition: int
@@ -70,7 +71,8 @@ class Delivered:
     def __str__(self) -> str:
         place = f"kafka partition {self.kafka_partition}: {self.records} records delivered"
         if self.source_offset is not None:
-            place += f", the last from offset {self.source_offset} to {self.target_offset}"
+            to = "an offset that the broker did not tell" if self.target_offset is None else self.target_offset
+            place += f", the last from offset {self.source_offset} to {to}"
         return place + (f", {self.in_doubt} in doubt after it" if self.in_doubt else "")
 
 
@@ -415,7 +417,9 @@ class _Track:
         """The delivery callback."""
         if error is None:
             self.acknowledged += 1
-            self._target_offset = message.offset()
+            offset = message.offset()
+            # -1001 of a batch that the broker has already, and has forgotten where.
+            self._target_offset = offset if offset is not None and offset >= 0 else None
         else:
             self.failures.append(error)
 

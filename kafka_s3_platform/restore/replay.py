@@ -270,7 +270,9 @@ def _kept(task: ReplayTask, store: ObjectStore, marker: Marker) -> Marker:
     committed. Brokers of Kafka 4.3 leave that out where a kafka partition has no leader just then (KAFKA-20734): the
     marker is there, the records stay hidden until the next transaction's end, and are aborted together with that one.
     """
-    lost = [p for p, end in sorted(marker.ends.items()) if _is_lost(task, p, end)]
+    with ClusterAdmin(task.kafka) as admin:
+        logs = _stable(admin, task.to_topic, marker.ends)
+    lost = [p for p, end in sorted(marker.ends.items()) if _is_lost(task, logs[p], end)]
     if not lost:
         return marker
     said = (
@@ -287,14 +289,13 @@ def _kept(task: ReplayTask, store: ObjectStore, marker: Marker) -> Marker:
     return Marker(task.plan_digest, found.next_source_offset, found.record_count)
 
 
-def _is_lost(task: ReplayTask, kafka_partition: int, end: int) -> bool:
+def _is_lost(task: ReplayTask, log: Frontier, end: int) -> bool:
     """Whether the record before `end` was truncated or aborted. What is still hidden, or was deleted, is not known."""
-    log = _stable(task.kafka, task.to_topic, kafka_partition, end)
     if log.high_watermark < end:
         return True
     if not log.log_start_offset < end <= log.last_stable_offset:
         return False
-    return is_aborted(task.kafka, task.to_topic, kafka_partition, end - 1)
+    return is_aborted(task.kafka, task.to_topic, log.kafka_partition, end - 1)
 
 
 def _holds_records(task: ReplayTask) -> bool:
@@ -433,26 +434,26 @@ def read_target(
         LogTruncatedError: it does not hold `start_offset` any more.
         OpenTransactionError: somebody's transaction hides part of it.
     """
-    log = _stable(kafka, topic, kafka_partition)
+    with ClusterAdmin(kafka) as admin:
+        end = admin.frontiers(topic, [kafka_partition])[kafka_partition].high_watermark
+        # What others write meanwhile is not waited for: they may never stop.
+        log = _stable(admin, topic, {kafka_partition: end})[kafka_partition]
+    log = replace(log, high_watermark=min(end, log.high_watermark))
     _check_target(topic, log, start_offset)
     if start_offset < log.high_watermark:
         with new_reader(kafka, topic) as reader:
             yield from reader.read(kafka_partition, OffsetRange(start_offset, log.high_watermark))
 
 
-def _stable(kafka: KafkaSettings, topic: str, kafka_partition: int, up_to: int | None = None) -> Frontier:
-    """The target's log as far as it goes now, when no transaction hides any of that, or after `STABLE_SECONDS`.
-
-    What others write meanwhile is not waited for: they may never stop. With `up_to` nor is what lies there or behind.
-    """
+def _stable(admin: ClusterAdmin, topic: str, ends: Mapping[int, int]) -> Mapping[int, Frontier]:
+    """The target's logs when no transaction hides any of them below `ends`, or after `STABLE_SECONDS`."""
     deadline = time.monotonic() + STABLE_SECONDS
-    with ClusterAdmin(kafka) as admin:
-        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-        end = log.high_watermark if up_to is None else min(up_to, log.high_watermark)
-        while log.last_stable_offset < end and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-            log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-    return replace(log, high_watermark=min(end, log.high_watermark))
+    while True:
+        logs = admin.frontiers(topic, sorted(ends))
+        is_stable = all(log.last_stable_offset >= min(ends[p], log.high_watermark) for p, log in logs.items())
+        if is_stable or time.monotonic() > deadline:
+            return logs
+        time.sleep(POLL_SECONDS)
 
 
 def _check_target(topic: str, log: Frontier, start_offset: int) -> None:
@@ -492,9 +493,9 @@ def _send(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: P
                 throttle.take(part.num_rows, size)
                 sent_bytes += size
                 progress.note(producer.delivered)
-        producer.flush()
-        end = progress.save(producer.delivered)
-    sent = end.record_count - start.record_count
+        delivered = producer.flush()
+        end = progress.save(delivered)
+    sent = sum(place.records for place in delivered.values())
     return ReplayResult(task.kafka_partition, task.stream.record_count, start.record_count, sent, sent_bytes, end)
 
 
@@ -522,7 +523,7 @@ class _Progress:
             if place.source_offset is not None and place.target_offset is not None:
                 count = self._start.record_count + place.records
                 return Position(place.source_offset + 1, place.target_offset + 1, count)
-        return self._start
+        return self._saved
 
 
 def _leave_checkpoint(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint) -> None:

@@ -21,11 +21,13 @@ from kafka_s3_platform_tests.chaos.protocol import (
     MESSAGES,
     METADATA,
     OFFSET_FETCH,
+    PRODUCE,
 )
 from kafka_s3_platform_tests.store.http_proxy import running
 
 _LATEST = {key: response.max_version for key, (_, response) in MESSAGES.items()} | {
-    FETCH: 12,  # later ones name topics by their ids
+    PRODUCE: 12,  # later ones name topics by their ids
+    FETCH: 12,  # likewise
     OFFSET_FETCH: 9,  # likewise
 }
 _ADDRESSING = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, API_VERSIONS})

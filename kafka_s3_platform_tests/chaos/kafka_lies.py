@@ -12,6 +12,7 @@ from kafka_s3_platform_tests.chaos.protocol import (
     METADATA,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
 )
 
 EARLIEST, LATEST = -2, -1
@@ -25,6 +26,18 @@ FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_SERVER_ERROR."""
 Tell = Callable[[KafkaLies, Asked, Any], Any]
 Change = Callable[[KafkaLies, int, Any, int], bool]
 """Changes one kafka partition's answer, given what was asked of it; whether it did."""
+
+
+DUPLICATE_SEQUENCE_NUMBER = 46
+
+
+def said_to_be_there_already(_: KafkaLies, asked: Asked, answer: Any) -> Any:
+    """Each batch that was produced is there, says the broker, and not where: so it does of one that is sent again."""
+    if asked.api != PRODUCE:
+        return None
+    for place in (p for t in answer.responses for p in t.partition_responses):
+        place.error_code, place.base_offset, place.log_append_time_ms = DUPLICATE_SEQUENCE_NUMBER, -1, -1
+    return answer
 
 
 def _listed(change: Change) -> Tell:

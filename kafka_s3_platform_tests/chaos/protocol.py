@@ -6,12 +6,13 @@ from typing import Any
 with warnings.catch_warnings():
     # it reads its schemas by a function that Python 3.11 calls old
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.protocol import admin, consumer, metadata
+    from kafka.protocol import admin, consumer, metadata, producer
 
-FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 1, 2, 3, 9, 10
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 9, 10
 API_VERSIONS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CLUSTER = 18, 23, 60
 
 MESSAGES: dict[int, tuple[Any, Any]] = {
+    PRODUCE: (producer.ProduceRequest, producer.ProduceResponse),
     FETCH: (consumer.FetchRequest, consumer.FetchResponse),
     LIST_OFFSETS: (consumer.ListOffsetsRequest, consumer.ListOffsetsResponse),
     METADATA: (metadata.MetadataRequest, metadata.MetadataResponse),

@@ -8,6 +8,9 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, unsendable
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
+from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
+from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import read, record_batch
 
@@ -145,3 +148,23 @@ def test_what_is_not_flushed_is_taken_back_or_delivered_and_known(kafka_settings
     if place.records:
         with ConfluentReader(kafka_settings, topic) as reader:
             assert sum(map(len, reader.read(0, OffsetRange(0, place.records)))) == place.records
+
+
+def test_where_a_broker_does_not_tell_where_a_record_lies_nothing_is_made_up(
+    kafka_settings: KafkaSettings, topic: str
+) -> None:
+    """As it does of a batch that was sent again and that it has already."""
+    with lying_broker(kafka_settings.bootstrap_servers, KafkaLies(1)) as broker:
+        through = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
+        with ReplayProducer(through, topic) as producer:
+            producer.send(record_batch([{"value": b"a"}] * 3), 0)
+            assert producer.flush() == {0: Delivered(0, 3, 4, 2)}
+            broker.liar.lie(Lie("duplicate", said_to_be_there_already, times=FOREVER))
+            producer.send(record_batch([{"value": b"b", "offset": 6}]), 0)
+            assert producer.flush() == {0: Delivered(0, 4, 6, None)}
+            assert "from offset 6 to an offset that the broker did not tell" in str(producer.delivered[0])
+            broker.liar.lie()
+            producer.send(record_batch([{"value": b"c", "offset": 8}]), 0)
+            assert producer.flush() == {0: Delivered(0, 5, 8, 4)}
+    assert broker.liar.told["duplicate"] == 1
+    assert read_back(kafka_settings, topic, 5)["value"].to_pylist() == [b"a", b"a", b"a", b"b", b"c"]

@@ -19,6 +19,9 @@ from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
+from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
+from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
@@ -363,3 +366,19 @@ def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(
         ended.set()
         writer.join()
     assert found[:6] == [b"ours"] * 5 + [b"theirs"]
+
+
+def test_without_transactions_a_restore_goes_on_where_the_broker_never_told_where_records_lie(
+    config: ConnectorConfig, s3_client: Any
+) -> None:
+    with lying_broker(config.kafka.bootstrap_servers, KafkaLies(1)) as broker:
+        through = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
+        lied_to = config.model_copy(update={"kafka": through})
+        broker.liar.lie(Lie("duplicate", said_to_be_there_already, times=FOREVER))
+        with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
+            restore(request(lied_to, delivery="at_least_once"), InterruptedRunner(config, s3_client))
+        report = restored(lied_to, delivery="at_least_once")
+        assert broker.liar.told["duplicate"] > 1
+    assert report.verified
+    assert 0 < report.sent_count < RECORDS
+    assert is_restored_once(config)
