@@ -133,16 +133,9 @@ def _fetched(
 
     What is wrong with one place is raised, and never taken for nothing committed; what passes is waited for.
     """
-    asked = ConsumerGroupTopicPartitions(group, wanted)
     deadline = time.monotonic() + STABLE_SECONDS
     while True:
-        places = _ask(
-            admin,
-            lambda client, timeout: client.list_consumer_group_offsets(
-                [asked], require_stable=require_stable, request_timeout=timeout
-            )[group],
-            what,
-        ).topic_partitions
+        places = _places(admin, group, wanted, what, require_stable=require_stable)
         errors = (
             kafka_failure(tp.error, f"{what}, {tp.topic}-{tp.partition}") for tp in places if tp.error is not None
         )
@@ -152,6 +145,27 @@ def _fetched(
         if not isinstance(failure, TransientError) or time.monotonic() > deadline:
             raise failure
         time.sleep(POLL_SECONDS)
+
+
+def _places(
+    admin: ClusterAdmin, group: str, wanted: list[TopicPartition] | None, what: str, *, require_stable: bool
+) -> list[TopicPartition]:
+    asked = ConsumerGroupTopicPartitions(group, wanted)
+    found: list[TopicPartition] = _ask(
+        admin,
+        lambda client, timeout: client.list_consumer_group_offsets(
+            [asked], require_stable=require_stable, request_timeout=timeout
+        )[group],
+        what,
+    ).topic_partitions
+    return found
+
+
+def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partition: int) -> bool:
+    """Whether the group's offset there is hidden behind a transaction that has committed another and not ended."""
+    what = f"reading what consumer group {group} has committed of topic {topic}"
+    [place] = _places(admin, group, [TopicPartition(topic, kafka_partition)], what, require_stable=True)
+    return place.error is not None and place.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> None:

@@ -31,6 +31,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import has_pending_offset
 from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, TransactionalReplayProducer
 from kafka_s3_platform.kafka.readers import is_aborted, new_reader
 from kafka_s3_platform.kafka.throttle import Throttle
@@ -239,7 +240,14 @@ def _replay_marked(task: ReplayTask, transactions: Transactions, reading: Ahead[
 def _marked(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
     """Where the marker says to go on. Older tries are fenced by now, so nothing moves it any more."""
     where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
-    found, saved = group.read(), checkpoint.load()
+    saved = checkpoint.load()
+    try:
+        found = group.read()
+    except TransientError:
+        if not _is_hidden(task, group):
+            raise
+        why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
+        return _found(task, store, why)
     if saved is not None and saved.next_target_offset is not None:
         raise PreflightError(
             f"{where}: a run with delivery=at_least_once has sent some of it, which no progress marker tells of. Go on "
@@ -263,6 +271,12 @@ def _marked(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint
     return Marker(task.plan_digest, 0, 0)
 
 
+def _is_hidden(task: ReplayTask, group: GroupOffset) -> bool:
+    """Whether the marker lacks the end of its transaction, as records may (`_kept`). All that was open is ended."""
+    with ClusterAdmin(task.kafka) as admin:
+        return has_pending_offset(admin, group.group, task.to_topic, MARKED_KAFKA_PARTITION)
+
+
 def _kept(task: ReplayTask, store: ObjectStore, marker: Marker) -> Marker:
     """The marker, or where the target holds less than it says, one of what the target does hold.
 
@@ -276,16 +290,27 @@ def _kept(task: ReplayTask, store: ObjectStore, marker: Marker) -> Marker:
     if not lost:
         return marker
     said = (
-        f"restore {task.where}: the cluster has said that the records below source offset {marker.next_source_offset} "
-        f"are committed, and has lost some of them in kafka partitions {lost} of {task.to_topic}"
+        f"the cluster has said that the records below source offset {marker.next_source_offset} are committed, and has "
+        f"lost some of them in kafka partitions {lost} of {task.to_topic}"
     )
+    return _found(task, store, said)
+
+
+def _found(task: ReplayTask, store: ObjectStore, why: str) -> Marker:
+    """Where the target stands, found by comparing all of it with the archive."""
     if not task.is_found_by_content:
         raise PreflightError(
-            f"{said}. Which of them are there cannot be found out where keys choose the kafka partition, where a "
-            f"mapper makes records, and of objects of others. Restore to another topic under another restore id"
+            f"restore {task.where}: {why}. How far the target is cannot be found out where keys choose the kafka "
+            f"partition, where a mapper makes records, and of objects of others. Restore to another topic under "
+            f"another restore id"
         )
     found = find_position(task, store, Position(0, None))
-    logger.warning("%s. It goes on behind what was found there: at source offset %d", said, found.next_source_offset)
+    logger.warning(
+        "restore %s: %s. It goes on behind what was found in the target: at source offset %d",
+        task.where,
+        why,
+        found.next_source_offset,
+    )
     return Marker(task.plan_digest, found.next_source_offset, found.record_count)
 
 

@@ -1,6 +1,7 @@
 """A Kafka of a test's own, which may be killed."""
 
 import os
+from pathlib import Path
 
 import psutil
 
@@ -33,6 +34,28 @@ def cut_log(settings: StackSettings, topic: str, offset: int) -> None:
         os.truncate(log, sum(len(b.body) + HEADER_BYTES for b in kept))
         if not kept and int(log.stem):
             log.unlink()
+    _forget_indexes(folder)
+
+
+def lose_end(settings: StackSettings, group: str) -> None:
+    """Take the end of the last transaction that committed an offset of `group` out of the log of a killed broker.
+
+    Only where the group's offsets are kept; other kafka partitions of the transaction keep theirs.
+    """
+    name = group.encode()
+    logs = (settings.data_dir / "kafka" / "data").glob("__consumer_offsets-*/*.log")
+    [log] = [path for path in logs if name in path.read_bytes()]
+    raw = log.read_bytes()
+    batches = list(log_batches(memoryview(raw)))
+    [*_, writer] = [b.producer_id for b in batches if b.is_transactional and name in bytes(b.body)]
+    [*_, end] = [n for n, b in enumerate(batches) if b.is_control and b.producer_id == writer]
+    place = sum(len(b.body) + HEADER_BYTES for b in batches[:end])
+    log.write_bytes(raw[:place] + raw[place + len(batches[end].body) + HEADER_BYTES :])
+    _forget_indexes(log.parent)
+
+
+def _forget_indexes(folder: Path) -> None:
+    """The broker makes them anew when it starts."""
     for other in folder.iterdir():
         if other.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}:
             other.unlink()

@@ -14,6 +14,7 @@ from py4j.java_gateway import JavaGateway
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
+from kafka_s3_platform.kafka import group_offset
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
 from kafka_s3_platform.kafka.readers import is_aborted
@@ -24,7 +25,7 @@ from kafka_s3_platform.restore import marker, replay
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
-from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker
+from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of, wait_until_stable
 from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
 from kafka_s3_platform_tests.restore.test_exactly_once import InterruptedRunner
@@ -37,31 +38,30 @@ BATCH = 16_384
 """Of records, sent as a transaction."""
 
 
-def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
-    topic = config.topics[0]
-    outgoing = Outgoing(partitioning="murmur2") if topic == "keyed" else Outgoing()
-    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "outgoing": outgoing, "run_id": "x"}
-    return RestoreRequest(config, topic, **given | changes)
+def request(config: ConnectorConfig, case: str, **changes: Any) -> RestoreRequest:
+    """To a topic that has the name of the case, under a restore id of the same name."""
+    outgoing = Outgoing(partitioning="murmur2") if case == "keyed" else Outgoing()
+    given: dict[str, Any] = {"to_topic": case, "restore_id": case, "outgoing": outgoing, "run_id": "x"}
+    return RestoreRequest(config, config.topics[0], **given | changes)
 
 
-def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
-    return restore(request(config, **changes), InProcessRunner())
+def restored(config: ConnectorConfig, case: str, **changes: Any) -> RestoreReport:
+    return restore(request(config, case, **changes), InProcessRunner())
 
 
-def check_restored_once(config: ConnectorConfig, to_topic: str | None = None) -> None:
-    topic = config.topics[0]
-    was, now = (records_of(config.kafka, t)["value"].to_pylist() for t in (topic, to_topic or f"{topic}-restored"))
+def check_restored_once(config: ConnectorConfig, to_topic: str) -> None:
+    was, now = (records_of(config.kafka, t)["value"].to_pylist() for t in (config.topics[0], to_topic))
     assert now == was
 
 
-def sent_in_part(config: ConnectorConfig, s3_client: Any) -> None:
+def sent_in_part(config: ConnectorConfig, case: str, s3_client: Any) -> None:
     with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
-        restore(request(config), InterruptedRunner(config, s3_client))
+        restore(request(config, case), InterruptedRunner(config, s3_client))
 
 
-def sent_to_its_end(config: ConnectorConfig, _: Any) -> None:
+def sent_to_its_end(config: ConnectorConfig, case: str, _: Any) -> None:
     with pytest.raises(InterruptedError):
-        restore(request(config), StoppingRunner(verify))
+        restore(request(config, case), StoppingRunner(verify))
 
 
 def its_end(log_end: int) -> int:
@@ -77,15 +77,24 @@ def all_of_it(_: int) -> int:
     return 2 * (BATCH + 1)
 
 
-CASES: dict[str, tuple[Callable[[ConnectorConfig, Any], None], Callable[[int], int]]] = {
+def nothing(log_end: int) -> int:
+    return log_end
+
+
+CASES: dict[str, tuple[Callable[[ConnectorConfig, str, Any], None], Callable[[int], int]]] = {
     "aborted": (sent_to_its_end, its_end),
     "hidden": (sent_in_part, its_end),
     "hidden-at-its-end": (sent_to_its_end, its_end),
     "hidden-in-part": (sent_in_part, its_end_and_records),
     "truncated": (sent_to_its_end, all_of_it),
     "keyed": (sent_to_its_end, its_end),
+    "without-a-marker": (sent_in_part, nothing),
+    "hidden-without-a-marker": (sent_in_part, its_end),
 }
-"""By topic: how far the first run came, and what the log lost of the last transaction then."""
+"""How far the first run came, and what the log lost of the last transaction then."""
+
+WITHOUT_A_MARKER = ("without-a-marker", "hidden-without-a-marker")
+"""The end is missing where the marker is kept too, or there alone."""
 
 
 def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transaction_was_lost(
@@ -93,52 +102,64 @@ def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transac
 ) -> None:
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
     monkeypatch.setattr(replay, "STABLE_SECONDS", 2.0)
+    monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(group_offset, "CALL_SECONDS", 1.0)
     kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
-    configs = {topic: filled(kafka, store_settings, topic) for topic in CASES}
-    for topic, (send, _) in CASES.items():
-        send(configs[topic], s3_client)
-        wait_until_stable(kafka, f"{topic}-restored")
-    ends = {topic: log_end(kafka, f"{topic}-restored") for topic in CASES}
-    kill_broker(own_stack)
-    for topic, (_, cut_at) in CASES.items():
-        cut_log(own_stack, f"{topic}-restored", cut_at(ends[topic]))
-    embedded.up(own_stack)
+    config = filled(kafka, store_settings)
+    ends = send_and_lose(own_stack, config, s3_client)
 
-    for topic in ("aborted", "keyed"):
-        abort_a_try_of(configs[topic])
-        assert is_aborted(kafka, f"{topic}-restored", 0, ends[topic] - 2)
-    assert not is_aborted(kafka, "aborted-restored", 0, 0)
+    for case in ("aborted", "keyed"):
+        abort_a_try_of(config, case)
+        assert is_aborted(kafka, case, 0, ends[case] - 2)
+        assert not is_aborted(kafka, case, 0, 0)
 
-    sent = {"aborted": RECORDS - 2 * BATCH, "hidden": RECORDS - BATCH, "truncated": RECORDS - 2 * BATCH}
-    for topic, count in sent.items():
-        report = restored(configs[topic])
-        assert (report.verified, report.sent_count) == (True, count), topic
-        check_restored_once(configs[topic])
-    for topic in ("hidden-at-its-end", "hidden-in-part"):
+    rest = RECORDS - 2 * BATCH
+    sent = {"aborted": rest, "hidden": RECORDS - BATCH, "truncated": rest, "without-a-marker": RECORDS - BATCH}
+    for case, count in sent.items():
+        report = restored(config, case)
+        assert (report.verified, report.sent_count) == (True, count), case
+        check_restored_once(config, case)
+    for case in ("hidden-at-its-end", "hidden-in-part", "hidden-without-a-marker"):
         with pytest.raises(OpenTransactionError, match="the cluster has lost it") as told:
-            restored(configs[topic])
+            restored(config, case)
         end_as_the_error_says(own_stack, str(told.value))
-        assert restored(configs[topic]).verified
-        check_restored_once(configs[topic])
-    check_that_the_advice_works_where_keys_choose(configs["keyed"])
+        assert restored(config, case).verified
+        check_restored_once(config, case)
 
-
-def check_that_the_advice_works_where_keys_choose(keyed: ConnectorConfig) -> None:
     with pytest.raises(PreflightError, match=r"has lost some of them in kafka partitions .* Restore to another topic"):
-        restored(keyed)
-    with ClusterAdmin(keyed.kafka) as admin:
-        admin.create_topic("elsewhere", 1)
-    assert restored(keyed, to_topic="elsewhere", restore_id="another").verified
-    check_restored_once(keyed, "elsewhere")
+        restored(config, "keyed")
+    create(kafka, "elsewhere")
+    assert restored(config, "keyed", to_topic="elsewhere", restore_id="another").verified
+    check_restored_once(config, "elsewhere")
 
 
-def filled(kafka: KafkaSettings, store: StoreSettings, topic: str) -> ConnectorConfig:
-    """An archive in four objects and an empty target; every record twice, so that only its place tells."""
+def send_and_lose(own_stack: StackSettings, config: ConnectorConfig, s3_client: Any) -> dict[str, int]:
+    """The first run of every case, and then a broker that has lost what the case says; the log's ends before that."""
+    kafka = config.kafka
+    for case, (send, _) in CASES.items():
+        create(kafka, case)
+        send(config, case, s3_client)
+        wait_until_stable(kafka, case)
+    ends = {case: log_end(kafka, case) for case in CASES}
+    kill_broker(own_stack)
+    for case, (_, cut_at) in CASES.items():
+        cut_log(own_stack, case, cut_at(ends[case]))
+    for case in WITHOUT_A_MARKER:
+        lose_end(own_stack, marker.marker_name(case, 0))
+    embedded.up(own_stack)
+    return ends
+
+
+def create(kafka: KafkaSettings, topic: str) -> None:
     with ClusterAdmin(kafka) as admin:
         admin.create_topic(topic, 1)
-        admin.create_topic(f"{topic}-restored", 1)
-    config = connector(kafka, store, topic, layout={"flush_size": 10_000})
-    produce(kafka, topic, [Sent(b"%d" % (n // 2), b"k") for n in range(RECORDS)])
+
+
+def filled(kafka: KafkaSettings, store: StoreSettings) -> ConnectorConfig:
+    """An archive in four objects; every record twice, so that only its place tells."""
+    create(kafka, "source")
+    config = connector(kafka, store, "source", layout={"flush_size": 10_000})
+    produce(kafka, "source", [Sent(b"%d" % (n // 2), b"k") for n in range(RECORDS)])
     archived(config)
     return config
 
@@ -148,14 +169,13 @@ def log_end(kafka: KafkaSettings, topic: str) -> int:
         return admin.frontiers(topic, [0])[0].high_watermark
 
 
-def abort_a_try_of(config: ConnectorConfig) -> None:
+def abort_a_try_of(config: ConnectorConfig, case: str) -> None:
     """Another run of the restore, which ends before it commits anything."""
-    topic = f"{config.topics[0]}-restored"
-    with TransactionalReplayProducer(config.kafka, topic, marker.marker_name(config.topics[0], 0)) as producer:
+    with TransactionalReplayProducer(config.kafka, case, marker.marker_name(case, 0)) as producer:
         producer.begin()
         producer.send(record_batch([{"offset": 0, "value": b"aborted"}]), 0)
         producer.flush()
-    wait_until_stable(config.kafka, topic)
+    wait_until_stable(config.kafka, case)
 
 
 def end_as_the_error_says(own_stack: StackSettings, message: str) -> None:
