@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import TracebackType
-from typing import Literal, Protocol, final
+from typing import Protocol, final
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,7 @@ _DEFAULTS = {
     "check.crcs": True,
 }
 _FIXED = {
+    "isolation.level": "read_committed",
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "enable.auto.commit": False,
@@ -218,8 +219,7 @@ class ConfluentReader:
     `answer_seconds` bounds how long a silent broker is waited for, `end_seconds` how long a kafka partition may end
     before the range does. With `allow_gaps` deleted offsets are recorded as gaps and reading goes on after them.
     With `skip_unreadable` a record whose header names are not UTF-8 is delivered without headers, a batch that
-    librdkafka cannot decompress is passed by, and both are told. Only with `read_uncommitted` records of transactions
-    that were aborted, or have not ended, are among those delivered.
+    librdkafka cannot decompress is passed by, and both are told.
     """
 
     def __init__(
@@ -230,7 +230,6 @@ class ConfluentReader:
         *,
         allow_gaps: bool = False,
         skip_unreadable: bool = False,
-        isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
         answer_seconds: float = 60.0,
         end_seconds: float = 30.0,
     ) -> None:
@@ -242,9 +241,7 @@ class ConfluentReader:
         self._answer_seconds = answer_seconds
         self._end_seconds = end_seconds
         self._reasons = Reasons()
-        self._consumer: Consumer = consumer_client(
-            settings, self._reasons, _DEFAULTS, _FIXED | {"isolation.level": isolation_level}
-        )
+        self._consumer: Consumer = consumer_client(settings, self._reasons, _DEFAULTS, _FIXED)
         self._kafka_partitions: frozenset[int] = frozenset()
         self._pull_records = FIRST_PULL_RECORDS
         self._stream: _Stream | None = None

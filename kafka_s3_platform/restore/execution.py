@@ -130,7 +130,7 @@ def _place(task: ReplayTask, position: Position | None) -> str:
     if position is None or not position.record_count:
         return f"{where}: nothing is in {task.to_topic}"
     said = (
-        f"{where}: {position.record_count:,} records, those below source offset {position.next_source_offset}, are in "
-        f"{task.to_topic}"
+        f"{where}: {position.record_count:,} records, those below source offset {position.next_source_offset}, were "
+        f"delivered to {task.to_topic}"
     )
     return said if position.next_target_offset is None else f"{said} below offset {position.next_target_offset}"

@@ -35,14 +35,14 @@ def marker_name(restore_id: str, kafka_partition: int) -> str:
 class Marker:
     """All records of a stream below `next_source_offset` are committed in the target: `record_count` of them.
 
-    `ends` is kafka partition of the target -> the offset behind the last of them there. It is empty where a version
-    before this one has committed the marker, or where there are too many kafka partitions for a group's metadata.
+    `target_ends` is kafka partition of the target -> the offset after the last of them there. It is empty where an
+    earlier version has committed the marker, or where a group's metadata cannot hold that many.
     """
 
     plan_digest: str
     next_source_offset: int
     record_count: int
-    ends: Mapping[int, int] = field(default_factory=dict)
+    target_ends: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def position(self) -> Position:
@@ -52,7 +52,7 @@ class Marker:
     def committed(self) -> Committed:
         """As the group holds it."""
         said = {"plan": self.plan_digest, "records": self.record_count}
-        with_ends = json.dumps(said | {"ends": {str(p): end for p, end in sorted(self.ends.items())}})
+        with_ends = json.dumps(said | {"ends": {str(p): end for p, end in sorted(self.target_ends.items())}})
         return Committed(self.next_source_offset, with_ends if len(with_ends) <= METADATA_BYTES else json.dumps(said))
 
     @staticmethod
@@ -142,9 +142,12 @@ class Transactions:
     def _commit(self) -> None:
         position = self._position
         delivered = self._producer.flush()
-        ends = {p: d.target_offset + 1 for p, d in delivered.items() if d.target_offset is not None}
+        reached = {p: d.target_offset + 1 for p, d in delivered.items() if d.target_offset is not None}
         self._marker = Marker(
-            self._marker.plan_digest, position.next_source_offset, position.record_count, {**self._marker.ends, **ends}
+            self._marker.plan_digest,
+            position.next_source_offset,
+            position.record_count,
+            {**self._marker.target_ends, **reached},
         )
         self._producer.commit(self._group, self._marker.committed)
         self.committed, self._committed_at = position, time.monotonic()

@@ -33,7 +33,8 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import has_pending_offset
 from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, TransactionalReplayProducer
-from kafka_s3_platform.kafka.readers import is_aborted, new_reader
+from kafka_s3_platform.kafka.reader import RecordReader
+from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -114,9 +115,14 @@ class ReplayTask:
 
     @property
     def is_found_by_content(self) -> bool:
-        """Whether comparing the target with the archive tells how far the target has come."""
-        # Several topics of others may go to one target, and equal records of theirs cannot be told apart.
-        return self.keeps_number and not self.sent.outgoing.has_mapper and isinstance(self.stream, StreamTask)
+        """Whether comparing the target with the archive tells how far the target has come.
+
+        Not where another run may have left out other objects or records than this one does, nor of several topics of
+        others that go to one target, whose equal records cannot be told apart.
+        """
+        is_same_each_time = self.sent.behavior_on_error == "fail" and not self.sent.records.latest_per_key
+        is_ours = isinstance(self.stream, StreamTask)
+        return self.keeps_number and is_ours and is_same_each_time and not self.sent.outgoing.has_mapper
 
     @property
     def target_start(self) -> int:
@@ -214,7 +220,7 @@ def _begun(
 ) -> Transactions:
     """Older tries are fenced, the marker is there, and the bucket knows that it is."""
     producer.begin()
-    start = _marked(task, store, group, checkpoint)
+    start = _starting_marker(task, store, group, checkpoint)
     transactions = Transactions(producer, group, checkpoint, start)
     transactions.begin()
     # Written after the marker and before the first record: from here on a marker that is not there has been lost.
@@ -237,24 +243,24 @@ def _replay_marked(task: ReplayTask, transactions: Transactions, reading: Ahead[
     return ReplayResult(task.kafka_partition, task.stream.record_count, start.record_count, sent, sent_bytes, end)
 
 
-def _marked(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
-    """Where the marker says to go on. Older tries are fenced by now, so nothing moves it any more."""
+def _starting_marker(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
+    """Where to go on. Older tries are fenced by now and what they had open is aborted, so nothing moves any more."""
     where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
     saved = checkpoint.load()
-    try:
-        found = group.read()
-    except TransientError:
-        if not _is_hidden(task, group):
-            raise
-        why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
-        return _found(task, store, why)
     if saved is not None and saved.next_target_offset is not None:
         raise PreflightError(
             f"{where}: a run with delivery=at_least_once has sent some of it, which no progress marker tells of. Go on "
             f"with delivery=at_least_once"
         )
+    try:
+        found = group.read()
+    except TransientError:
+        if not _is_marker_hidden(task, group):
+            raise
+        why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
+        return _marker_by_content(task, store, why)
     if found is not None:
-        marker = _kept(task, store, Marker.of(found, task.plan_digest, where))
+        marker = _checked_marker(task, store, Marker.of(found, task.plan_digest, where), saved)
         logger.info("restore %s goes on at source offset %d", task.where, marker.next_source_offset)
         return marker
     if saved is not None and _holds_records(task):
@@ -271,56 +277,100 @@ def _marked(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint
     return Marker(task.plan_digest, 0, 0)
 
 
-def _is_hidden(task: ReplayTask, group: GroupOffset) -> bool:
-    """Whether the marker lacks the end of its transaction, as records may (`_kept`). All that was open is ended."""
+def _is_marker_hidden(task: ReplayTask, group: GroupOffset) -> bool:
     with ClusterAdmin(task.kafka) as admin:
         return has_pending_offset(admin, group.group, task.to_topic, MARKED_KAFKA_PARTITION)
 
 
-def _kept(task: ReplayTask, store: ObjectStore, marker: Marker) -> Marker:
-    """The marker, or where the target holds less than it says, one of what the target does hold.
+def _checked_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved: Position | None) -> Marker:
+    """The marker, or another one where the target holds less of the stream than it says, or more.
 
-    The cluster writes the end of a transaction to each kafka partition by itself, after it has said that it is
-    committed. Brokers of Kafka 4.3 leave that out where a kafka partition has no leader just then (KAFKA-20734): the
-    marker is there, the records stay hidden until the next transaction's end, and are aborted together with that one.
+    The cluster notes that a transaction has ended, then writes its end to each kafka partition: to those of the target
+    and to the one that keeps the marker. Brokers of Kafka 4.3 leave that out where a kafka partition has no leader just
+    then (KAFKA-20734). What lacks its end is hidden, and ends together with the next transaction: records that were
+    called committed are aborted with it, or aborted ones committed.
+
+    Raises:
+        OpenTransactionError: something is hidden behind the last record that the marker knows, ours or another's.
     """
-    with ClusterAdmin(task.kafka) as admin:
-        logs = _stable(admin, task.to_topic, marker.ends)
-    lost = [p for p, end in sorted(marker.ends.items()) if _is_lost(task, logs[p], end)]
-    if not lost:
-        return marker
-    said = (
-        f"the cluster has said that the records below source offset {marker.next_source_offset} are committed, and has "
-        f"lost some of them in kafka partitions {lost} of {task.to_topic}"
+    why = (
+        f"the cluster has said that the records below source offset {marker.next_source_offset} are committed, and not "
+        f"all of them are there"
     )
-    return _found(task, store, said)
-
-
-def _found(task: ReplayTask, store: ObjectStore, why: str) -> Marker:
-    """Where the target stands, found by comparing all of it with the archive."""
+    if _lacks_records(task, marker):
+        return _marker_by_content(task, store, why)
     if not task.is_found_by_content:
-        raise PreflightError(
-            f"restore {task.where}: {why}. How far the target is cannot be found out where keys choose the kafka "
-            f"partition, where a mapper makes records, and of objects of others. Restore to another topic under "
-            f"another restore id"
+        if saved is not None and saved.next_source_offset > marker.next_source_offset:
+            return _marker_by_content(task, store, f"a later progress marker was lost: {why}")
+        return marker
+    end = marker.target_ends.get(task.kafka_partition, None if marker.record_count else task.target_start)
+    if end is None:
+        # An earlier version has committed it: nobody knows where its records end.
+        return marker
+    found = find_position(task, store, Position(marker.next_source_offset, end, marker.record_count))
+    if found.next_source_offset > marker.next_source_offset:
+        logger.warning(
+            "restore %s: the progress marker tells of source offset %d, and the target holds what is below %d: a later "
+            "marker was lost",
+            task.where,
+            marker.next_source_offset,
+            found.next_source_offset,
         )
-    found = find_position(task, store, Position(0, None))
-    logger.warning(
-        "restore %s: %s. It goes on behind what was found in the target: at source offset %d",
-        task.where,
-        why,
-        found.next_source_offset,
-    )
-    return Marker(task.plan_digest, found.next_source_offset, found.record_count)
+    return _marker_at(task, found)
 
 
-def _is_lost(task: ReplayTask, log: Frontier, end: int) -> bool:
-    """Whether the record before `end` was truncated or aborted. What is still hidden, or was deleted, is not known."""
+def _marker_by_content(task: ReplayTask, store: ObjectStore, why: str) -> Marker:
+    """The marker of what the target holds, found by comparing all of it with the archive."""
+    if task.is_found_by_content:
+        found = find_position(task, store, Position(0, None))
+        logger.warning(
+            "restore %s: %s. It goes on behind what was found in the target: at source offset %d",
+            task.where,
+            why,
+            found.next_source_offset,
+        )
+        return _marker_at(task, found)
+    if _holds_records(task):
+        raise PreflightError(
+            f"restore {task.where}: {why}. How far the target is can be found out only where records keep their kafka "
+            f"partition's number, of our own objects, without mappers, latest_per_key and behavior.on.error. Restore "
+            f"to another topic under another restore id"
+        )
+    return Marker(task.plan_digest, 0, 0)
+
+
+def _marker_at(task: ReplayTask, found: Position) -> Marker:
+    ends = {} if found.next_target_offset is None else {task.kafka_partition: found.next_target_offset}
+    return Marker(task.plan_digest, found.next_source_offset, found.record_count, ends)
+
+
+def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
+    """Whether the last record in some kafka partition was truncated or aborted, as far as that can be known now."""
+    with ClusterAdmin(task.kafka) as admin:
+        logs = _stable(admin, task.to_topic, marker.target_ends)
+    hidden = [p for p, log in logs.items() if log.last_stable_offset < marker.target_ends[p] <= log.high_watermark]
+    if hidden:
+        logger.warning(
+            "restore %s: an open transaction hides whether kafka partitions %s of %s hold what the progress marker "
+            "tells of",
+            task.where,
+            hidden,
+            task.to_topic,
+        )
+    with new_reader(task.kafka, task.to_topic) as reader:
+        return any(
+            _is_lost(task, logs[p], reader, end) for p, end in sorted(marker.target_ends.items()) if p not in hidden
+        )
+
+
+def _is_lost(task: ReplayTask, log: Frontier, reader: RecordReader, end: int) -> bool:
     if log.high_watermark < end:
         return True
-    if not log.log_start_offset < end <= log.last_stable_offset:
+    # Deleted by retention, or one that compaction may have taken: nothing is known.
+    if log.log_start_offset >= end or task.sent.records.latest_per_key:
         return False
-    return is_aborted(task.kafka, task.to_topic, log.kafka_partition, end - 1)
+    last = OffsetRange(end - 1, end)
+    return not any(batch.num_rows for batch in reader.read(log.kafka_partition, last))
 
 
 def _holds_records(task: ReplayTask) -> bool:
@@ -492,8 +542,8 @@ def _check_target(topic: str, log: Frontier, start_offset: int) -> None:
     if start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark:
         raise OpenTransactionError(
             f"{where}: a transaction is open at offset {log.last_stable_offset}, what follows cannot be read back. Run "
-            f"again under the same restore id when it has ended. If it does not end by itself within its producer's "
-            f"transaction.timeout.ms, the cluster has lost it: end it with "
+            f"again under the same restore id when it has ended. If it does not end within its producer's "
+            f"transaction.timeout.ms, the cluster has probably lost its end: end it with "
             f"`kafka-transactions.sh --bootstrap-server ... abort --topic {topic} --partition {log.kafka_partition} "
             f"--start-offset {log.last_stable_offset}`, and run again"
         )

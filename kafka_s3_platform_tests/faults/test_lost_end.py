@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from py4j.java_gateway import JavaGateway
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
 from kafka_s3_platform.kafka import group_offset
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
-from kafka_s3_platform.kafka.readers import is_aborted
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.java import find_java
 from kafka_s3_platform.local.settings import StackSettings
@@ -26,7 +28,7 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRe
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end
-from kafka_s3_platform_tests.kafka.topics import record_batch, records_of, wait_until_stable
+from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
 from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
 from kafka_s3_platform_tests.restore.test_exactly_once import InterruptedRunner
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
@@ -36,6 +38,14 @@ pytestmark = pytest.mark.integration
 RECORDS = 40_000
 BATCH = 16_384
 """Of records, sent as a transaction."""
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
+    monkeypatch.setattr(replay, "STABLE_SECONDS", 2.0)
+    monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(group_offset, "CALL_SECONDS", 1.0)
 
 
 def request(config: ConnectorConfig, case: str, **changes: Any) -> RestoreRequest:
@@ -98,20 +108,15 @@ WITHOUT_A_MARKER = ("without-a-marker", "hidden-without-a-marker")
 
 
 def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transaction_was_lost(
-    own_stack: StackSettings, store_settings: StoreSettings, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+    own_stack: StackSettings, store_settings: StoreSettings, s3_client: Any
 ) -> None:
-    monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
-    monkeypatch.setattr(replay, "STABLE_SECONDS", 2.0)
-    monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(group_offset, "CALL_SECONDS", 1.0)
     kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
     config = filled(kafka, store_settings)
     ends = send_and_lose(own_stack, config, s3_client)
 
     for case in ("aborted", "keyed"):
-        abort_a_try_of(config, case)
-        assert is_aborted(kafka, case, 0, ends[case] - 2)
-        assert not is_aborted(kafka, case, 0, 0)
+        abort_the_next(config, case)
+        assert log_end(kafka, case) > ends[case]
 
     rest = RECORDS - 2 * BATCH
     sent = {"aborted": rest, "hidden": RECORDS - BATCH, "truncated": rest, "without-a-marker": RECORDS - BATCH}
@@ -120,13 +125,13 @@ def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transac
         assert (report.verified, report.sent_count) == (True, count), case
         check_restored_once(config, case)
     for case in ("hidden-at-its-end", "hidden-in-part", "hidden-without-a-marker"):
-        with pytest.raises(OpenTransactionError, match="the cluster has lost it") as told:
+        with pytest.raises(OpenTransactionError, match="has probably lost its end") as told:
             restored(config, case)
         end_as_the_error_says(own_stack, str(told.value))
         assert restored(config, case).verified
         check_restored_once(config, case)
 
-    with pytest.raises(PreflightError, match=r"has lost some of them in kafka partitions .* Restore to another topic"):
+    with pytest.raises(PreflightError, match=r"not all of them are there.* Restore to another topic"):
         restored(config, "keyed")
     create(kafka, "elsewhere")
     assert restored(config, "keyed", to_topic="elsewhere", restore_id="another").verified
@@ -169,15 +174,6 @@ def log_end(kafka: KafkaSettings, topic: str) -> int:
         return admin.frontiers(topic, [0])[0].high_watermark
 
 
-def abort_a_try_of(config: ConnectorConfig, case: str) -> None:
-    """Another run of the restore, which ends before it commits anything."""
-    with TransactionalReplayProducer(config.kafka, case, marker.marker_name(case, 0)) as producer:
-        producer.begin()
-        producer.send(record_batch([{"offset": 0, "value": b"aborted"}]), 0)
-        producer.flush()
-    wait_until_stable(config.kafka, case)
-
-
 def end_as_the_error_says(own_stack: StackSettings, message: str) -> None:
     """What `kafka-transactions.sh abort` does. The tool itself is not among the jars that the embedded Kafka needs."""
     said = (
@@ -207,3 +203,70 @@ def end_transaction(jvm: Any, servers: str, topic: str, kafka_partition: int, st
     )
     admin.abortTransaction(spec).all().get()
     admin.close()
+
+
+def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chance(
+    own_stack: StackSettings, store_settings: StoreSettings, s3_client: Any
+) -> None:
+    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+    config = filled(kafka, store_settings)
+    for case in ("hidden-abort", "later-marker", "behind-another"):
+        create(kafka, case)
+    another = open_transaction(kafka, "behind-another", [b"another's"], timeout_seconds=600)
+    for case in ("hidden-abort", "later-marker", "behind-another"):
+        sent_in_part(config, case, s3_client)
+    abort_the_next(config, "hidden-abort")
+    wait_until_stable(kafka, "hidden-abort")
+    lose_ends(own_stack, kafka)
+
+    with pytest.raises(OpenTransactionError, match="has probably lost its end") as told:
+        restored(config, "hidden-abort")
+    end_as_the_error_says(own_stack, str(told.value))
+    abort_the_next(config, "later-marker", with_marker=True)
+    for case in ("hidden-abort", "later-marker"):
+        report = restored(config, case)
+        assert (report.verified, report.sent_count) == (True, RECORDS - BATCH), case
+        check_restored_once(config, case)
+
+    check_behind_another(config, another)
+
+
+def lose_ends(own_stack: StackSettings, kafka: KafkaSettings) -> None:
+    ends = {case: log_end(kafka, case) for case in ("hidden-abort", "behind-another")}
+    kill_broker(own_stack)
+    for case, end in ends.items():
+        cut_log(own_stack, case, end - 1)
+    lose_end(own_stack, marker.marker_name("later-marker", 0))
+    embedded.up(own_stack)
+
+
+def check_behind_another(config: ConnectorConfig, another: Producer) -> None:
+    """Whether the marker tells the truth is not known before another's transaction has ended: nothing is sent."""
+    abort_the_next(config, "behind-another")
+    before = log_end(config.kafka, "behind-another")
+    with pytest.raises(OpenTransactionError):
+        restored(config, "behind-another")
+    assert log_end(config.kafka, "behind-another") == before
+    another.abort_transaction(30)
+    wait_until_stable(config.kafka, "behind-another")
+    report = restored(config, "behind-another")
+    assert (report.verified, report.sent_count) == (True, RECORDS)
+    check_restored_once(config, "behind-another")
+
+
+def abort_the_next(config: ConnectorConfig, case: str, *, with_marker: bool = False) -> None:
+    """Another run of the restore, which sends some of what comes next and ends before it has committed that."""
+    name = marker.marker_name(case, 0)
+    [batch] = records_of(config.kafka, config.topics[0]).slice(BATCH, 100).combine_chunks().to_batches()
+    end = log_end(config.kafka, case)
+    with (
+        GroupOffset(config.kafka, name, case, 0) as group,
+        TransactionalReplayProducer(config.kafka, case, name) as producer,
+    ):
+        producer.begin()
+        producer.send(batch, 0)
+        producer.flush()
+        if with_marker:
+            producer._send_offset(group, Committed(BATCH + 100), 10.0)  # noqa: SLF001 - and no commit
+    with ClusterAdmin(config.kafka) as admin:
+        until(30, lambda: admin.frontiers(case, [0])[0].high_watermark > end + batch.num_rows)

@@ -24,9 +24,10 @@ def produce(kafka: KafkaSettings, topic: str, values: Iterable[bytes | None], ka
     assert client.flush(30) == 0
 
 
-def open_transaction(kafka: KafkaSettings, topic: str, values: Iterable[bytes]) -> Producer:
-    """A producer with `values` on the broker in a transaction that is still open."""
-    client = Producer(kafka.properties("producer") | {"transactional.id": f"tx-{uuid4()}", "linger.ms": 0})
+def open_transaction(kafka: KafkaSettings, topic: str, values: Iterable[bytes], timeout_seconds: int = 60) -> Producer:
+    """A producer with `values` on the broker in a transaction that is still open, for `timeout_seconds`."""
+    own = {"transactional.id": f"tx-{uuid4()}", "linger.ms": 0, "transaction.timeout.ms": timeout_seconds * 1000}
+    client = Producer(kafka.properties("producer") | own)
     client.init_transactions(30)
     client.begin_transaction()
     for value in values:
