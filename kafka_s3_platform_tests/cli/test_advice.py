@@ -21,8 +21,8 @@ NOT_OURS = {
     "converters/protobuf_files.py": "protoc",
     "restore/report_page.py": "CSS",
 }
-OF_KAFKA = {"--bootstrap-server", "--delete-offsets"}
-"""Of kafka-consumer-groups.sh."""
+OF_KAFKA = {"--bootstrap-server", "--delete-offsets", "--partition", "--start-offset"}
+"""Of kafka-consumer-groups.sh and kafka-transactions.sh."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
