@@ -293,15 +293,12 @@ def _checked_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved:
     Raises:
         OpenTransactionError: something is hidden behind the last record that the marker knows, ours or another's.
     """
-    why = (
-        f"the cluster has said that the records below source offset {marker.next_source_offset} are committed, and not "
-        f"all of them are there"
-    )
+    told = f"the progress marker tells of the records below source offset {marker.next_source_offset}"
     if _lacks_records(task, marker):
-        return _marker_by_content(task, store, why)
+        return _marker_by_content(task, store, f"{told}, and not all of them are there")
     if not task.is_found_by_content:
         if saved is not None and saved.next_source_offset > marker.next_source_offset:
-            return _marker_by_content(task, store, f"a later progress marker was lost: {why}")
+            return _marker_by_content(task, store, f"{told}, and a run before told {saved.next_source_offset}")
         return marker
     end = marker.target_ends.get(task.kafka_partition, None if marker.record_count else task.target_start)
     if end is None:
@@ -310,11 +307,7 @@ def _checked_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved:
     found = find_position(task, store, Position(marker.next_source_offset, end, marker.record_count))
     if found.next_source_offset > marker.next_source_offset:
         logger.warning(
-            "restore %s: the progress marker tells of source offset %d, and the target holds what is below %d: a later "
-            "marker was lost",
-            task.where,
-            marker.next_source_offset,
-            found.next_source_offset,
+            "restore %s: %s, and the target holds those below %d", task.where, told, found.next_source_offset
         )
     return _marker_at(task, found)
 
@@ -346,6 +339,8 @@ def _marker_at(task: ReplayTask, found: Position) -> Marker:
 
 def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
     """Whether the last record in some kafka partition was truncated or aborted, as far as that can be known now."""
+    if not marker.target_ends:
+        return False
     with ClusterAdmin(task.kafka) as admin:
         logs = _stable(admin, task.to_topic, marker.target_ends)
     hidden = [p for p, log in logs.items() if log.last_stable_offset < marker.target_ends[p] <= log.high_watermark]

@@ -1,5 +1,6 @@
 """Progress markers: where a restore goes on, and what it refuses to guess."""
 
+import json
 from collections.abc import Callable, Iterable
 from threading import Event, Thread, Timer
 from typing import Any
@@ -15,7 +16,7 @@ from kafka_s3_platform.kafka.groups import Committed, publish_offsets
 from kafka_s3_platform.restore import marker
 from kafka_s3_platform.restore.marker import Marker
 from kafka_s3_platform.restore.replay import ReplayTask, read_target, replay
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform.spark.runner import Attempt
@@ -382,3 +383,19 @@ def test_without_transactions_a_restore_goes_on_where_the_broker_never_told_wher
     assert report.verified
     assert 0 < report.sent_count < RECORDS
     assert is_restored_once(config)
+
+
+def test_a_marker_that_fell_back_is_refused_where_comparing_cannot_tell(
+    config: ConnectorConfig, interrupted: Callable[..., None]
+) -> None:
+    keyed = {"outgoing": Outgoing(partitioning="murmur2")}
+    interrupted(**keyed)
+    reached = marker_of(config)
+    assert reached is not None
+    assert reached.offset > 0
+    earlier = Marker(json.loads(reached.metadata)["plan"], 0, 0).committed
+    with ClusterAdmin(config.kafka) as admin:
+        target = f"{config.topics[0]}-restored"
+        publish_offsets(admin, group_of(config), target, {0: earlier.offset}, {0: earlier.metadata})
+    with pytest.raises(PreflightError, match=f"below source offset 0, and a run before told {reached.offset}"):
+        restored(config, **keyed)
