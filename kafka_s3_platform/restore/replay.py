@@ -325,9 +325,9 @@ def _marker_by_content(task: ReplayTask, store: ObjectStore, why: str) -> Marker
         return _marker_at(task, found)
     if _holds_records(task):
         raise PreflightError(
-            f"restore {task.where}: {why}. How far the target is can be found out only where records keep their kafka "
-            f"partition's number, of our own objects, without mappers, latest_per_key and behavior.on.error. Restore "
-            f"to another topic under another restore id"
+            f"restore {task.where}: {why}. Comparing tells how far the target is only for our own objects whose "
+            f"records keep their kafka partition's number, with behavior.on.error=fail, without mappers and without "
+            f"latest_per_key. Restore to another topic under another restore id"
         )
     return Marker(task.plan_digest, 0, 0)
 
