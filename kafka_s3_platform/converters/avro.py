@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.avro_schema import definitions, only_field, physical, self_contained
-from kafka_s3_platform.converters.avro_walk import read_columns, valid_bodies
 from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin
 from kafka_s3_platform.converters.registry import RegistrySchema, registry_of
 from kafka_s3_platform.converters.wire import NO_ID, PREFIX_BYTES, schema_ids, unframed
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.model.avro_walk import Datum, read_columns, valid_bodies
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload, Schema, field_of
 
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
@@ -118,10 +119,18 @@ def avro_schema(registered: RegistrySchema) -> Schema:
         raise BadRecordError(f"has schema {registered.schema_id}, which is not Avro but {registered.type}")
     try:
         text = _complete(registered.text, registered.references)
+        Datum(json.loads(text))
         fastavro.parse_schema(json.loads(text))
-    except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as err:
+    except _NO_SCHEMA as err:
         raise BadRecordError(f"{name}, which cannot be used: {type(err).__name__}: {err}") from err
     return Schema(text, registered.schema_id, registered.subject, registered.version)
+
+
+_NO_SCHEMA = (
+    *(AttributeError, LookupError, TypeError, ValueError, RecursionError, PermanentError),
+    *(fastavro.schema.SchemaParseException, fastavro.schema.UnknownType),
+)
+"""What is raised for texts that are JSON, but no schema of Avro that is read."""
 
 
 def _complete(text: str, references: Mapping[str, str]) -> str:

@@ -1,7 +1,5 @@
 """JSON without a schema: checked, and put on one line a record."""
 
-import json
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -17,6 +15,7 @@ from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin,
 from kafka_s3_platform.converters.plain import is_utf8
 from kafka_s3_platform.converters.wire import extents
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
+from kafka_s3_platform.model.json_values import decoded, is_deeper
 
 MAX_DEPTH = 250
 """Objects and arrays inside each other. Fixed, because msgspec's own limit is what is left of Python's stack."""
@@ -26,12 +25,8 @@ CHUNK = 4096
 SPACE = 0x20
 MAX_NULL_BYTES = 64
 """A literal null with more space around it is not looked for."""
-MAX_DIGITS = 4300
-"""What Python turns into an int."""
 
 _whole = msgspec.json.Decoder(msgspec.Raw)
-_untyped = msgspec.json.Decoder()
-_strings = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class JsonPayload(Payload):
@@ -147,7 +142,7 @@ def one_line(row: bytes) -> bytes:
     """A JSON text without its line breaks; itself if it has none. Raises BadRecordError."""
     try:
         row.decode()
-        if _openings(row) > MAX_DEPTH and _depth(row) > MAX_DEPTH:
+        if is_deeper(row, MAX_DEPTH):
             raise BadRecordError(f"is JSON nested deeper than {MAX_DEPTH} levels")
         _whole.decode(row)
     except UnicodeDecodeError as err:
@@ -155,24 +150,6 @@ def one_line(row: bytes) -> bytes:
     except (msgspec.MsgspecError, RecursionError) as err:
         raise BadRecordError(f"is no JSON: {err if row.strip() else 'it is empty'}") from err
     return msgspec.json.format(row, indent=-1) if b"\n" in row or b"\r" in row else row
-
-
-def _depth(row: bytes) -> int:
-    marks = np.frombuffer(_strings.sub(b"", row), np.uint8)
-    opened, closed = np.isin(marks, [0x5B, 0x7B]), np.isin(marks, [0x5D, 0x7D])
-    return int(np.cumsum(opened.astype(np.int64) - closed).max(initial=0))
-
-
-def decoded(row: bytes) -> Any:
-    """A JSON text as plain objects; a number beyond what they hold is an infinity."""
-    try:
-        return _untyped.decode(row)
-    except msgspec.ValidationError:
-        return json.loads(row, parse_int=_as_int)
-
-
-def _as_int(digits: str) -> int | float:
-    return int(digits) if len(digits) < MAX_DIGITS else float(digits)
 
 
 def _fields(raw: pa.BinaryArray, path: Sequence[str]) -> list[Any]:

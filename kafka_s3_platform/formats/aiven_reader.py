@@ -17,18 +17,29 @@ import pyarrow as pa
 
 from kafka_s3_platform.formats.avro_reader import AvroReader
 from kafka_s3_platform.formats.avro_schema import AvroSchema
-from kafka_s3_platform.formats.json_reader import json_payload, lines_of
+from kafka_s3_platform.formats.json_reader import fault_of, json_payload, lines_of
 from kafka_s3_platform.formats.lines import LINE
 from kafka_s3_platform.formats.parquet_reader import ParquetReader, datum_encoder
 from kafka_s3_platform.formats.parts import VALUE_ERRORS
-from kafka_s3_platform.formats.reading import ReadBatch, batched, bytes_payload, damaged, datum_payload, plain_pieces
+from kafka_s3_platform.formats.reading import (
+    ReadBatch,
+    batched,
+    beyond,
+    bytes_payload,
+    damaged,
+    datum_payload,
+    plain_pieces,
+)
 from kafka_s3_platform.model.connect import Payload, Schema
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 
 UNKNOWN_OFFSET = -1
 HEADERS = RECORD_SCHEMA.field("headers").type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_ELEMENT_BYTES = 64
+_INT64 = range(-(2**63), 2**63)
 Row = Mapping[str, Any]
 
 
@@ -36,10 +47,18 @@ class AivenReader:
     """Reads an object of `kind` csv, jsonl, json, avro or parquet whose records have `fields`."""
 
     def __init__(
-        self, source: IO[bytes], key: str, kind: str, fields: Sequence[str], encoding: str, codec: str = "none"
+        self,
+        source: IO[bytes],
+        key: str,
+        kind: str,
+        fields: Sequence[str],
+        encoding: str,
+        codec: str = "none",
+        limits: ReadLimits = NO_KEYS,
     ) -> None:
         self._source, self._key, self._kind = source, key, kind
         self._fields, self._is_base64, self._codec = tuple(fields), encoding == "base64", codec
+        self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
         """Its records, those that are none as `bad`. Raises IntegrityError where it is damaged or cut off."""
@@ -48,13 +67,13 @@ class AivenReader:
         return self._of_texts()
 
     def _of_texts(self) -> Iterator[ReadBatch]:
-        parse = self._csv if self._kind == "csv" else _json_row
+        parse = self._csv if self._kind == "csv" else self._json_row
         as_payload = _bytes if self._kind == "csv" else json_payload
         for texts in batched(self._texts()):
             rows, bad = [], {}
             for at, text in enumerate(texts):
                 try:
-                    rows.append(parse(text or b""))
+                    rows.append(_checked(parse(text or b"")))
                 except (*VALUE_ERRORS, msgspec.MsgspecError) as err:
                     rows.append({})
                     bad[at] = f"is no record of {', '.join(self._fields)}: {err}"
@@ -63,14 +82,32 @@ class AivenReader:
     def _texts(self) -> Iterator[bytes]:
         pieces = plain_pieces(self._source, self._key, self._codec)
         if self._kind == "json":
-            return self._array(b"".join(pieces))
-        return lines_of(pieces, LINE, self._key, open_end=True)
+            return self._array(pieces)
+        return lines_of(pieces, LINE, self._key, self._limits, open_end=True)
 
-    def _array(self, body: bytes) -> Iterator[bytes]:
+    def _array(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        body, most = bytearray(), self._limits.block_bytes
+        for piece in pieces:
+            body += piece
+            if len(body) > most:
+                raise beyond(self._key, f"is an array of more than {most:,} bytes", "block.bytes")
+        # No element is taken out before it is known how many there are at most: each takes 64 bytes of its own.
+        if body.count(b",") > most // _ELEMENT_BYTES:
+            raise beyond(self._key, f"may have more than {most // _ELEMENT_BYTES:,} elements", "block.bytes")
         try:
-            return map(bytes, msgspec.json.decode(body, type=list[msgspec.Raw]))
-        except msgspec.MsgspecError as err:
+            found = msgspec.json.decode(body, type=list[msgspec.Raw])
+        except (msgspec.MsgspecError, RecursionError) as err:
             raise damaged(self._key, f"is no array of JSON: {err}") from err
+        return map(bytes, found)
+
+    def _json_row(self, line: bytes) -> Row:
+        if why := fault_of(line, self._limits.depth):
+            raise ValueError(f"it {why}")
+        found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        row: dict[str, Any] = {name: _raw(found.get(name)) for name in ("key", "value")}
+        for name in ("offset", "timestamp", "headers"):
+            row[name] = msgspec.json.decode(found[name]) if name in found else None
+        return {**row, "timestamp": _milliseconds(row["timestamp"])}
 
     def _csv(self, line: bytes) -> Row:
         """A value that is not base64 may hold commas: what stands before it and behind it does not."""
@@ -95,8 +132,15 @@ class AivenReader:
     def _of_objects(self) -> Iterator[ReadBatch]:
         reader = AvroReader(self._source, self._key) if self._kind == "avro" else ParquetReader(self._source, self._key)
         for found in reader.batches():
-            rows, schema = found.value.objects, AvroSchema(found.value.schemas[0].avro)
-            yield _batch(rows, None, {}, {f["name"]: f["type"] for f in schema.resolved(schema.root)["fields"]})
+            yield self._of_records(found.value)
+
+    def _of_records(self, found: Payload) -> ReadBatch:
+        schema = AvroSchema(found.schemas[0].avro)
+        try:
+            fields = schema.resolved(schema.root)["fields"]
+            return _batch([_checked(row) for row in found.objects], None, {}, {f["name"]: f["type"] for f in fields})
+        except VALUE_ERRORS as err:
+            raise damaged(self._key, f"holds no records of {', '.join(self._fields)}: {err}") from err
 
 
 def _batch(
@@ -114,7 +158,7 @@ def _batch(
 
     offsets = [UNKNOWN_OFFSET if row.get("offset") is None else row["offset"] for row in rows]
     times = [NO_TIMESTAMP if row.get("timestamp") is None else row["timestamp"] for row in rows]
-    headers = [_headers(row.get("headers")) for row in rows]
+    headers = [row.get("headers") for row in rows]
     return ReadBatch(
         payload("value"),
         bad,
@@ -125,16 +169,20 @@ def _batch(
     )
 
 
+def _checked(row: Row) -> Row:
+    """The row with what columns of numbers and headers can hold. Raises what values do that are something else."""
+    numbers = {name: _int64(name, row.get(name)) for name in ("offset", "timestamp")}
+    return {**row, **numbers, "headers": _headers(row.get("headers"))}
+
+
+def _int64(name: str, value: Any) -> int | None:
+    if value is not None and (type(value) is not int or value not in _INT64):
+        raise ValueError(f"its {name} is {value!r:.40}")
+    return value
+
+
 def _bytes(values: Sequence[bytes | None]) -> Payload:
     return bytes_payload(pa.array(values, pa.binary()))
-
-
-def _json_row(line: bytes) -> Row:
-    found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-    row: dict[str, Any] = {name: _raw(found.get(name)) for name in ("key", "value")}
-    for name in ("offset", "timestamp", "headers"):
-        row[name] = msgspec.json.decode(found[name]) if name in found else None
-    return {**row, "timestamp": _milliseconds(row["timestamp"])}
 
 
 def _raw(text: msgspec.Raw | None) -> bytes | None:
@@ -153,7 +201,13 @@ def _headers(found: Any) -> list[dict[str, Any]] | None:
     if not found:
         return None
     pairs = found.items() if isinstance(found, Mapping) else ((h["key"], h["value"]) for h in found)
-    return [{"key": key, "value": _header_bytes(value)} for key, value in pairs]
+    return [{"key": _name(key), "value": _header_bytes(value)} for key, value in pairs]
+
+
+def _name(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"the name of a header is {key!r:.40}")
+    return key
 
 
 def _header_bytes(value: Any) -> bytes | None:

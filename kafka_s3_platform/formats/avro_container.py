@@ -1,4 +1,4 @@
-"""Takes Avro object container files apart, with a look at every checksum there is.
+"""Takes Avro object container files apart, with a look at every checksum there is, and at every size.
 
 Source: Avro specification, "Object Container Files", "Required Codecs" and "Optional Codecs". fastavro's own reader
 does not compare snappy's CRC-32.
@@ -7,51 +7,73 @@ does not compare snappy's CRC-32.
 import bz2
 import lzma
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO
+from functools import partial
+from typing import IO, Any
 
 import cramjam
-import zstandard
-from isal import isal_zlib
+import pyarrow as pa
+from isal import igzip_lib, isal_zlib
 
-_MAGIC, _SYNC_BYTES, _RAW_DEFLATE, _CRC_BYTES = b"Obj\x01", 16, -15, 4
+from kafka_s3_platform.formats.compression import CHUNK_BYTES
+from kafka_s3_platform.formats.reading import beyond
+from kafka_s3_platform.model.limits import ReadLimits
+
+_MAGIC, _SYNC_BYTES, _CRC_BYTES = b"Obj\x01", 16, 4
+_XZ_BYTES = 134_217_728
+"""What xz may take for its dictionary: 65 MB at its highest level."""
 
 
 class AvroContainer:
-    """A file's metadata, and its blocks.
+    """A file's metadata, and its blocks. `key` names it in errors.
 
     Raises:
         ValueError: it is no such file, damaged or cut off. What the codecs raise passes through.
+        IntegrityError: it asks for more than `limits` allow.
     """
 
-    def __init__(self, source: IO[bytes]) -> None:
-        self._source = source
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits) -> None:
+        self._source, self._key, self._limits = source, key, limits
         if self._exactly(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not begin as an Avro container does")
         self.metadata: Mapping[str, bytes] = dict(self._pairs())
         self._sync = self._exactly(_SYNC_BYTES)
         codec = self.metadata.get("avro.codec", b"null").decode()
         if codec not in _DECOMPRESS:
-            raise ValueError(f"its codec is {codec!r}; known are {', '.join(_DECOMPRESS)}")
+            raise ValueError(f"its codec is {codec!r:.40}; known are {', '.join(_DECOMPRESS)}")
         self._decompress = _DECOMPRESS[codec]
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """How many records each block has, and their data in a row."""
+        most = self._limits.block_bytes
         while start := self._source.read(1):
             count, size = self._long(start), self._long()
             if count < 0 or size < 0:
                 raise ValueError(f"a block of {count} records and {size} bytes")
+            if size > most:
+                raise beyond(self._key, f"has a block of {size:,} bytes", "block.bytes")
             data = self._exactly(size)
             if self._exactly(_SYNC_BYTES) != self._sync:
                 raise ValueError("a block does not end with the marker of its file")
-            yield count, self._decompress(data)
+            try:
+                yield count, self._decompress(data, most)
+            except _TooLargeError as err:
+                raise beyond(self._key, f"has a block of more than {most:,} bytes", "block.bytes") from err
 
     def _pairs(self) -> Iterator[tuple[str, bytes]]:
+        left = self._limits.footer_bytes
         while count := self._long():
             if count < 0:
                 self._long()
             for _ in range(abs(count)):
-                name = self._exactly(self._long()).decode()
-                yield name, self._exactly(self._long())
+                texts = []
+                for _ in ("name", "value"):
+                    size = self._long()
+                    left -= size + 1
+                    if left < 0:
+                        what = f"has more than {self._limits.footer_bytes:,} bytes of metadata"
+                        raise beyond(self._key, what, "footer.bytes")
+                    texts.append(self._exactly(size))
+                yield texts[0].decode(), texts[1]
 
     def _long(self, start: bytes = b"") -> int:
         value = shift = 0
@@ -74,36 +96,71 @@ class AvroContainer:
         return found
 
 
-def _snappy(data: bytes) -> bytes:
+class _TooLargeError(Exception):
+    """A block comes to more than is read."""
+
+
+def _stored(data: bytes, most: int) -> bytes:  # noqa: ARG001 - its size is known already
+    return data
+
+
+def _snappy(data: bytes, most: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(data[:-_CRC_BYTES]) > most:
+        raise _TooLargeError
     body = bytes(cramjam.snappy.decompress_raw(data[:-_CRC_BYTES]))
     if isal_zlib.crc32(body) != int.from_bytes(data[-_CRC_BYTES:], "big"):
         raise ValueError("a block does not have its checksum")
     return body
 
 
-def _deflate(data: bytes) -> bytes:
+def _deflate(data: bytes, most: int) -> bytes:
     """Python's fastavro leaves most of zlib's checksum behind the stream: if anything is there, it has to be that."""
-    stream = isal_zlib.decompressobj(wbits=_RAW_DEFLATE)
-    body = bytes(stream.decompress(data))
+    stream = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE)
+    body = _whole(stream, data, most)
     rest = bytes(stream.unused_data)
-    if not stream.eof or (rest and not isal_zlib.adler32(body).to_bytes(4, "big").startswith(rest)):
+    if rest and not isal_zlib.adler32(body).to_bytes(4, "big").startswith(rest):
         raise ValueError("a block is no whole deflate stream")
     return body
 
 
-def _zstd(data: bytes) -> bytes:
-    stream = zstandard.ZstdDecompressor().decompressobj()
-    body = stream.decompress(data)
-    if not stream.eof or stream.unused_data:
-        raise ValueError("a block is no whole zstd frame")
+def _streams(new_stream: Callable[[], Any], data: bytes, most: int) -> bytes:
+    """Of bzip2 or xz: one stream, or several in a row."""
+    found, left = [], most
+    while True:
+        stream = new_stream()
+        found.append(_whole(stream, data, left))
+        left -= len(found[-1])
+        data = stream.unused_data
+        if not data:
+            return b"".join(found)
+
+
+def _whole(stream: Any, data: bytes, most: int) -> bytes:
+    body: bytes = stream.decompress(data, most + 1)
+    if len(body) > most:
+        raise _TooLargeError
+    if not stream.eof:
+        raise ValueError("a block ends in the middle of its compressed stream")
     return body
 
 
-_DECOMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
+def _zstd(data: bytes, most: int) -> bytes:
+    """By Arrow: python-zstandard either gives all that its input holds at once, or does not tell a cut-off stream."""
+    found, left = [], most
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while piece := stream.read(min(CHUNK_BYTES, left + 1)):
+            found.append(piece)
+            left -= len(piece)
+            if left < 0:
+                raise _TooLargeError
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+_DECOMPRESS: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "null": _stored,
     "deflate": _deflate,
     "snappy": _snappy,
-    "bzip2": bz2.decompress,
+    "bzip2": partial(_streams, bz2.BZ2Decompressor),
     "zstandard": _zstd,
-    "xz": lzma.decompress,
+    "xz": partial(_streams, partial(lzma.LZMADecompressor, memlimit=_XZ_BYTES)),
 }

@@ -1,34 +1,31 @@
 """Reads Avro object container files: each record's data as they are, cut out and checked by decoding them."""
 
-import io
 import json
 from collections.abc import Iterator
-from itertools import pairwise
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
-from fastavro import schemaless_reader
-from fastavro.schema import parse_schema
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.formats.avro_container import AvroContainer
+from kafka_s3_platform.formats.avro_records import AvroRecords
 from kafka_s3_platform.formats.reading import (
     BATCH_BYTES,
     BATCH_RECORDS,
     ReadBatch,
     damaged,
     datum_payload,
-    physical,
 )
-from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.connect import Int64s, Schema
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 
 class AvroReader:
     """Reads values, or keys, or headers. `key` names the object in errors; the schema is that of the object."""
 
-    def __init__(self, source: IO[bytes], key: str) -> None:
-        self._source, self._key = source, key
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
+        self._source, self._key, self._limits = source, key, limits
 
     def batches(self) -> Iterator[ReadBatch]:
         """Its records.
@@ -49,32 +46,36 @@ class AvroReader:
             yield found
 
     def _blocks(self) -> Iterator[ReadBatch]:
-        container = AvroContainer(self._source)
+        container = AvroContainer(self._source, self._key, self._limits)
         schema = Schema(container.metadata["avro.schema"].decode())
-        parsed = parse_schema(physical(json.loads(schema.text)), _ignore_default_error=True)
-        held, lengths, size = [], list[int](), 0
-        for records, data in container.blocks():
-            lengths += _lengths(data, records, parsed)
-            held.append(data)
-            size += len(data)
-            if size >= BATCH_BYTES or len(lengths) >= BATCH_RECORDS:
-                yield _batch(held, lengths, schema)
-                held, lengths, size = [], [], 0
+        cut = AvroRecords(json.loads(schema.text), self._key, self._limits)
+        held, lengths, records, size = list[bytes](), list[Int64s](), 0, 0
+        for count, data in container.blocks():
+            for part, ends in _portions(data, cut.lengths(data, count)):
+                held.append(part)
+                lengths.append(ends)
+                records += len(ends)
+                size += len(part)
+                if size >= BATCH_BYTES or records >= BATCH_RECORDS:
+                    yield _batch(held, lengths, schema)
+                    held, lengths, records, size = [], [], 0, 0
         if lengths:
             yield _batch(held, lengths, schema)
 
 
-def _lengths(data: bytes, records: int, parsed: Any) -> list[int]:
-    body, ends = io.BytesIO(data), [0]
-    for _ in range(records):
-        schemaless_reader(body, parsed, None)
-        ends.append(body.tell())
-    if ends[-1] != len(data):
-        raise ValueError(f"{len(data)} bytes in a block whose {records} records have {ends[-1]}")
-    return [end - start for start, end in pairwise(ends)]
+def _portions(data: bytes, lengths: Int64s) -> Iterator[tuple[bytes, Int64s]]:
+    """A block of many records in several portions."""
+    if len(lengths) <= BATCH_RECORDS:
+        yield data, lengths
+        return
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    for start in range(0, len(lengths), BATCH_RECORDS):
+        stop = min(start + BATCH_RECORDS, len(lengths))
+        yield data[ends[start] : ends[stop]], lengths[start:stop]
 
 
-def _batch(held: list[bytes], lengths: list[int], schema: Schema) -> ReadBatch:
-    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+def _batch(held: list[bytes], lengths: list[Int64s], schema: Schema) -> ReadBatch:
+    sizes = np.concatenate(lengths)
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(held))]
-    return ReadBatch(datum_payload(pa.Array.from_buffers(pa.binary(), len(lengths), buffers), schema))
+    return ReadBatch(datum_payload(pa.Array.from_buffers(pa.binary(), len(sizes), buffers), schema))

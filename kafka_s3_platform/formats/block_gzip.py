@@ -10,17 +10,22 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Annotated, TypedDict
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.columns import strings
 from kafka_s3_platform.formats.compression import CompressedSink, decompressed
 from kafka_s3_platform.formats.envelope import Sink
+from kafka_s3_platform.formats.json_reader import lines_of
 from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.reading import beyond, damaged
 from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 EXTENSION = "gz"
 INDEX_SUFFIX = "index.json"
@@ -29,15 +34,22 @@ ReadRange = Callable[[int, int], bytes]
 """Reads an object's bytes: those from the first number on, as many as the second."""
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
 @dataclass(slots=True)
 class Block:
     """A gzip member as the index names it. Numbers of bytes; `byte_offset` is where it begins in the object."""
 
-    byte_length_uncompressed: int
-    num_records: int
-    byte_length: int
-    byte_offset: int
-    first_record_offset: int
+    byte_length_uncompressed: _Number
+    num_records: _Number
+    byte_length: _Number
+    byte_offset: _Number
+    first_record_offset: _Number
+
+
+class _Index(TypedDict):
+    chunks: list[Block]
 
 
 class BlockGzipWriter:
@@ -102,13 +114,18 @@ def as_lines(values: pa.BinaryArray) -> pa.BinaryArray:
 def read_index(body: bytes, key: str) -> tuple[Block, ...]:
     """The blocks that an index names. Raises IntegrityError when it is none; `key` names it there."""
     try:
-        return tuple(Block(**chunk) for chunk in json.loads(body)["chunks"])
-    except (ValueError, TypeError, KeyError) as err:
-        raise IntegrityError(f"{key} is no Block-GZIP index: {err}") from err
+        return tuple(msgspec.json.decode(body, type=_Index)["chunks"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise damaged(key, f"is no Block-GZIP index: {err}") from err
 
 
 def read_from(
-    read_range: ReadRange, blocks: Sequence[Block], offset: int, end_offset: int, key: str
+    read_range: ReadRange,
+    blocks: Sequence[Block],
+    offset: int,
+    end_offset: int,
+    key: str,
+    limits: ReadLimits = NO_KEYS,
 ) -> Iterator[bytes]:
     """The values of the records from `offset` on; no block before the one that may hold it is read.
 
@@ -121,26 +138,30 @@ def read_from(
         offset: of the first record that is wanted.
         end_offset: of the object's last record, plus 1.
         key: names the object in errors.
+        limits: of what is read.
 
     Raises:
-        IntegrityError: a block is damaged, or has not as many lines as the index says.
+        IntegrityError: a block is damaged, or has not as many lines as the index says: told behind its last.
     """
     ends = [*(block.first_record_offset for block in blocks[1:]), end_offset]
     for block, end in zip(blocks, ends, strict=False):
         if end > offset:
             is_dense = end - block.first_record_offset == block.num_records
             skipped = max(offset - block.first_record_offset, 0) if is_dense else 0
-            yield from _lines(read_range(block.byte_offset, block.byte_length), block, key)[skipped:]
+            yield from islice(_lines(read_range, block, key, limits), skipped, None)
 
 
-def _lines(body: bytes, block: Block, key: str) -> list[bytes]:
-    *lines, rest = b"".join(decompressed(io.BytesIO(body), key)).split(LINE)
-    if rest or len(lines) != block.num_records:
-        raise IntegrityError(
-            f"object {key}: its block at byte {block.byte_offset} has {len(lines)} lines where its index says "
-            f"{block.num_records}"
-        )
-    return lines
+def _lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimits) -> Iterator[bytes]:
+    if block.byte_length > limits.block_bytes:
+        raise beyond(key, f"has a block of {block.byte_length:,} bytes", "block.bytes")
+    body, count = read_range(block.byte_offset, block.byte_length), 0
+    for line in lines_of(decompressed(io.BytesIO(body), key), LINE, key, limits, open_end=False):
+        count += 1
+        if count <= block.num_records:
+            yield line
+    if count != block.num_records:
+        what = f"has {count} lines in its block at byte {block.byte_offset} where its index says {block.num_records}"
+        raise damaged(key, what)
 
 
 class _Counting:

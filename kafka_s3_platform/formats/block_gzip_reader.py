@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.formats.block_gzip import Block, ReadRange, read_from
-from kafka_s3_platform.formats.reading import ReadBatch, bytes_payload
+from kafka_s3_platform.formats.reading import ReadBatch, batched, bytes_payload
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 
 class BlockGzipReader:
@@ -17,21 +18,32 @@ class BlockGzipReader:
     not told from that of its line.
     """
 
-    def __init__(self, read_range: ReadRange, blocks: Sequence[Block], key: str, wanted: slice = slice(None)) -> None:
+    def __init__(
+        self,
+        read_range: ReadRange,
+        blocks: Sequence[Block],
+        key: str,
+        wanted: slice = slice(None),
+        limits: ReadLimits = NO_KEYS,
+    ) -> None:
         self._read_range, self._blocks, self._key, self._wanted = read_range, tuple(blocks), key, wanted
+        self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
-        """A batch a block. Raises IntegrityError where one is damaged, or has other lines than the index says."""
+        """Batches within blocks. Raises IntegrityError where one is damaged, or has other lines than the index says."""
         ends = [*(block.first_record_offset for block in self._blocks[1:]), None]
         for block, end in list(zip(self._blocks, ends, strict=True))[self._wanted]:
-            yield self._batch(block, end)
+            yield from self._of_block(block, end)
 
-    def _batch(self, block: Block, end: int | None) -> ReadBatch:
-        first = block.first_record_offset
-        lines = list(read_from(self._read_range, (block,), first, first + block.num_records, self._key))
-        offsets = np.full(len(lines), -1, np.int64)
-        if end is not None and end - first == len(lines):
-            offsets[:] = np.arange(first, end)
-        elif lines:
-            offsets[0] = first
-        return ReadBatch(bytes_payload(pa.array(lines, pa.binary())), offsets=offsets)
+    def _of_block(self, block: Block, end: int | None) -> Iterator[ReadBatch]:
+        first = at = block.first_record_offset
+        is_dense = end is not None and end - first == block.num_records
+        found = read_from(self._read_range, (block,), first, first + block.num_records, self._key, self._limits)
+        for lines in batched(found):
+            offsets = np.full(len(lines), -1, np.int64)
+            if is_dense:
+                offsets[:] = np.arange(at, at + len(lines))
+            elif at == first:
+                offsets[0] = first
+            at += len(lines)
+            yield ReadBatch(bytes_payload(pa.array(lines, pa.binary())), offsets=offsets)

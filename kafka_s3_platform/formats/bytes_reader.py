@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from kafka_s3_platform.formats.byte_array import LENGTH
 from kafka_s3_platform.formats.json_reader import lines_of
-from kafka_s3_platform.formats.reading import ReadBatch, batched, bytes_payload, damaged, plain_pieces
+from kafka_s3_platform.formats.reading import ReadBatch, batched, beyond, bytes_payload, damaged, plain_pieces
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 _LENGTH_BYTES = 4
 
@@ -20,10 +21,17 @@ class BytesReader:
     """
 
     def __init__(
-        self, source: IO[bytes], key: str, separator: str = "\n", codec: str = "none", *, open_end: bool = False
+        self,
+        source: IO[bytes],
+        key: str,
+        separator: str = "\n",
+        codec: str = "none",
+        *,
+        open_end: bool = False,
+        limits: ReadLimits = NO_KEYS,
     ) -> None:
         self._source, self._key, self._codec = source, key, codec
-        self._separator, self._open_end = separator, open_end
+        self._separator, self._open_end, self._limits = separator, open_end, limits
 
     def batches(self) -> Iterator[ReadBatch]:
         """Its values. Raises IntegrityError where it is damaged or cut off."""
@@ -34,21 +42,30 @@ class BytesReader:
         pieces = plain_pieces(self._source, self._key, self._codec)
         if self._separator == LENGTH:
             return self._framed(pieces)
-        return lines_of(pieces, self._separator.encode(), self._key, open_end=self._open_end)
+        return lines_of(pieces, self._separator.encode(), self._key, self._limits, open_end=self._open_end)
 
     def _framed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        rest = b""
+        rest, empty = bytearray(), 0
         for piece in pieces:
-            rest, at = rest + piece, 0
+            rest += piece
+            at = 0
             while (end := _end_of(rest, at)) <= len(rest):
-                yield rest[at + _LENGTH_BYTES : end]
+                value = bytes(rest[at + _LENGTH_BYTES : end])
+                empty += not value
+                yield value
                 at = end
-            rest = rest[at:]
+            if end - at > self._limits.record_bytes:
+                raise beyond(self._key, f"has a value of {end - at:,} bytes", "record.bytes")
+            if empty > self._limits.empty_records:
+                raise beyond(
+                    self._key, f"has more than {self._limits.empty_records:,} records without a byte", "empty.records"
+                )
+            del rest[:at]
         if rest:
             raise damaged(self._key, f"ends inside of a value: {len(rest)} bytes are left")
 
 
-def _end_of(data: bytes, at: int) -> int:
+def _end_of(data: bytearray, at: int) -> int:
     """Where the value that begins at `at` ends; at least behind its length."""
     start = at + _LENGTH_BYTES
     return start if start > len(data) else start + int.from_bytes(data[at:start], "big")

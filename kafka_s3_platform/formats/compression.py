@@ -8,9 +8,12 @@ an explicit level is zlib-ng's, and zstd's default is level 1.
 """
 
 import bz2
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import IO, Protocol
 
+import pyarrow as pa
 import zstandard
 from isal import igzip_lib, isal_zlib
 from zlib_ng import zlib_ng
@@ -112,55 +115,87 @@ def _new_compressor(codec: str, level: int | None) -> Compressor:
 
 
 def decompressed(source: IO[bytes], key: str) -> Iterator[bytes]:
-    """What a stream holds, piece by piece. Its codec is told by its first bytes; `key` names the object in errors.
+    """What a stream holds, in pieces of at most `CHUNK_BYTES`, however much the next bytes hold.
+
+    Its codec is told by its first bytes; `key` names the object in errors.
 
     Raises:
         IntegrityError: the stream is damaged or cut off.
     """
-    data = source.read(READ_BYTES)
-    codec = next((name for magic, name in _MAGIC.items() if data.startswith(magic)), "none")
-    stream = _new_decompressor(codec)
-    while data:
-        if stream.eof:
-            stream = _new_decompressor(codec)
+    start = source.read(READ_BYTES)
+    codec = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "none")
+    pieces = _DECOMPRESSED[codec](_Behind(start, source))
+    while True:
         try:
-            yield stream.decompress(data)
-        except (OSError, ValueError, _IsalError, zstandard.ZstdError) as err:
+            piece = next(pieces, None)
+        except EOFError as err:
+            raise IntegrityError(f"object {key} ends in the middle of its {codec} stream. {_DAMAGED}") from err
+        except (OSError, ValueError, _IsalError) as err:
             raise IntegrityError(f"object {key} cannot be read as {codec}: {err}. {_DAMAGED}") from err
-        data = stream.unused_data or source.read(READ_BYTES)
-    if not stream.eof and codec != "none":
-        raise IntegrityError(f"object {key} ends in the middle of its {codec} stream. {_DAMAGED}")
+        if piece is None:
+            return
+        yield piece
 
 
 _DAMAGED = f"It is damaged or cut off; {HEAL_OBJECT}"
 
 
+class _Behind(io.RawIOBase):
+    """A source whose first bytes were read already."""
+
+    def __init__(self, start: bytes, source: IO[bytes]) -> None:
+        self._start, self._source = start, source
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        found, self._start = self._start, b""
+        if size >= len(found) or size < 0:
+            return found or self._source.read(size)
+        self._start = found[size:]
+        return found[:size]
+
+
 class _Decompressor(Protocol):
+    """One compressed stream, as Python's bz2 has it."""
+
     @property
     def eof(self) -> bool: ...
 
     @property
+    def needs_input(self) -> bool: ...
+
+    @property
     def unused_data(self) -> bytes: ...
 
-    def decompress(self, data: bytes, /) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-class _Plain:
-    """No compression."""
+def _members(new_decompressor: Callable[[], _Decompressor], source: _Behind) -> Iterator[bytes]:
+    """EOFError where the last of the streams in a row has no end."""
+    stream = new_decompressor()
+    data = source.read(READ_BYTES)
+    while data:
+        if stream.eof:
+            stream = new_decompressor()
+        yield stream.decompress(data, CHUNK_BYTES)
+        while not (stream.needs_input or stream.eof):
+            yield stream.decompress(b"", CHUNK_BYTES)
+        data = stream.unused_data if stream.eof and stream.unused_data else source.read(READ_BYTES)
+    if not stream.eof:
+        raise EOFError
 
-    eof = False
-    unused_data = b""
 
-    def decompress(self, data: bytes, /) -> bytes:
-        return data
+def _zstd_frames(source: _Behind) -> Iterator[bytes]:
+    """By Arrow: python-zstandard either gives all that its input holds at once, or does not tell a cut-off stream."""
+    with pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd") as stream:
+        yield from iter(lambda: stream.read(CHUNK_BYTES), b"")
 
 
-def _new_decompressor(codec: str) -> _Decompressor:
-    match codec:
-        case "gzip":
-            return isal_zlib.decompressobj(wbits=_GZIP_WBITS)
-        case "bzip2":
-            return bz2.BZ2Decompressor()
-        case "zstd":
-            return zstandard.ZstdDecompressor().decompressobj()
-    return _Plain()
+_DECOMPRESSED: Mapping[str, Callable[[_Behind], Iterator[bytes]]] = {
+    "none": lambda source: iter(lambda: source.read(READ_BYTES), b""),
+    "gzip": partial(_members, lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)),
+    "bzip2": partial(_members, bz2.BZ2Decompressor),
+    "zstd": _zstd_frames,
+}

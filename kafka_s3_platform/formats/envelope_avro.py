@@ -1,21 +1,25 @@
 """The envelope as an Avro container: whole records, nothing converted, under the documented `ENVELOPE_SCHEMA`."""
 
+import io
 import json
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro import block_reader, parse_schema, schemaless_reader
+from fastavro import parse_schema, schemaless_reader
 
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError, PlatformError
 from kafka_s3_platform.formats.avro import AvroBlocks
+from kafka_s3_platform.formats.avro_container import AvroContainer
+from kafka_s3_platform.formats.avro_records import AvroRecords
 from kafka_s3_platform.formats.columns import Int64s, headers, strings
 from kafka_s3_platform.formats.envelope import Sink
+from kafka_s3_platform.formats.reading import batched
 from kafka_s3_platform.formats.rows import batch_of
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 _TIMESTAMP = '{"type":"long","logicalType":"timestamp-millis"}'
 ENVELOPE_SCHEMA = (
@@ -31,8 +35,6 @@ ENVELOPE_SCHEMA = (
     '{"name":"timestampType","type":"int"}]}'
 )
 """Field for field `RECORD_SCHEMA`, of which it is the Avro form. It decides the bytes of objects."""
-
-BATCH_RECORDS = 65_536
 
 _NULL, _PRESENT, _END = b"\x00", b"\x02", b"\x00"
 # Without the logical type of the timestamp: Python has no dates after the year 9999.
@@ -128,20 +130,21 @@ _MAX_BYTES = 10
 class EnvelopeAvroReader:
     """Reads what `EnvelopeAvroWriter` wrote, of whatever codec. `key` names the object in errors."""
 
-    def __init__(self, source: IO[bytes], key: str) -> None:
-        self._source, self._key = source, key
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
+        self._source, self._key, self._limits = source, key, limits
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches in offset order, each of at most `BATCH_RECORDS`.
+        """Record batches in offset order, each of some megabytes.
 
         Raises:
             IntegrityError: the object is damaged, cut off, or not an envelope. What the source raises passes through.
         """
-        rows = self._rows()
+        batches = self._batches()
         while True:
             try:
-                found = list(islice(rows, BATCH_RECORDS))
-                batch = batch_of(found)
+                batch = next(batches, None)
+            except IntegrityError as err:
+                raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err
             except PlatformError:
                 raise
             except Exception as err:  # damaged data fail in as many ways as fastavro has
@@ -149,18 +152,30 @@ class EnvelopeAvroReader:
                     f"object {self._key} cannot be read as Avro: {type(err).__name__}: {err}. It is damaged or cut "
                     f"off; {HEAL_OBJECT}"
                 ) from err
-            if not found:
+            if batch is None:
                 return
             yield batch
 
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for rows in batched(self._rows(), _size_of):
+            yield batch_of(rows)
+
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        blocks = block_reader(self._source)
-        if blocks.metadata.get("avro.schema") != ENVELOPE_SCHEMA:
+        container = AvroContainer(self._source, self._key, self._limits)
+        if container.metadata.get("avro.schema", b"").decode() != ENVELOPE_SCHEMA:
             raise IntegrityError(f"object {self._key} is Avro but not an envelope: another tool or version wrote it")
-        block: Any
-        for block in blocks:
-            for _ in range(block.num_records):
-                record: Any = schemaless_reader(block.bytes_, _READ_SCHEMA, None)
+        records = AvroRecords(json.loads(ENVELOPE_SCHEMA), self._key, self._limits)
+        for count, data in container.blocks():
+            if not records.is_light(data):
+                records.lengths(data, count)
+            body = io.BytesIO(data)
+            for _ in range(count):
+                record: Any = schemaless_reader(body, _READ_SCHEMA, None)
                 yield tuple(record.values())
-            if block.bytes_.read(1):
-                raise ValueError(f"more than its {block.num_records} records in the block at {block.offset}")
+            if body.tell() != len(data):
+                raise ValueError(f"a block of {len(data)} bytes, of which its {count} records have {body.tell()}")
+
+
+def _size_of(row: tuple[Any, ...]) -> int:
+    """Of key and value."""
+    return len(row[0] or b"") + len(row[1] or b"")

@@ -7,7 +7,6 @@ null.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import IO, TypedDict
 
 import msgspec
@@ -16,9 +15,11 @@ import pyarrow as pa
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.compression import CompressedSink, decompressed
 from kafka_s3_platform.formats.envelope import Sink
+from kafka_s3_platform.formats.json_reader import lines_of
+from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.reading import batched
 from kafka_s3_platform.formats.rows import batch_of, rows_of
-
-BATCH_RECORDS = 65_536
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 
 class Header(TypedDict):
@@ -67,32 +68,29 @@ class EnvelopeJsonWriter:
 class EnvelopeJsonReader:
     """Reads what `EnvelopeJsonWriter` wrote, of whatever codec. `key` names the object in errors."""
 
-    def __init__(self, source: IO[bytes], key: str) -> None:
-        self._source, self._key = source, key
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
+        self._source, self._key, self._limits = source, key, limits
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches in offset order, each of at most `BATCH_RECORDS`.
+        """Record batches in offset order, each of some megabytes.
 
         Raises:
             IntegrityError: the object is damaged, cut off, or not an envelope. What the source raises passes through.
         """
-        lines = self._lines()
-        while found := list(islice(lines, BATCH_RECORDS)):
-            yield self._batch(found)
+        for lines in batched(self._lines()):
+            yield self._batch(lines)
 
     def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
         try:
             return batch_of([msgspec.structs.astuple(_decode(line)) for line in lines])
-        except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError) as err:
+        except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError, RecursionError) as err:
             raise IntegrityError(
                 f"object {self._key} holds a line that is no record of an envelope: {err}. It is damaged, or another "
                 f"tool wrote it; {HEAL_OBJECT}"
             ) from err
 
     def _lines(self) -> Iterator[bytes]:
-        rest = b""
-        for piece in decompressed(self._source, self._key):
-            *whole, rest = (rest + piece).split(b"\n")
-            yield from whole
-        if rest:
-            raise IntegrityError(f"object {self._key} ends in the middle of a line. It is cut off; {HEAL_OBJECT}")
+        try:
+            yield from lines_of(decompressed(self._source, self._key), LINE, self._key, self._limits, open_end=False)
+        except IntegrityError as err:
+            raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err

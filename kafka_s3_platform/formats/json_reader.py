@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.reading import ReadBatch, batched, damaged, plain_pieces
+from kafka_s3_platform.formats.reading import ReadBatch, batched, beyond, damaged, plain_pieces
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload
+from kafka_s3_platform.model.json_values import decoded, is_deeper
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 _validate = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -20,7 +22,7 @@ class JsonLinePayload(Payload):
     raw_is_json = True
 
     def _decode(self) -> Sequence[Any]:
-        return [None if line is None else msgspec.json.decode(line) for line in pa.array(self.raw).to_pylist()]
+        return [None if line is None else decoded(line) for line in pa.array(self.raw).to_pylist()]
 
 
 def json_payload(lines: Sequence[bytes | None]) -> JsonLinePayload:
@@ -35,35 +37,73 @@ class JsonReader:
     off there is then found only if what is left is no JSON.
     """
 
-    def __init__(self, source: IO[bytes], key: str, codec: str = "none", *, open_end: bool = False) -> None:
+    def __init__(
+        self,
+        source: IO[bytes],
+        key: str,
+        codec: str = "none",
+        *,
+        open_end: bool = False,
+        limits: ReadLimits = NO_KEYS,
+    ) -> None:
         self._source, self._key, self._codec, self._open_end = source, key, codec, open_end
+        self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
         """Its lines, those that are no JSON as `bad`. Raises IntegrityError where it is damaged or cut off."""
         pieces = plain_pieces(self._source, self._key, self._codec)
         at = 0
-        for lines in batched(lines_of(pieces, LINE, self._key, open_end=self._open_end)):
-            bad = {row: f"line {at + row + 1}: {why}" for row, line in enumerate(lines) if (why := _fault(line or b""))}
+        depth = self._limits.depth
+        for lines in batched(lines_of(pieces, LINE, self._key, self._limits, open_end=self._open_end)):
+            faults = (fault_of(line, depth) for line in lines)
+            bad = {row: f"line {at + row + 1}: {why}" for row, why in enumerate(faults) if why}
             yield ReadBatch(json_payload(lines), bad)
             at += len(lines)
 
 
-def lines_of(pieces: Iterator[bytes], separator: bytes, key: str, *, open_end: bool) -> Iterator[bytes]:
-    """What stands before each separator. Raises IntegrityError where something stands behind the last one."""
-    rest = b""
+def lines_of(
+    pieces: Iterator[bytes], separator: bytes, key: str, limits: ReadLimits, *, open_end: bool
+) -> Iterator[bytes]:
+    """What stands before each separator.
+
+    Raises:
+        IntegrityError: something stands behind the last one, more before one than is read, or too often nothing.
+    """
+    rest, empty = bytearray(), 0
     for piece in pieces:
-        *whole, rest = (rest + piece).split(separator)
+        # A separator of several bytes may begin in what was there before. No byte is looked at more than twice.
+        start = max(len(rest) - len(separator) + 1, 0)
+        rest += piece
+        end = rest.find(separator, start)
+        if max(len(rest) - len(piece), end) > limits.record_bytes:
+            raise beyond(key, f"has more than {limits.record_bytes:,} bytes without a separator", "record.bytes")
+        if end < 0:
+            continue
+        with memoryview(rest) as view:
+            first, others = bytes(view[:end]), bytes(view[end + len(separator) :])
+        *whole, last = others.split(separator)
+        rest = bytearray(last)
+        empty += whole.count(b"") + (not first)
+        if empty > limits.empty_records:
+            raise beyond(key, f"has more than {limits.empty_records:,} records without a byte", "empty.records")
+        yield first
         yield from whole
     if rest and not open_end:
         raise damaged(key, f"ends with {len(rest)} bytes and no separator after them")
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
-def _fault(line: bytes) -> str:
+def fault_of(line: bytes, depth: int) -> str:
+    """Why a text is no JSON that is read, empty where it is: objects and arrays lie at most `depth` inside each other.
+
+    Without a look at the depth it would be that of Python's stack, which differs from place to place.
+    """
+    if is_deeper(line, depth):
+        return f"is JSON nested deeper than archive.read.max.depth={depth}"
     try:
         _validate(line)
         line.decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError) as err:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         return f"is no JSON: {err}"
     return ""

@@ -1,9 +1,9 @@
 """What readers of value-only objects give: payloads batch by batch, and how the damage of an object is told."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Position
 BATCH_RECORDS = 8_192
 BATCH_BYTES = 8_388_608
 
+_Value = TypeVar("_Value", bytes, bytes | None, tuple[Any, ...])
 _MAGIC: Mapping[str, bytes] = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
@@ -124,13 +125,15 @@ def plain_pieces(source: IO[bytes], key: str, codec: str) -> Iterator[bytes]:
     yield from decompressed(source, key)
 
 
-def batched(values: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
+def batched(
+    values: Iterable[_Value], size_of: Callable[[Any], int] = lambda value: 0 if value is None else len(value)
+) -> Iterator[list[_Value]]:
     """Values in lists of at most BATCH_RECORDS, or as many as come to BATCH_BYTES."""
-    held: list[bytes | None] = []
+    held: list[_Value] = []
     size = 0
     for value in values:
         held.append(value)
-        size += len(value or b"")
+        size += size_of(value)
         if len(held) == BATCH_RECORDS or size >= BATCH_BYTES:
             yield held
             held, size = [], 0
@@ -141,3 +144,11 @@ def batched(values: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
 def damaged(key: str, what: str) -> IntegrityError:
     """The error that names an object and what is wrong with it."""
     return IntegrityError(f"object {key} {what}. It is damaged or cut off, or something else wrote it")
+
+
+def beyond(key: str, what: str, limit: str) -> IntegrityError:
+    """The error of an object that asks for more than the limit `archive.read.max.<limit>` allows."""
+    return IntegrityError(
+        f"object {key} {what}, which is more than archive.read.max.{limit} allows. It is damaged, or made to use up "
+        f"memory or time; if it is what it should be, set that key higher"
+    )

@@ -160,7 +160,7 @@ def test_damage_is_told() -> None:
     with pytest.raises(IntegrityError, match="object k"):
         list(read_from(Reads(bytes(damaged)), blocks, 0, 50, "k"))
     wrong = [Block(**{**c, "num_records": c["num_records"] + 1}) for c in chunks(found)]
-    with pytest.raises(IntegrityError, match="object k: its block at byte 0 has 5 lines where its index says 6"):
+    with pytest.raises(IntegrityError, match="object k has 5 lines in its block at byte 0 where its index says 6"):
         list(read_from(Reads(found[""]), wrong, 0, 50, "k"))
     for body in (b"", b"[]", b'{"chunks":[{"byte_offset":0}]}', b'{"chunks":null}'):
         with pytest.raises(IntegrityError, match="k is no Block-GZIP index"):

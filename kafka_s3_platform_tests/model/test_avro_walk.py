@@ -15,9 +15,9 @@ from fastavro.validation import validate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.converters import avro_walk
-from kafka_s3_platform.converters.avro_walk import MAX_DEPTH, read_columns, valid_bodies
 from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.model import avro_walk
+from kafka_s3_platform.model.avro_walk import MAX_DEPTH, read_columns, valid_bodies
 
 UNHURRIED = settings(deadline=None)
 LONGS = (
@@ -263,10 +263,39 @@ def test_blocks_of_an_array_may_say_their_size_and_come_one_after_the_other(reco
 
 
 @pytest.mark.parametrize("records", [1, 40])
-def test_items_without_bytes_are_not_walked_through(records: int) -> None:
+def test_items_without_bytes_are_counted_and_not_walked_through(records: int) -> None:
     schema = {"type": "array", "items": "null"}
-    assert verdicts(schema, [b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00"] * records) == [True] * records
+    most = b"\x80\x89\x7a"
+    assert verdicts(schema, [most + b"\x00"] * records) == [True] * records
+    assert verdicts(schema, [most + b"\x02\x00"] * records) == [False] * records
+    assert verdicts(schema, [b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00"] * records) == [False] * records
     assert verdicts(schema, [b"\x03\x02\x00"] * records) == [False] * records
+    lists = {"type": "array", "items": schema}
+    assert verdicts(lists, [b"\x02" + most + b"\x00\x00"] * records) == [True] * records
+    assert verdicts(lists, [b"\x04" + (most + b"\x00") * 2 + b"\x00"] * records) == [False] * records
+
+
+def test_a_schema_whose_values_double_at_each_step_is_refused() -> None:
+    doubled: Any = {"type": "record", "name": "R0", "fields": []}
+    for step in range(1, 41):
+        fields = [{"name": "a", "type": doubled}, {"name": "b", "type": f"R{step - 1}"}]
+        doubled = {"type": "record", "name": f"R{step}", "fields": fields}
+    with pytest.raises(PermanentError, match="has more than 100,000 values"):
+        verdicts(doubled, [b""])
+
+
+def test_a_schema_whose_types_lie_too_deep_is_refused() -> None:
+    fields: list[Any] = [{"name": "f0", "type": {"type": "record", "name": "R0", "fields": []}}]
+    for step in range(1, 100_000):
+        inside = [{"name": "a", "type": f"R{step - 1}"}]
+        fields.append({"name": f"f{step}", "type": {"type": "record", "name": f"R{step}", "fields": inside}})
+    with pytest.raises(PermanentError, match="lie 100001 deep, read are 200"):
+        verdicts({"type": "record", "name": "R", "fields": fields}, [b""])
+    nested: Any = "long"
+    for _ in range(900):
+        nested = {"type": "array", "items": nested}
+    with pytest.raises(PermanentError, match=r"lie (901|more than 200) deep"):
+        verdicts(nested, [b"\0"])
 
 
 @pytest.mark.parametrize("records", [1, 40])
