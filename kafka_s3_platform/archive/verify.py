@@ -150,7 +150,7 @@ def checked_records(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordB
     """
     digest, count = RecordDigest(), 0
     with store.open_stored(segment.objects[0]) as source:
-        for batch in envelope_reader(segment.format, source, segment.key).batches():
+        for batch in envelope_reader(segment.format, source, segment.key, store.settings.limits).batches():
             digest.update(batch)
             count += batch.num_rows
             yield batch

@@ -4,6 +4,7 @@ One table: the loader, the check report and `docs/connector-files.md` read it.
 """
 
 from kafka_s3_platform.config.layout_keys import LAYOUT_KEYS
+from kafka_s3_platform.config.limit_keys import LIMIT_KEYS
 from kafka_s3_platform.config.record_keys import RECORD_KEYS
 from kafka_s3_platform.config.source_keys import SOURCE_KEYS
 from kafka_s3_platform.config.store_keys import STORE_KEYS
@@ -104,6 +105,7 @@ OWN_KEYS = (
     ),
     honoured("archive.records.per.second", "unlimited", "The most records that a run reads in a second."),
     honoured("archive.bytes.per.second", "unlimited", "The most bytes that a run reads in a second."),
+    *LIMIT_KEYS,
 )
 
 ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *OWN_KEYS)

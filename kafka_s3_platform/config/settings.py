@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.schema import ArchivedSchema
 
 ThawTier = Literal["Standard", "Bulk", "Expedited"]
@@ -58,7 +59,7 @@ class ProviderSettings(Settings):
 
 
 class StoreSettings(Settings):
-    """A bucket, how to reach it and how objects are put there.
+    """A bucket, how to reach it, how objects are put there, and how much one may ask of who reads it.
 
     Credentials are those of `provider`, else of `role` (assumed with the access key, or with the default chain), else
     the access key, else AWS's default chain. `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in
@@ -86,6 +87,7 @@ class StoreSettings(Settings):
     tagging: bool = False
     tags: tuple[tuple[str, str], ...] = ()
     ignore_tagging_errors: bool = True
+    limits: ReadLimits = NO_KEYS
 
 
 class LayoutSettings(Settings):

@@ -16,6 +16,7 @@ from kafka_s3_platform.config.credentials import (
     refuse_two_methods,
     role_settings,
 )
+from kafka_s3_platform.config.limit_keys import read_limits
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.config.sheet import Sheet
 from kafka_s3_platform.config.table import REQUIRED, alias, honoured, without_meaning
@@ -139,6 +140,7 @@ def store_settings(sheet: Sheet) -> StoreSettings:
     accelerate = _accelerate(sheet, bucket)
     encryption = sheet.read("s3.ssea.name", _encryption, None)
     return StoreSettings(
+        limits=read_limits(sheet),
         bucket=bucket,
         region=region,
         endpoint_url=sheet.read("store.url", endpoint, None),

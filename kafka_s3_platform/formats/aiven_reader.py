@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from kafka_s3_platform.formats.avro_reader import AvroReader
 from kafka_s3_platform.formats.avro_schema import AvroSchema
+from kafka_s3_platform.formats.damage import beyond, damaged
 from kafka_s3_platform.formats.json_reader import fault_of, json_payload, lines_of
 from kafka_s3_platform.formats.lines import LINE
 from kafka_s3_platform.formats.parquet_reader import ParquetReader, datum_encoder
 from kafka_s3_platform.formats.parts import VALUE_ERRORS
 from kafka_s3_platform.formats.reading import (
+    BatchReader,
     ReadBatch,
     batched,
-    beyond,
     bytes_payload,
-    damaged,
     datum_payload,
     plain_pieces,
 )
@@ -130,7 +130,10 @@ class AivenReader:
         return _decoded(text) if name == "key" or self._is_base64 else text
 
     def _of_objects(self) -> Iterator[ReadBatch]:
-        reader = AvroReader(self._source, self._key) if self._kind == "avro" else ParquetReader(self._source, self._key)
+        if self._kind == "avro":
+            reader: BatchReader = AvroReader(self._source, self._key, self._limits)
+        else:
+            reader = ParquetReader(self._source, self._key, limits=self._limits)
         for found in reader.batches():
             yield self._of_records(found.value)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from isal import igzip_lib, isal_zlib
 
 from kafka_s3_platform.formats.compression import CHUNK_BYTES
-from kafka_s3_platform.formats.reading import beyond
+from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.model.limits import ReadLimits
 
 _MAGIC, _SYNC_BYTES, _CRC_BYTES = b"Obj\x01", 16, 4

@@ -10,13 +10,8 @@ import pyarrow as pa
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.formats.avro_container import AvroContainer
 from kafka_s3_platform.formats.avro_records import AvroRecords
-from kafka_s3_platform.formats.reading import (
-    BATCH_BYTES,
-    BATCH_RECORDS,
-    ReadBatch,
-    damaged,
-    datum_payload,
-)
+from kafka_s3_platform.formats.damage import damaged
+from kafka_s3_platform.formats.reading import BATCH_BYTES, BATCH_RECORDS, ReadBatch, datum_payload
 from kafka_s3_platform.model.connect import Int64s, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 

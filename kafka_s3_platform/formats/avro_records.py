@@ -15,7 +15,8 @@ from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.formats.reading import beyond, physical
+from kafka_s3_platform.formats.damage import beyond
+from kafka_s3_platform.formats.reading import physical
 from kafka_s3_platform.model.avro_walk import Datum
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.limits import ReadLimits

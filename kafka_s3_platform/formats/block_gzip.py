@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.formats.columns import strings
 from kafka_s3_platform.formats.compression import CompressedSink, decompressed
+from kafka_s3_platform.formats.damage import beyond, damaged
 from kafka_s3_platform.formats.envelope import Sink
 from kafka_s3_platform.formats.json_reader import lines_of
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.reading import beyond, damaged
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
@@ -111,12 +111,20 @@ def as_lines(values: pa.BinaryArray) -> pa.BinaryArray:
     return pc.binary_join_element_wise(values, pc.if_else(pc.ends_with(values, LINE), b"", LINE), b"")
 
 
-def read_index(body: bytes, key: str) -> tuple[Block, ...]:
+def read_index(body: bytes, key: str, object_size: int = 2**62) -> tuple[Block, ...]:
     """The blocks that an index names. Raises IntegrityError when it is none; `key` names it there."""
     try:
-        return tuple(msgspec.json.decode(body, type=_Index)["chunks"])
+        blocks = tuple(msgspec.json.decode(body, type=_Index)["chunks"])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise damaged(key, f"is no Block-GZIP index: {err}") from err
+    ends = [*(block.byte_offset for block in blocks[1:]), object_size]
+    for block, end in zip(blocks, ends, strict=True) if blocks else ():
+        # One block named many times would be decompressed as often.
+        if block.byte_offset + block.byte_length > end:
+            raise damaged(
+                key, f"is no Block-GZIP index: its block at byte {block.byte_offset} does not end before {end}"
+            )
+    return blocks
 
 
 def read_from(

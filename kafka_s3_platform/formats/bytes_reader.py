@@ -6,8 +6,9 @@ from typing import IO
 import pyarrow as pa
 
 from kafka_s3_platform.formats.byte_array import LENGTH
+from kafka_s3_platform.formats.damage import beyond, damaged
 from kafka_s3_platform.formats.json_reader import lines_of
-from kafka_s3_platform.formats.reading import ReadBatch, batched, beyond, bytes_payload, damaged, plain_pieces
+from kafka_s3_platform.formats.reading import ReadBatch, batched, bytes_payload, plain_pieces
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 _LENGTH_BYTES = 4

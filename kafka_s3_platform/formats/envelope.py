@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.columns import record_sizes
+from kafka_s3_platform.formats.parquet_pages import RowGroupPages, opened
 from kafka_s3_platform.formats.row_groups import DEFAULT_LEVELS, RowGroups
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
@@ -80,11 +82,10 @@ class EnvelopeReader:
         IntegrityError: the file is damaged, cut off, or not an envelope. What the source itself raises passes through.
     """
 
-    def __init__(self, source: RawIOBase | BufferedIOBase, key: str) -> None:
-        self._source, self._key = source, key
+    def __init__(self, source: RawIOBase | BufferedIOBase, key: str, limits: ReadLimits = NO_KEYS) -> None:
+        self._source, self._key, self._limits = source, key, limits
         with self._damage_named():
-            # without pre_buffer: its threads may outlive the interpreter and abort the process (apache/arrow 34314)
-            self._file = pq.ParquetFile(source, page_checksum_verification=True)
+            self._file = opened(source, key, limits)
             schema = self._file.schema_arrow
         if not schema.equals(RECORD_SCHEMA) or self.metadata.get(FORMAT_KEY) != FORMAT:
             raise IntegrityError(
@@ -122,8 +123,9 @@ class EnvelopeReader:
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
         with self._damage_named():
-            self._fetch(row_group)
-            batches = self._file.iter_batches(BATCH_RECORDS, row_groups=[row_group], use_threads=False)
+            pages = RowGroupPages(self._source, self._file, row_group, self._key, self._limits)
+            records = pages.batch_rows(BATCH_RECORDS)
+            batches = self._file.iter_batches(records, row_groups=[row_group], use_threads=False)
         while True:
             with self._damage_named():
                 batch = next(batches, None)
@@ -132,14 +134,6 @@ class EnvelopeReader:
             kept = within(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
             if kept.num_rows:
                 yield kept
-
-    def _fetch(self, row_group: int) -> None:
-        """One read of all its columns: a source that keeps its last read serves each column's from it."""
-        described = self._file.metadata.row_group(row_group)
-        columns = [described.column(i) for i in range(described.num_columns)]
-        start = min(c.dictionary_page_offset or c.data_page_offset for c in columns)
-        self._source.seek(start)
-        self._source.read(sum(c.total_compressed_size for c in columns))
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
         described = self._file.metadata.row_group(row_group)
@@ -154,6 +148,8 @@ class EnvelopeReader:
     def _damage_named(self) -> Iterator[None]:
         try:
             yield
+        except IntegrityError as err:
+            raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err
         except (pa.ArrowException, OSError, ValueError) as err:
             reason = str(err).rstrip(".")
             raise IntegrityError(

@@ -9,6 +9,7 @@ from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.formats.envelope import EnvelopeReader
 from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroReader
 from kafka_s3_platform.formats.envelope_json import EnvelopeJsonReader
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 
 class RecordObject(Protocol):
@@ -18,7 +19,7 @@ class RecordObject(Protocol):
         """Its records, in batches of RECORD_SCHEMA. Raises IntegrityError where it is damaged."""
 
 
-_READERS: Mapping[str, Callable[[Any, str], RecordObject]] = {
+_READERS: Mapping[str, Callable[[Any, str, ReadLimits], RecordObject]] = {
     "envelope.parquet": EnvelopeReader,
     "envelope.avro": EnvelopeAvroReader,
     "envelope.json": EnvelopeJsonReader,
@@ -30,7 +31,7 @@ def is_envelope(format_name: str) -> bool:
     return format_name in _READERS
 
 
-def envelope_reader(format_name: str, source: Any, key: str) -> RecordObject:
+def envelope_reader(format_name: str, source: Any, key: str, limits: ReadLimits = NO_KEYS) -> RecordObject:
     """Reads an object of a format that `is_envelope`; `key` names it in errors.
 
     Raises:
@@ -38,4 +39,4 @@ def envelope_reader(format_name: str, source: Any, key: str) -> RecordObject:
     """
     if not is_envelope(format_name):
         raise PermanentError(f"object {key} is of format {format_name}, which holds values only, not whole records")
-    return _READERS[format_name](source, key)
+    return _READERS[format_name](source, key, limits)

@@ -7,8 +7,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.formats.damage import beyond, damaged
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.reading import ReadBatch, batched, beyond, damaged, plain_pieces
+from kafka_s3_platform.formats.reading import ReadBatch, batched, plain_pieces
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload
 from kafka_s3_platform.model.json_values import decoded, is_deeper
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits

@@ -17,9 +17,12 @@ import pyarrow.parquet as pq
 from fastavro import schemaless_writer
 from fastavro.schema import parse_schema
 
+from kafka_s3_platform.formats.damage import damaged
+from kafka_s3_platform.formats.parquet_pages import RowGroupPages, opened
 from kafka_s3_platform.formats.parts import VALUE_ERRORS, ObjectPart
-from kafka_s3_platform.formats.reading import BATCH_RECORDS, ReadBatch, damaged, datum_payload, physical
+from kafka_s3_platform.formats.reading import BATCH_RECORDS, ReadBatch, datum_payload, physical
 from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 _KEPT = (b"parquet.avro.schema", b"avro.schema")
 _MEMBER = re.compile(r"member\d+")
@@ -28,7 +31,16 @@ _MEMBER = re.compile(r"member\d+")
 class ParquetReader:
     """Reads an object. `key` names it in errors. `wrapped`: a lone column `value` is the value itself."""
 
-    def __init__(self, source: Any, key: str, part: ObjectPart = "value", *, wrapped: bool = False) -> None:
+    def __init__(
+        self,
+        source: Any,
+        key: str,
+        part: ObjectPart = "value",
+        *,
+        wrapped: bool = False,
+        limits: ReadLimits = NO_KEYS,
+    ) -> None:
+        self._limits = limits
         self._source, self._key, self._part, self._wrapped = source, key, part, wrapped
 
     def batches(self) -> Iterator[ReadBatch]:
@@ -44,14 +56,14 @@ class ParquetReader:
             yield batch
 
     def _batches(self) -> Iterator[ReadBatch]:
-        file = pq.ParquetFile(self._source, page_checksum_verification=True)
+        file = opened(self._source, self._key, self._limits)
         _check_types(file)
         columns = file.schema_arrow
         wrapped = self._part != "value" or (self._wrapped and columns.names == ["value"])
         schema = Schema(self._wrapped_text(columns) if wrapped else _text(file))
         encode = datum_encoder(schema)
         read = 0
-        for batch in file.iter_batches(BATCH_RECORDS, use_threads=False):
+        for batch in self._record_batches(file):
             rows = objects_of(batch.to_struct_array())
             values = [row[self._part] for row in rows] if wrapped else rows
             read += len(values)
@@ -59,6 +71,11 @@ class ParquetReader:
         if read != file.metadata.num_rows:
             # a damaged head of a page is told by nothing else
             raise ValueError(f"{read} records where its footer says {file.metadata.num_rows}")
+
+    def _record_batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+        for row_group in range(file.metadata.num_row_groups):
+            records = RowGroupPages(self._source, file, row_group, self._key, self._limits).batch_rows(BATCH_RECORDS)
+            yield from file.iter_batches(records, row_groups=[row_group], use_threads=False)
 
     def _wrapped_text(self, columns: pa.Schema) -> str:
         if columns.names != [self._part]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
-from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.compression import READ_BYTES, decompressed
+from kafka_s3_platform.formats.damage import damaged
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
 
 BATCH_RECORDS = 8_192
@@ -139,16 +139,3 @@ def batched(
             held, size = [], 0
     if held:
         yield held
-
-
-def damaged(key: str, what: str) -> IntegrityError:
-    """The error that names an object and what is wrong with it."""
-    return IntegrityError(f"object {key} {what}. It is damaged or cut off, or something else wrote it")
-
-
-def beyond(key: str, what: str, limit: str) -> IntegrityError:
-    """The error of an object that asks for more than the limit `archive.read.max.<limit>` allows."""
-    return IntegrityError(
-        f"object {key} {what}, which is more than archive.read.max.{limit} allows. It is damaged, or made to use up "
-        f"memory or time; if it is what it should be, set that key higher"
-    )

@@ -120,7 +120,7 @@ class ArchivedStream:
             windows["timestamp"] = (selection.from_ms, selection.to_ms)
         try:
             with self._store.open_stored(item.stored) as source:
-                for batch in envelope_reader(item.format, source, item.key).batches():
+                for batch in envelope_reader(item.format, source, item.key, self._task.store.limits).batches():
                     digest.update(batch)
                     count += batch.num_rows
                     kept = selection.within_times(within(batch, windows))
@@ -147,7 +147,7 @@ class ArchivedStream:
 
     def _opened(self, item: PlannedObject) -> EnvelopeReader:
         try:
-            return EnvelopeReader(self._store.open_stored(item.stored), item.key)
+            return EnvelopeReader(self._store.open_stored(item.stored), item.key, self._task.store.limits)
         except IntegrityError as err:
             raise _damaged(self._task, item, f"cannot be opened: {err}") from err
 

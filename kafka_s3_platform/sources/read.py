@@ -23,6 +23,7 @@ from kafka_s3_platform.formats.avro_schema import is_text
 from kafka_s3_platform.formats.block_gzip import INDEX_SUFFIX, read_index
 from kafka_s3_platform.formats.block_gzip_reader import BlockGzipReader
 from kafka_s3_platform.formats.bytes_reader import BytesReader
+from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.formats.envelopes import envelope_reader, is_envelope
 from kafka_s3_platform.formats.json_reader import JsonLinePayload, JsonReader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
@@ -118,6 +119,7 @@ class ForeignStream:
         self._config, self._group, self._start = config, group, start_offset
         self._end = 2**63 - 1 if end_offset is None else end_offset
         self._store = store or ObjectStore(config.store)
+        self._limits = config.store.limits
         self._behavior = (config.source or SourceSettings()).behavior_on_error
         self._next = 0
         self._is_proven = False
@@ -140,7 +142,11 @@ class ForeignStream:
                 yield from self._records(objects)
 
     def _records(self, objects: ObjectSet) -> Iterator[ConnectBatch]:
-        blocks = self._wanted_blocks(objects)
+        try:
+            blocks = self._wanted_blocks(objects)
+        except IntegrityError as err:
+            self._is_bad(objects.name, err)
+            return
         if blocks is None:
             for found in self._sure(objects.name, partial(self._read, objects), self._complaint(objects)):
                 yield from self._sent(objects, found)
@@ -162,9 +168,12 @@ class ForeignStream:
         if self._config.layout.format != "block_gzip" or objects.value is None:
             return None
         index_key = f"{objects.name.key.removesuffix('.gz')}.{INDEX_SUFFIX}"
-        if self._store.head(index_key) is None:
+        index = self._store.head(index_key)
+        if index is None:
             return None
-        blocks = read_index(self._store.get(index_key), index_key)
+        if index.size > self._limits.footer_bytes:
+            raise beyond(index_key, f"has {index.size:,} bytes", "footer.bytes")
+        blocks = read_index(self._store.get(index_key), index_key, objects.name.size)
         # What is skipped if any of it is bad has to be looked at as a whole, and so has what lies beside other objects.
         is_whole = self._behavior != "fail" or len(objects.objects) > 1
         return wanted_blocks(blocks, self._next, *((0, 2**63 - 1) if is_whole else (self._start, self._end)))
@@ -193,11 +202,14 @@ class ForeignStream:
         return MergeSource(first, last + 1, records)
 
     def _envelope(self, item: ForeignObject) -> Iterator[pa.RecordBatch]:
-        for batch in envelope_reader(self._config.layout.format, self._opened(item), item.key).batches():
+        for batch in self._envelope_batches(item):
             for name, wanted in (("topic", item.topic), ("partition", item.kafka_partition)):
                 if batch.num_rows and batch.column(name).unique().to_pylist() != [wanted]:
                     raise IntegrityError(f"object {item.key} holds records of another {name} than {wanted}")
             yield batch
+
+    def _envelope_batches(self, item: ForeignObject) -> Iterator[pa.RecordBatch]:
+        return envelope_reader(self._config.layout.format, self._opened(item), item.key, self._limits).batches()
 
     def _is_past(self, objects: ObjectSet, following: Sequence[ObjectSet]) -> bool:
         """Whether all of an object lies before the start, which is told without reading it."""
@@ -221,13 +233,17 @@ class ForeignStream:
     ) -> Iterator[B]:
         """The batches of an object, once all of them were read without fault; nothing of one that is skipped."""
         try:
-            return _checked(opened, complaint)
+            return _checked(opened, complaint, item.key, self._limits.bad_records)
         except IntegrityError as err:
-            if self._behavior == "fail":
-                raise IntegrityError(f"{item.topic}-{item.kafka_partition}: {err}") from err
-            if str(err) not in self.report.skipped_objects:
-                self._skipped(self.report.skipped_objects, str(err))
+            self._is_bad(item, err)
             return iter(())
+
+    def _is_bad(self, item: ForeignObject, err: IntegrityError) -> None:
+        """Fail, or skip the object and say so."""
+        if self._behavior == "fail":
+            raise IntegrityError(f"{item.topic}-{item.kafka_partition}: {err}") from err
+        if str(err) not in self.report.skipped_objects:
+            self._skipped(self.report.skipped_objects, str(err))
 
     def _complaint(self, objects: ObjectSet, left_out: int = 0) -> Complaint:
         """What is wrong with an object of so many records, of which some are bad; empty where nothing is.
@@ -280,28 +296,28 @@ class ForeignStream:
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
         if format_name is not None and format_name.startswith("aiven."):
             kind = format_name.removeprefix("aiven.")
-            return AivenReader(
-                self._opened(item), item.key, kind, source.fields or ("value",), source.value_encoding, layout.codec
-            )
+            fields, encoding = source.fields or ("value",), source.value_encoding
+            return AivenReader(self._opened(item), item.key, kind, fields, encoding, layout.codec, self._limits)
         return self._plain_reader(item, format_name or "")
 
     def _plain_reader(self, item: ForeignObject, format_name: str) -> BatchReader:
-        layout, key = self._config.layout, item.key
+        layout, key, limits = self._config.layout, item.key, self._limits
         # Connect's own names tell how objects are compressed; of other names the file has to.
         codec = "none" if layout.key_layout == "connect" and layout.extension is None else layout.codec
         open_end = layout.key_layout in {"template", "zooz"}
         match format_name:
             case "avro":
-                return AvroReader(self._opened(item), key)
+                return AvroReader(self._opened(item), key, limits)
             case "json":
-                return JsonReader(self._opened(item), key, codec, open_end=open_end)
+                return JsonReader(self._opened(item), key, codec, open_end=open_end, limits=limits)
             case "bytes":
-                return BytesReader(self._opened(item), key, layout.bytes_separator, codec, open_end=open_end)
+                separator = layout.bytes_separator
+                return BytesReader(self._opened(item), key, separator, codec, open_end=open_end, limits=limits)
             case "parquet":
                 wrapped = self._converter(item).format in {"STRING", "BYTES"}
-                return ParquetReader(self._opened(item), key, item.part, wrapped=wrapped)
+                return ParquetReader(self._opened(item), key, item.part, wrapped=wrapped, limits=limits)
             case "block_gzip":
-                return BytesReader(self._opened(item), key, "\n", "gzip")
+                return BytesReader(self._opened(item), key, "\n", "gzip", limits=limits)
         return _Plugin(load_class(format_name), layout, self._opened(item), key)
 
     def _block_gzip(self, item: ForeignObject, blocks: WantedBlocks) -> BatchReader:
@@ -310,7 +326,7 @@ class ForeignStream:
         def read_range(start: int, length: int) -> bytes:
             return self._store.read_range(item.key, start, start + length, opened.info.etag)
 
-        return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.wanted)
+        return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.wanted, self._limits)
 
     def _opened(self, item: ForeignObject) -> Any:
         opened = self._store.open(item.key, item.etag)
@@ -459,7 +475,7 @@ def _headers(payload: Payload) -> pa.Array:
     return pa.array(rows, HEADERS)
 
 
-def _checked(opened: Callable[[], Iterator[B]], complaint: Complaint) -> Iterator[B]:
+def _checked(opened: Callable[[], Iterator[B]], complaint: Complaint, key: str, most_bad: int) -> Iterator[B]:
     """All batches, after a look at every one of them: held where they are small, else read again."""
     held: list[B] | None = []
     bad: dict[int, str] = {}
@@ -467,6 +483,8 @@ def _checked(opened: Callable[[], Iterator[B]], complaint: Complaint) -> Iterato
     for batch in opened():
         if isinstance(batch, ReadBatch):
             bad |= {count + row: why for row, why in batch.bad.items()}
+            if len(bad) > most_bad:
+                raise beyond(key, f"has more than {most_bad:,} lines that cannot be read", "bad.records")
         count += len(batch)
         size += batch.nbytes
         if held is not None and size > HOLD_BYTES:
