@@ -21,8 +21,11 @@ _TAIL_BYTES, _MAGIC_BYTES, _END_BYTES = 65_536, 4, 8
 """Arrow reads as much at the end of a file at once: a source that keeps its last read serves it from it."""
 
 _CONTAINER_ITEMS = 100_000
-_BATCH_BYTES = 33_554_432
-_SMALL_DICTIONARY = 8_192
+_BATCH_BYTES = 16_777_216
+_SMALL_DICTIONARY = 256
+_MOST_BLOCKS, _MOST_BLOCKS_OF_LISTS = 128, 8
+"""What a column may come to, in times of the largest block, if each value were the longest of its dictionary."""
+
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _TYPE, _SIZE, _COMPRESSED, _DATA_HEAD, _DICTIONARY_HEAD, _V2_HEAD = 1, 2, 3, 5, 7, 8
 _COUNT, _ENCODING, _V2_ENCODING = 1, 2, 4
@@ -127,7 +130,8 @@ class RowGroupPages:
         if chunk.is_repeated and values > max(self._limits.empty_records, sum(page.size for page in pages)):
             raise beyond(self._key, f"has {values:,} values in one column", "empty.records")
         dictionary = max((chunk.longest(page) for page in pages if page.is_dictionary), default=0)
-        if chunk.is_repeated and values * dictionary > 8 * self._limits.block_bytes:
+        blocks = _MOST_BLOCKS_OF_LISTS if chunk.is_repeated else _MOST_BLOCKS
+        if values * dictionary > blocks * self._limits.block_bytes:
             raise beyond(self._key, f"has {values:,} values of up to {dictionary:,} bytes in one column", "block.bytes")
         weights = (page.weight(chunk, dictionary) for page in pages if not page.is_dictionary)
         items: float = max(1.0, values / self._rows)

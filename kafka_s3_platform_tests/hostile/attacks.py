@@ -1,0 +1,178 @@
+"""The attacks: by name the format of the object, what makes its bytes, and what is said of it."""
+
+import io
+import lzma
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cramjam
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.formats.envelope_avro import ENVELOPE_SCHEMA
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform_tests.hostile.containers import (
+    avro,
+    bomb,
+    deep_schema,
+    deflated,
+    doubling,
+    footer_of,
+    long,
+    zstd_frame,
+)
+
+_MEGABYTE = 2**20
+_EMPTY = {"type": "record", "name": "R", "fields": []}
+_ITSELF = {"type": "record", "name": "S", "fields": [{"name": "s", "type": "S"}]}
+_LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+_BLOCK = b'{"byte_length_uncompressed":1,"num_records":1,"byte_length":9,"byte_offset":0,"first_record_offset":0}'
+_NULLS = [{"name": f"n{i}", "type": "null"} for i in range(1000)]
+_WIDE = {"type": "record", "name": "W", "fields": [{"name": "b", "type": "boolean"}, *_NULLS]}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`fault` is what the error says, empty where the object is read, with a bad record."""
+
+    format: str
+    build: Callable[[], bytes]
+    fault: str
+
+
+def _parquet(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", store_schema=False, **options)
+    return sink.getvalue()
+
+
+def _same(value: bytes, times: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * times, pa.int32()), [value])
+
+
+def _envelope(value: bytes) -> bytes:
+    row = {"key": None, "value": value, "headers": None, "topic": "t", "partition": 0, "offset": 0, "timestamp": 0}
+    table = pa.Table.from_pylist([{**row, "timestampType": 0}], RECORD_SCHEMA)
+    sink = io.BytesIO()
+    metadata = {"kafka-s3-platform.format": "envelope/1"}
+    pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd", use_dictionary=False)
+    return sink.getvalue()
+
+
+ATTACKS: Mapping[str, Attack] = {
+    "avro-record-in-itself": Attack("avro", lambda: avro(_ITSELF, [(1, b"")]), "1 records in a block of 0 bytes"),
+    "avro-deep": Attack("avro", lambda: avro(_LIST, [(1, b"\2" * 100_000 + b"\0")]), "values inside each other"),
+    "avro-empty-items": Attack(
+        "avro",
+        lambda: avro({"type": "array", "items": "null"}, [(1, long(2**40) + b"\0")]),
+        "more than 1,000,000 items",
+    ),
+    "avro-empty-records": Attack("avro", lambda: avro(_EMPTY, [(2**40, b"")]), "max.empty.records"),
+    "avro-deflate": Attack("avro", lambda: avro("bytes", [(1, deflated(256))], "deflate"), "max.block.bytes"),
+    "avro-zstd": Attack("avro", lambda: avro("bytes", [(1, zstd_frame(256))], "zstandard"), "max.block.bytes"),
+    "avro-bzip2": Attack("avro", lambda: avro("bytes", [(1, bomb(".bz2", 256))], "bzip2"), "max.block.bytes"),
+    "avro-xz": Attack("avro", lambda: avro("bytes", [(1, lzma.compress(bytes(2**24)) * 16)], "xz"), "max.block.bytes"),
+    "avro-snappy": Attack(
+        "avro",
+        lambda: avro("bytes", [(1, bytes(cramjam.snappy.compress_raw(bytes(2**28))) + b"CRC ")], "snappy"),
+        "max.block.bytes",
+    ),
+    "avro-many-small-items": Attack(
+        "avro",
+        lambda: avro(
+            {"type": "array", "items": {"type": "map", "values": "int"}},
+            [(1, deflated(120, start=long(119 * _MEGABYTE)))],
+            "deflate",
+        ),
+        "more than 1,000,000 items",
+    ),
+    "avro-wide-items": Attack(
+        "avro", lambda: avro({"type": "array", "items": _WIDE}, [(1, long(200_000) + bytes(200_000))]), "no datum"
+    ),
+    "avro-doubling-schema": Attack("avro", lambda: avro(doubling(40), [(1, b"")]), "more than 100,000 values"),
+    "avro-nested-schema": Attack(
+        "avro", lambda: avro(b'{"type":"array","items":' * 50_000 + b'"int"' + b"}" * 50_000, []), "RecursionError"
+    ),
+    "avro-metadata": Attack("avro", lambda: b"Obj\x01" + long(1) + long(2**40), "max.footer.bytes"),
+    "json-line": Attack("json", lambda: b"a" * 150 * _MEGABYTE + b"\n", "max.record.bytes"),
+    "json-gzip": Attack("json.gz", lambda: bomb(".gz", 256), "max.record.bytes"),
+    "json-bzip2": Attack("json.bz2", lambda: bomb(".bz2", 256), "max.record.bytes"),
+    "json-zstd": Attack("json.zst", lambda: bomb(".zst", 256), "max.record.bytes"),
+    "json-nested": Attack("json", lambda: b"[" * 1000 + b"]" * 1000 + b"\n", ""),
+    "json-nested-unclosed": Attack("json", lambda: b"[" * 20 * _MEGABYTE + b"\n", ""),
+    "bytes-gzip": Attack("bytes.gz", lambda: bomb(".gz", 256), "max.record.bytes"),
+    "bytes-empty": Attack("bytes.gz", lambda: bomb(".gz", 256, b"\n"), "max.empty.records"),
+    "bytes-length": Attack("length", lambda: b"\xff" * 4 + bytes(_MEGABYTE), "max.record.bytes"),
+    "block-gzip-nested-index": Attack(
+        "block_gzip", lambda: b'{"chunks":' + b"[" * 100_000 + b"\n", "no Block-GZIP index"
+    ),
+    "block-gzip-text-count": Attack(
+        "block_gzip",
+        lambda: (
+            b'{"chunks":[{"byte_length_uncompressed":1,"num_records":"x","byte_length":1,"byte_offset":0,'
+            b'"first_record_offset":0}]}\n'
+        ),
+        "no Block-GZIP index",
+    ),
+    "block-gzip-same-block": Attack(
+        "block_gzip",
+        lambda: b'{"chunks":[' + b",".join([_BLOCK] * 10_000) + b"]}\n",
+        "does not end before",
+    ),
+    "block-gzip-bomb": Attack(
+        "block_gzip",
+        lambda: (
+            b'{"chunks":[{"byte_length_uncompressed":1,"num_records":1,"byte_length":%d,"byte_offset":0,'
+            b'"first_record_offset":0}]}\n' % len(bomb(".gz", 256)) + bomb(".gz", 256)
+        ),
+        "max.record.bytes",
+    ),
+    "aiven-json-nested": Attack(
+        "aiven.json", lambda: b'[{"value":' + b"[" * 100_000 + b"]" * 100_000 + b"}]", "no array of JSON"
+    ),
+    "aiven-json-elements": Attack("aiven.json", lambda: b"[0" + b",0" * 30 * _MEGABYTE + b"]", "elements"),
+    "aiven-jsonl-nested": Attack("aiven.jsonl", lambda: b'{"value":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ""),
+    "aiven-jsonl-offset": Attack("aiven.jsonl", lambda: b'{"value":1,"offset":"x"}\n', ""),
+    "aiven-jsonl-large-offset": Attack("aiven.jsonl", lambda: b'{"value":1,"offset":99999999999999999999}\n', ""),
+    "aiven-jsonl-headers": Attack("aiven.jsonl", lambda: b'{"value":1,"headers":[{"key":5,"value":""}]}\n', ""),
+    "parquet-page": Attack("parquet", lambda: _parquet(pa.table({"a": [bytes(2**28)]})), "max.block.bytes"),
+    "parquet-pages": Attack(
+        "parquet",
+        lambda: _parquet(pa.table({f"a{i}": [bytes(2**25)] for i in range(9)}), use_dictionary=False),
+        "max.block.bytes",
+    ),
+    "parquet-dictionary": Attack(
+        "parquet", lambda: _parquet(pa.table({"a": _same(bytes(10**6), 10**6)})), "max.block.bytes"
+    ),
+    "parquet-list-of-dictionary": Attack(
+        "parquet",
+        lambda: _parquet(pa.table({"a": pa.ListArray.from_arrays([0, 10**6], _same(bytes(10**5), 10**6))})),
+        "max.block.bytes",
+    ),
+    "parquet-nulls": Attack(
+        "parquet", lambda: _parquet(pa.table({"a": pa.nulls(2 * 10**7, pa.int32())})), "max.empty.records"
+    ),
+    "parquet-list-of-nulls": Attack(
+        "parquet",
+        lambda: _parquet(pa.table({"a": pa.ListArray.from_arrays([0, 2 * 10**7], pa.nulls(2 * 10**7, pa.int32()))})),
+        "max.empty.records",
+    ),
+    "parquet-row-groups": Attack("parquet", lambda: footer_of(400_000), "Parquet"),
+    "parquet-large-footer": Attack("parquet", lambda: footer_of(10**6), "max.footer.bytes"),
+    "parquet-deep-schema": Attack("parquet", lambda: deep_schema(100_000), "Parquet"),
+    "envelope-json-zstd": Attack("envelope.json", lambda: bomb(".zst", 256), "max.record.bytes"),
+    "envelope-avro-zstd": Attack(
+        "envelope.avro", lambda: avro(ENVELOPE_SCHEMA.encode(), [(1, zstd_frame(256))], "zstandard"), "max.block.bytes"
+    ),
+    "envelope-avro-headers": Attack(
+        "envelope.avro",
+        lambda: avro(
+            ENVELOPE_SCHEMA.encode(),
+            [(1, deflated(100, start=b"\0\0\2" + long(49 * _MEGABYTE)))],
+            "deflate",
+        ),
+        "more than 1,000,000 items",
+    ),
+    "envelope-parquet-page": Attack("envelope.parquet", lambda: _envelope(bytes(2**28)), "max.block.bytes"),
+}

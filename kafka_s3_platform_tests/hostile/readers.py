@@ -1,0 +1,48 @@
+"""Every reader of objects, by the name of its format."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kafka_s3_platform.formats.aiven_reader import AivenReader
+from kafka_s3_platform.formats.avro_reader import AvroReader
+from kafka_s3_platform.formats.block_gzip import read_index
+from kafka_s3_platform.formats.block_gzip_reader import BlockGzipReader
+from kafka_s3_platform.formats.bytes_reader import BytesReader
+from kafka_s3_platform.formats.envelope import EnvelopeReader
+from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroReader
+from kafka_s3_platform.formats.envelope_json import EnvelopeJsonReader
+from kafka_s3_platform.formats.json_reader import JsonReader
+from kafka_s3_platform.formats.parquet_reader import ParquetReader
+
+_FIELDS = ("key", "value", "offset", "timestamp", "headers")
+_SUFFIXES = ("", ".gz", ".bz2", ".zst")
+
+
+def _aiven(kind: str) -> Callable[[bytes], Iterator[Any]]:
+    return lambda body: AivenReader(io.BytesIO(body), "k", kind, _FIELDS, "base64").batches()
+
+
+def _lines(reader: Callable[[Any, str], Any], suffix: str) -> Callable[[bytes], Iterator[Any]]:
+    return lambda body: reader(io.BytesIO(body), f"k{suffix}").batches()
+
+
+def _block_gzip(body: bytes) -> Iterator[Any]:
+    """An index, an end of line, and the object that it is of."""
+    index, _, blocks = body.partition(b"\n")
+    found = read_index(index, "k", len(blocks))
+    return BlockGzipReader(lambda start, size: blocks[start : start + size], found, "k").batches()
+
+
+READERS: Mapping[str, Callable[[bytes], Iterator[Any]]] = {
+    "avro": lambda body: AvroReader(io.BytesIO(body), "k").batches(),
+    "parquet": lambda body: ParquetReader(io.BytesIO(body), "k").batches(),
+    "length": lambda body: BytesReader(io.BytesIO(body), "k", "length").batches(),
+    "block_gzip": _block_gzip,
+    "envelope.parquet": lambda body: EnvelopeReader(io.BytesIO(body), "k").batches(),
+    "envelope.json": lambda body: EnvelopeJsonReader(io.BytesIO(body), "k").batches(),
+    "envelope.avro": lambda body: EnvelopeAvroReader(io.BytesIO(body), "k").batches(),
+    **{f"json{suffix}": _lines(JsonReader, suffix) for suffix in _SUFFIXES},
+    **{f"bytes{suffix}": _lines(BytesReader, suffix) for suffix in _SUFFIXES},
+    **{f"aiven.{kind}": _aiven(kind) for kind in ("csv", "jsonl", "json", "avro", "parquet")},
+}
