@@ -5,7 +5,7 @@ import gzip
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zstandard
@@ -53,8 +53,12 @@ def deflated(megabytes: int, byte: bytes = b"\0", start: bytes = b"") -> bytes:
 
 def bomb(suffix: str, megabytes: int, byte: bytes = b"\0") -> bytes:
     """One byte many times, as several streams in a row."""
-    compress = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix]
-    found: bytes = compress(byte * _PIECE)
+    compress: Mapping[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }
+    found = compress[suffix](byte * _PIECE)
     return found * (megabytes * 2**20 // _PIECE)
 
 
