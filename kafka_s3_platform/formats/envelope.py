@@ -27,6 +27,7 @@ FORMAT_KEY, FORMAT = "kafka-s3-platform.format", "envelope/1"
 ROW_GROUP_BYTES = 33_554_432
 ROW_GROUP_RECORDS = 131_072
 BATCH_RECORDS = 65_536
+_INT64_BYTES = 8
 
 # They decide the bytes of an object: changing one changes the objects of a repeated run.
 _PROPERTIES: dict[str, Any] = {
@@ -85,7 +86,8 @@ class EnvelopeReader:
     def __init__(self, source: RawIOBase | BufferedIOBase, key: str, limits: ReadLimits = NO_KEYS) -> None:
         self._source, self._key, self._limits = source, key, limits
         with self._damage_named():
-            self._file = opened(source, key, limits)
+            checked = opened(source, key, limits)
+            self._file, self._row_groups = checked.file, checked.row_groups
             schema = self._file.schema_arrow
         if not schema.equals(RECORD_SCHEMA) or self.metadata.get(FORMAT_KEY) != FORMAT:
             raise IntegrityError(
@@ -117,13 +119,13 @@ class EnvelopeReader:
             windows["offset"] = (offsets.start_offset, offsets.end_offset)
         if timestamps is not None:
             windows["timestamp"] = timestamps
-        for row_group in range(self._file.metadata.num_row_groups):
+        for row_group in range(len(self._row_groups)):
             if self._may_hold(row_group, windows):
                 yield from self._read(row_group, windows)
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
         with self._damage_named():
-            pages = RowGroupPages(self._source, self._file, row_group, self._key, self._limits)
+            pages = RowGroupPages(self._source, self._row_groups[row_group], self._key, self._limits)
             records = pages.batch_rows(BATCH_RECORDS)
             batches = self._file.iter_batches(records, row_groups=[row_group], use_threads=False)
         while True:
@@ -136,12 +138,11 @@ class EnvelopeReader:
                 yield kept
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
-        described = self._file.metadata.row_group(row_group)
-        columns = [described.column(i) for i in range(described.num_columns)]
-        known = {c.path_in_schema: c.statistics for c in columns if c.is_stats_set and c.statistics.has_min_max}
+        chunks = {c.name: c for c in self._row_groups[row_group].chunks}
+        found = {name: (_number(chunks[name].least), _number(chunks[name].most)) for name in windows}
         return all(
-            name not in known or (known[name].min_raw < end and known[name].max_raw >= start)
-            for name, (start, end) in windows.items()
+            least is None or most is None or (least < windows[name][1] and most >= windows[name][0])
+            for name, (least, most) in found.items()
         )
 
     @contextmanager
@@ -155,6 +156,15 @@ class EnvelopeReader:
             raise IntegrityError(
                 f"object {self._key} cannot be read as Parquet: {reason}. It is damaged or cut off; {HEAL_OBJECT}"
             ) from err
+
+
+def _number(statistic: bytes | None) -> int | None:
+    """The least or greatest of a column of 64-bit numbers, None where it is not told."""
+    return (
+        None
+        if statistic is None or len(statistic) != _INT64_BYTES
+        else int.from_bytes(statistic, "little", signed=True)
+    )
 
 
 def within(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:

@@ -28,16 +28,49 @@ _MOST_BLOCKS, _MOST_BLOCKS_OF_LISTS = 128, 8
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _TYPE, _SIZE, _COMPRESSED, _DATA_HEAD, _DICTIONARY_HEAD, _V2_HEAD = 1, 2, 3, 5, 7, 8
+_ROW_GROUPS, _COLUMNS, _GROUP_BYTES, _GROUP_ROWS, _META = 4, 1, 2, 3, 3
+_CODEC, _CHUNK_VALUES, _CHUNK_BYTES, _DATA_AT, _DICTIONARY_AT, _STATISTICS = 4, 5, 7, 9, 11, 12
+_NULLS, _MOST, _LEAST = 3, 5, 6
 _COUNT, _ENCODING, _V2_ENCODING = 1, 2, 4
 _BY_DICTIONARY, _BY_PREFIX = (2, 8), 7
 _BYTE_ARRAY, _FIXED = "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"
 
 
-def opened(source: Any, key: str, limits: ReadLimits) -> pq.ParquetFile:
+@dataclass(frozen=True)
+class CheckedFile:
+    """A file, and what its footer says of each column of each row group.
+
+    pyarrow's own words for these end the process where they contradict the schema: exceptions of C++ that nobody
+    catches.
+    """
+
+    file: pq.ParquetFile
+    row_groups: "tuple[RowGroup, ...]"
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group as the footer has it."""
+
+    rows: int
+    size: int
+    chunks: "tuple[Chunk, ...]"
+
+    @classmethod
+    def of(cls, told: Any, schema: pq.ParquetSchema) -> "RowGroup":
+        columns = [column[_META] for column in told[_COLUMNS]]
+        if len(columns) != len(schema):
+            raise ValueError(f"a row group of {len(columns)} columns where the schema has {len(schema)}")
+        chunks = tuple(Chunk.of(column, schema.column(at)) for at, column in enumerate(columns))
+        return cls(told[_GROUP_ROWS], told[_GROUP_BYTES], chunks)
+
+
+def opened(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
     """The file, its footer checked.
 
     Raises:
-        IntegrityError: it asks for more than `limits` allow. Arrow raises what it has of a file that is none.
+        IntegrityError: it asks for more than `limits` allow.
+        ValueError: its footer contradicts itself. Arrow raises what it has of a file that is none.
     """
     size = source.seek(0, 2)
     source.seek(max(size - _TAIL_BYTES, 0))
@@ -48,14 +81,19 @@ def opened(source: Any, key: str, limits: ReadLimits) -> pq.ParquetFile:
     source.seek(0)
     # without pre_buffer: its threads may outlive the interpreter and abort the process (apache/arrow 34314)
     file = pq.ParquetFile(source, page_checksum_verification=True, thrift_container_size_limit=_CONTAINER_ITEMS)
-    rows, told = file.metadata.num_rows, _uncompressed(file.metadata)
-    if rows > max(limits.empty_records, told):
-        raise beyond(key, f"has {rows:,} records in {told:,} bytes", "empty.records")
-    return file
-
-
-def _uncompressed(metadata: pq.FileMetaData) -> int:
-    return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+    if footer + _END_BYTES > len(tail):
+        source.seek(size - footer - _END_BYTES)
+        tail = source.read(footer + _END_BYTES)
+        source.seek(0)
+    try:
+        told, _ = struct_at(memoryview(tail)[len(tail) - footer - _END_BYTES : len(tail) - _END_BYTES], 0)
+        groups = tuple(RowGroup.of(group, file.schema) for group in told[_ROW_GROUPS])
+    except (LookupError, TypeError, AttributeError) as err:
+        raise ValueError(f"its footer is none that is read: {err!r}") from err
+    rows, told_bytes = sum(group.rows for group in groups), sum(group.size for group in groups)
+    if rows > max(limits.empty_records, told_bytes):
+        raise beyond(key, f"has {rows:,} records in {told_bytes:,} bytes", "empty.records")
+    return CheckedFile(file, groups)
 
 
 class RowGroupPages:
@@ -66,12 +104,9 @@ class RowGroupPages:
         IntegrityError: they ask for more than `limits` allow.
     """
 
-    def __init__(self, source: Any, file: pq.ParquetFile, row_group: int, key: str, limits: ReadLimits) -> None:
+    def __init__(self, source: Any, row_group: RowGroup, key: str, limits: ReadLimits) -> None:
         self._source, self._key, self._limits = source, key, limits
-        described = file.metadata.row_group(row_group)
-        schema = file.schema
-        self._chunks = [_Chunk.of(described.column(i), schema.column(i)) for i in range(described.num_columns)]
-        self._rows = max(described.num_rows, 1)
+        self._chunks, self._rows = row_group.chunks, max(row_group.rows, 1)
         self._size = source.seek(0, 2)
         held = sum(chunk.size for chunk in self._chunks)
         if any(chunk.start < 0 or chunk.size < 0 or chunk.start + chunk.size > self._size for chunk in self._chunks):
@@ -91,7 +126,7 @@ class RowGroupPages:
             weight += self._weight(chunk, pages)
         return max(1, min(most, math.floor(_BATCH_BYTES / max(weight, 1))))
 
-    def _read(self) -> "Iterator[tuple[_Chunk, memoryview]]":
+    def _read(self) -> "Iterator[tuple[Chunk, memoryview]]":
         """The bytes of each column: one read where they lie together, from which Arrow is served too."""
         start = min((c.start for c in self._chunks), default=0)
         end = max((c.start + c.size for c in self._chunks), default=0)
@@ -106,7 +141,7 @@ class RowGroupPages:
         found: bytes = self._source.read(size)
         return found
 
-    def _pages(self, chunk: "_Chunk", data: memoryview) -> "Iterator[_Page]":
+    def _pages(self, chunk: "Chunk", data: memoryview) -> "Iterator[_Page]":
         pos = values = 0
         while pos < len(data):
             try:
@@ -124,7 +159,7 @@ class RowGroupPages:
             yield page
             pos = body + found[_COMPRESSED]
 
-    def _weight(self, chunk: "_Chunk", pages: "list[_Page]") -> float:
+    def _weight(self, chunk: "Chunk", pages: "list[_Page]") -> float:
         """Bytes that a record may take of this column, about: of a page that is plain, its share."""
         values = sum(page.values for page in pages if not page.is_dictionary)
         if chunk.is_repeated and values > max(self._limits.empty_records, sum(page.size for page in pages)):
@@ -139,32 +174,39 @@ class RowGroupPages:
 
 
 @dataclass(frozen=True)
-class _Chunk:
+class Chunk:
     """A column of a row group: where it lies, what it holds."""
 
     name: str
     start: int
     size: int
     values: int
-    codec: str
+    codec: int
     kind: str
     width: int
     is_repeated: bool
 
+    least: bytes | None
+    most: bytes | None
+    nulls: int | None
+
     @classmethod
-    def of(cls, told: pq.ColumnChunkMetaData, column: pq.ColumnSchema) -> "_Chunk":
+    def of(cls, told: Any, column: pq.ColumnSchema) -> "Chunk":
         # Arrow begins at the dictionary where it is said to lie before the data.
-        starts = [told.data_page_offset, told.dictionary_page_offset or told.data_page_offset]
-        width = column.length if told.physical_type == _FIXED else 12
+        starts = [told[_DATA_AT], told.get(_DICTIONARY_AT) or told[_DATA_AT]]
+        statistics = told.get(_STATISTICS, {})
         return cls(
-            told.path_in_schema,
-            min(starts),
-            told.total_compressed_size,
-            told.num_values,
-            told.compression,
-            told.physical_type,
-            width,
-            column.max_repetition_level > 0,
+            name=column.path,
+            start=min(starts),
+            size=told[_CHUNK_BYTES],
+            values=told[_CHUNK_VALUES],
+            codec=told[_CODEC],
+            kind=column.physical_type,
+            width=column.length if column.physical_type == _FIXED else 12,
+            is_repeated=column.max_repetition_level > 0,
+            least=_bytes_or_none(statistics.get(_LEAST)),
+            most=_bytes_or_none(statistics.get(_MOST)),
+            nulls=statistics.get(_NULLS),
         )
 
     def longest(self, page: "_Page") -> int:
@@ -174,7 +216,7 @@ class _Chunk:
         if page.size <= _SMALL_DICTIONARY or self.codec not in _CODECS:
             return page.size
         data = bytes(page.body)
-        if self.codec != "UNCOMPRESSED":
+        if _CODECS[self.codec]:
             data = pa.Codec(_CODECS[self.codec]).decompress(data, page.size, asbytes=True)
         at = longest = 0
         while at + 4 <= len(data):
@@ -183,7 +225,11 @@ class _Chunk:
         return min(longest, page.size)
 
 
-_CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "BROTLI": "brotli"}
+def _bytes_or_none(found: Any) -> bytes | None:
+    return None if found is None else bytes(found)
+
+
+_CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd"}
 
 
 @dataclass(frozen=True)
@@ -210,7 +256,7 @@ class _Page:
         head, encoding = (found[_V2_HEAD], _V2_ENCODING) if kind == _DATA_V2 else (found[_DATA_HEAD], _ENCODING)
         return cls(kind, found[_SIZE], head[_COUNT], head[encoding], body)
 
-    def weight(self, chunk: _Chunk, dictionary: int) -> float:
+    def weight(self, chunk: Chunk, dictionary: int) -> float:
         """Bytes that one of its values may take, on the average where nothing repeats a longer one."""
         if chunk.kind != _BYTE_ARRAY:
             return chunk.width

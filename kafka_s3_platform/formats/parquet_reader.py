@@ -18,7 +18,7 @@ from fastavro import schemaless_writer
 from fastavro.schema import parse_schema
 
 from kafka_s3_platform.formats.damage import damaged
-from kafka_s3_platform.formats.parquet_pages import RowGroupPages, opened
+from kafka_s3_platform.formats.parquet_pages import CheckedFile, Chunk, RowGroupPages, opened
 from kafka_s3_platform.formats.parts import VALUE_ERRORS, ObjectPart
 from kafka_s3_platform.formats.reading import BATCH_RECORDS, ReadBatch, datum_payload, physical
 from kafka_s3_platform.model.connect import Schema
@@ -56,14 +56,15 @@ class ParquetReader:
             yield batch
 
     def _batches(self) -> Iterator[ReadBatch]:
-        file = opened(self._source, self._key, self._limits)
-        _check_types(file)
+        checked = opened(self._source, self._key, self._limits)
+        file = checked.file
+        _check_types(checked)
         columns = file.schema_arrow
         wrapped = self._part != "value" or (self._wrapped and columns.names == ["value"])
         schema = Schema(self._wrapped_text(columns) if wrapped else _text(file))
         encode = datum_encoder(schema)
         read = 0
-        for batch in self._record_batches(file):
+        for batch in self._record_batches(checked):
             rows = objects_of(batch.to_struct_array())
             values = [row[self._part] for row in rows] if wrapped else rows
             read += len(values)
@@ -72,10 +73,10 @@ class ParquetReader:
             # a damaged head of a page is told by nothing else
             raise ValueError(f"{read} records where its footer says {file.metadata.num_rows}")
 
-    def _record_batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-        for row_group in range(file.metadata.num_row_groups):
-            records = RowGroupPages(self._source, file, row_group, self._key, self._limits).batch_rows(BATCH_RECORDS)
-            yield from file.iter_batches(records, row_groups=[row_group], use_threads=False)
+    def _record_batches(self, checked: CheckedFile) -> Iterator[pa.RecordBatch]:
+        for at, row_group in enumerate(checked.row_groups):
+            records = RowGroupPages(self._source, row_group, self._key, self._limits).batch_rows(BATCH_RECORDS)
+            yield from checked.file.iter_batches(records, row_groups=[at], use_threads=False)
 
     def _wrapped_text(self, columns: pa.Schema) -> str:
         if columns.names != [self._part]:
@@ -83,16 +84,17 @@ class ParquetReader:
         return json.dumps(_Names().nullable(columns.field(0)))
 
 
-def _check_types(file: pq.ParquetFile) -> None:
+def _check_types(checked: CheckedFile) -> None:
     """ValueError where a column that holds values is of no type: a footer has no checksum, and they came as nulls."""
-    for at in range(len(file.schema)):
-        groups = (file.metadata.row_group(group).column(at) for group in range(file.metadata.num_row_groups))
-        if file.schema.column(at).logical_type.type == "UNKNOWN" and any(map(_holds_values, groups)):
-            raise ValueError(f"its column {file.schema.column(at).path} holds values and is of the type null")
+    schema = checked.file.schema
+    for at in range(len(schema)):
+        chunks = (group.chunks[at] for group in checked.row_groups)
+        if schema.column(at).logical_type.type == "UNKNOWN" and any(map(_holds_values, chunks)):
+            raise ValueError(f"its column {schema.column(at).path} holds values and is of the type null")
 
 
-def _holds_values(chunk: pq.ColumnChunkMetaData) -> bool:
-    return bool(chunk.is_stats_set and chunk.statistics.num_values)
+def _holds_values(chunk: Chunk) -> bool:
+    return chunk.nulls is not None and chunk.values > chunk.nulls
 
 
 def _text(file: pq.ParquetFile) -> str:

@@ -1,4 +1,4 @@
-"""Reads single structs of Thrift's compact protocol, of which Parquet's page headers are.
+"""Reads structs of Thrift's compact protocol, of which Parquet's footers and page headers are.
 
 Source: Apache Thrift, "Thrift Compact protocol encoding".
 """
@@ -7,12 +7,15 @@ from typing import Any
 
 _TRUE, _FALSE, _DOUBLE, _BINARY, _LISTS, _STRUCT = 1, 2, 7, 8, (9, 10), 12
 _NUMBERS = (3, 4, 5, 6)
-_MAX_DEPTH = 8
+_MAX_DEPTH = 12
+_MAX_ITEMS = 100_000
 _MAX_BYTES = 10
 
 
 def struct_at(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     """The fields of the struct at `pos` by their ids, and the position behind it. Maps are not known.
+
+    No field may come twice: readers differ in which one they believe.
 
     Raises:
         ValueError: there is no such struct.
@@ -28,6 +31,8 @@ def struct_at(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, Any
             field += head >> 4
         else:
             field, pos = _number(data, pos)
+        if field in found:
+            raise ValueError(f"field {field} comes twice")
         found[field], pos = _value(data, pos, head & 15, depth)
     return found, pos + 1
 
@@ -41,25 +46,27 @@ def _value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any, int]
         return None, _behind(data, pos + 8)
     if kind == _BINARY:
         size, pos = _varint(data, pos)
-        return None, _behind(data, pos + size)
+        return data[pos : pos + size], _behind(data, pos + size)
     if kind == _STRUCT:
         return struct_at(data, pos, depth + 1)
     if kind in _LISTS:
-        return None, _behind_list(data, pos, depth + 1)
+        return _list(data, pos, depth + 1)
     raise ValueError(f"a field of type {kind}")
 
 
-def _behind_list(data: memoryview, pos: int, depth: int) -> int:
+def _list(data: memoryview, pos: int, depth: int) -> tuple[list[Any], int]:
     head, pos = data[pos], pos + 1
     count, kind = head >> 4, head & 15
     if count == 15:
         count, pos = _varint(data, pos)
-    if count > len(data) - pos or depth > _MAX_DEPTH:
+    if count > min(len(data) - pos, _MAX_ITEMS) or depth > _MAX_DEPTH:
         raise ValueError(f"a list of {count} items")
+    found = []
     for _ in range(count):
         # As items, unlike as fields, booleans take a byte.
-        pos = pos + 1 if kind in (_TRUE, _FALSE) else _value(data, pos, kind, depth)[1]
-    return pos
+        value, pos = (data[pos] == _TRUE, pos + 1) if kind in (_TRUE, _FALSE) else _value(data, pos, kind, depth)
+        found.append(value)
+    return found, pos
 
 
 def _number(data: memoryview, pos: int) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 import gzip
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import fastavro
@@ -107,7 +107,7 @@ def _block_gzip() -> list[bytes]:
     return [json.dumps({"chunks": chunks}).encode() + b"\n" + b"".join(members)]
 
 
-_MAKERS: Mapping[str, Any] = {
+_MAKERS: Mapping[str, Callable[[], list[bytes]]] = {
     "avro": _avro,
     "parquet": _parquet,
     "length": lambda: [b"\0\0\0\3one\0\0\0\0\0\0\0\5three" * 3],
