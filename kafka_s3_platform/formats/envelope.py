@@ -88,11 +88,11 @@ class EnvelopeReader:
         with self._damage_named():
             checked = opened(source, key, limits)
             self._file, self._row_groups = checked.file, checked.row_groups
-            schema = self._file.schema_arrow
-        if not schema.equals(RECORD_SCHEMA) or self.metadata.get(FORMAT_KEY) != FORMAT:
+            schema, found = self._file.schema_arrow, self.metadata.get(FORMAT_KEY)
+        if not schema.equals(RECORD_SCHEMA) or found != FORMAT:
             raise IntegrityError(
                 f"object {key} is Parquet but not an {FORMAT}: columns {schema.names}, format "
-                f"{self.metadata.get(FORMAT_KEY)}. Another tool or a later version wrote it"
+                f"{found}. Another tool or a later version wrote it"
             )
 
     @property

@@ -68,9 +68,10 @@ def _kind(text: str) -> str:
     return re.sub(r"\d+|'[^']*'|b\"[^\"]*\"", "#", text)[:80]
 
 
-def _work(format_name: str, until: float, seed: int, at: Path, pipe: Any) -> None:
+def _work(format_name: str, seconds: float, seed: int, at: Path, pipe: Any) -> None:
     chance, pool, known, tried = random.Random(seed), [*seeds(format_name), *corpus(format_name)], dict[str, bytes](), 0
-    while time.time() < until:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
         body = mutated(chance.choice(pool), chance.choice(pool), chance)
         at.write_bytes(body)
         Path("/proc/self/clear_refs").write_text("5")
@@ -109,8 +110,7 @@ def _fuzz(name: str, asked: argparse.Namespace) -> int:
     at = folder / f".tried-{asked.seed}"
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
-    until = time.time() + asked.seconds
-    worker = context.Process(target=_work, args=(name, until, asked.seed, at, theirs))
+    worker = context.Process(target=_work, args=(name, asked.seconds, asked.seed, at, theirs))
     worker.start()
     worker.join(asked.seconds + 6 * SECONDS)
     if worker.is_alive():
