@@ -100,7 +100,7 @@ def fault_of(line: bytes, depth: int) -> str:
 
     Without a look at the depth it would be that of Python's stack, which differs from place to place.
     """
-    if is_deeper(line, depth):
+    if len(line) > depth and is_deeper(line, depth):
         return f"is JSON nested deeper than archive.read.max.depth={depth}"
     try:
         _validate(line)

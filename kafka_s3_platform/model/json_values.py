@@ -19,7 +19,7 @@ _untyped = msgspec.json.Decoder()
 
 def is_deeper(text: bytes, most: int) -> bool:
     """Whether more than `most` objects and arrays lie inside each other."""
-    return len(text) > most and text.count(b"{") + text.count(b"[") > most and _depth(text) > most
+    return text.count(b"{") + text.count(b"[") > most and _depth(text) > most
 
 
 def _depth(text: bytes) -> int:

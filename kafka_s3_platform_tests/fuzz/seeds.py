@@ -115,7 +115,7 @@ _MAKERS: Mapping[str, Callable[[], list[bytes]]] = {
     "envelope.parquet": lambda: _envelope(EnvelopeWriter),
     "envelope.avro": lambda: _envelope(EnvelopeAvroWriter, codec="null") + _envelope(EnvelopeAvroWriter, codec="zstd"),
     "envelope.json": lambda: _envelope(EnvelopeJsonWriter, codec="none") + _envelope(EnvelopeJsonWriter, codec="gzip"),
-    "aiven.csv": lambda: [b"a2V5,dmFsdWU=,7,1700000000000,aA==:aGk=;aQ==:\n" * 3],
+    "aiven.csv": lambda: [b"a2V5,dmFsdWU=,7,2023-11-14T22:13:20Z,aA==:aGk=;aQ==:\n" * 3],
     "aiven.jsonl": lambda: [(_AIVEN + b"\n") * 3],
     "aiven.json": lambda: [b"[\n" + _AIVEN + b",\n" + _AIVEN + b"\n]"],
     "aiven.avro": _avro,
