@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from pydantic import SecretStr
 
+from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import stack as embedded
@@ -65,6 +66,14 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def allowed_plugins() -> Iterator[None]:
+    """The tests' own classes may be loaded, as a deployment allows those of its users."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(plugins.VARIABLE, "kafka_s3_platform_tests")
+        yield
 
 
 @pytest.fixture(scope="session")

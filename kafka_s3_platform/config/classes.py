@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kafka_s3_platform.config import values
+from kafka_s3_platform.config import plugins, values
 
 _FORMATS = "io.confluent.connect.s3.format."
 _OURS = "kafka_s3_platform.formats."
@@ -20,7 +20,7 @@ FORMATS: Mapping[str, str] = {
     _OURS + "EnvelopeJsonFormat": "envelope.json",
     _OURS + "BlockGzipFormat": "block_gzip",
 }
-FORMAT_CLASS: values.Parser[str] = values.java_class(FORMATS, plugins=True)
+FORMAT_CLASS: values.Parser[str] = values.java_class(FORMATS, plugin=plugins.FORMAT)
 
 PART_FORMAT_CLASS: values.Parser[str] = values.java_class(
     {name: format_name for name, format_name in FORMATS.items() if name.startswith(_FORMATS)}
@@ -29,7 +29,7 @@ PART_FORMAT_CLASS: values.Parser[str] = values.java_class(
 
 PARTITIONER_CLASS: values.Parser[str] = values.java_class(
     {_PARTITIONERS + f"{name}Partitioner": name for name in ("Default", "Field", "Hourly", "Daily", "TimeBased")},
-    plugins=True,
+    plugin=plugins.FOLDERS,
 )
 
 TIMESTAMP_EXTRACTOR: values.Parser[str] = values.java_class(
@@ -41,7 +41,7 @@ TIMESTAMP_EXTRACTOR: values.Parser[str] = values.java_class(
         _EXTRACTORS + "WallclockTimestampExtractor": "Wallclock",
         _EXTRACTORS + "RecordFieldTimestampExtractor": "RecordField",
     },
-    plugins=True,
+    plugin=plugins.TIMESTAMP_EXTRACTOR,
 )
 
 CONVERTER_CLASS: values.Parser[str] = values.java_class(

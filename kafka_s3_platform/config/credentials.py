@@ -5,7 +5,7 @@ import re
 from pydantic import SecretStr
 
 from kafka_s3_platform.config import values
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, load_class
 from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings
 from kafka_s3_platform.config.sheet import Sheet
 from kafka_s3_platform.config.table import alias, honoured, refused
@@ -40,7 +40,7 @@ CREDENTIALS_KEYS = (
         _CHAIN,
         "`DefaultAWSCredentialsProviderChain` or `DefaultCredentialsProvider` (the default chain),"
         " `AwsAssumeRoleCredentialsProvider` (the role of `sts.role.arn`), each by full or short name, or the dotted"
-        " name of a Python class of yours. Other Java classes are refused.",
+        " name of an allowed Python class of yours. Other Java classes are refused.",
     ),
     honoured("s3.credentials.provider.*", None, "An option that your own provider class is called with."),
     honoured("sts.role.arn", None, "The role to assume, with or without `s3.credentials.provider.class`."),
@@ -101,7 +101,7 @@ def provider_settings(sheet: Sheet) -> ProviderSettings | None:
             )
         return None
     try:
-        load_class(_python_class(name))
+        load_class(_python_class(name), CREDENTIALS_PROVIDER)
     except (ConfigError, ValueError) as err:
         sheet.refuse("s3.credentials.provider.class", str(err))
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_s3_platform.config.java_regex import compile_java_regex, compile_java_replacement
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.config.settings import PredicateSettings, TransformSettings
 from kafka_s3_platform.config.simple_date_format import SimpleDateFormat
 from kafka_s3_platform.config.table import nearest
@@ -450,7 +450,7 @@ def check(settings: TransformSettings) -> None:
     key = f"transforms.{settings.alias}"
     if is_python_class(settings):
         try:
-            load_class(settings.type)
+            load_class(settings.type, MAPPER)
         except ConfigError as error:
             raise ValueError(f"{key}.type: {error}{_meant(settings.type, _TRANSFORM_TYPES)}") from error
     else:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.path_format import compile_path_format
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import Kind, load_class
 from kafka_s3_platform.config.table import nearest
 from kafka_s3_platform.errors import ConfigError
 
@@ -107,18 +107,17 @@ def choice(known: Collection[Word]) -> Parser[Word]:
     return parse
 
 
-def java_class(honoured: Mapping[str, T], refused: Mapping[str, str] = {}, *, plugins: bool = False) -> Parser[T]:
+def java_class(honoured: Mapping[str, T], refused: Mapping[str, str] = {}, *, plugin: Kind | None = None) -> Parser[T]:
     """A class by its full or short name. `refused` gives, for known ones, what to do instead.
 
-    With `plugins`, another dotted name is that of a user's Python class, which must be importable, and comes back as it
-    is.
+    With `plugin`, another dotted name is that of a plug-in of this kind, which must load, and comes back as it is.
     """
     names = _with_short_names(refused) | _with_short_names(honoured)
 
     def parse(text: str) -> T:
         full = names.get(text)
-        if full is None and plugins and "." in text:
-            return cast("T", _plugin(text))
+        if full is None and plugin is not None and "." in text:
+            return cast("T", _plugin(text, plugin))
         if full is None:
             near = nearest(text, names)
             raise ValueError(f"{text!r} is unknown here" + (f"; did you mean {near}?" if near else ""))
@@ -129,9 +128,9 @@ def java_class(honoured: Mapping[str, T], refused: Mapping[str, str] = {}, *, pl
     return parse
 
 
-def _plugin(dotted: str) -> str:
+def _plugin(dotted: str, kind: Kind) -> str:
     try:
-        load_class(dotted)
+        load_class(dotted, kind)
     except ConfigError as err:
         raise ValueError(f"{err} (Java classes cannot run here)") from err
     return dotted

@@ -124,8 +124,8 @@ class RestoreConfig(dg.Config):
     )
     predicate: str | None = Field(
         default=None,
-        description="Only records that a Python function chooses: its dotted name; from a pyarrow.RecordBatch it makes "
-        "a boolean array.",
+        description="Only records that an allowed Python function chooses: its dotted name; from a pyarrow.RecordBatch "
+        "it makes a boolean array.",
     )
     latest_per_key: bool = Field(
         default=False,
@@ -135,7 +135,7 @@ class RestoreConfig(dg.Config):
     partitioning: str = Field(
         default="source",
         description="`source`: records keep their kafka partition's number; `murmur2` and `crc32`: keys choose it, as "
-        "Java's producer and librdkafka do; else the dotted name of your own class.",
+        "Java's producer and librdkafka do; else the dotted name of your own allowed class.",
     )
     provenance_headers: bool = Field(
         default=False,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kafka_s3_platform.config.codecs import CODECS, DEFAULT_CODECS, check_codec
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import FORMAT, FORMAT_WRITER, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats import byte_array, json_lines, parquet
@@ -83,7 +83,7 @@ def new_writer(sink: Sink, layout: LayoutSettings, part: ObjectPart, schema: Sch
     """
     format_name = format_of(layout, part)
     if _is_own_class(format_name):
-        writer: RecordWriter = load_class(format_name)(sink, layout, schema)
+        writer: RecordWriter = load_class(format_name, FORMAT_WRITER)(sink, layout, schema)
         return writer
     codec, level = codec_of(layout, part)
     check_codec(format_name, codec, level)
@@ -98,7 +98,7 @@ def extension(layout: LayoutSettings, part: ObjectPart) -> str:
         return layout.extension.removeprefix(".")
     format_name = format_of(layout, part)
     if _is_own_class(format_name):
-        own: str = getattr(load_class(format_name), "extension", "")
+        own: str = getattr(load_class(format_name, FORMAT), "extension", "")
         return own.removeprefix(".")
     found = _extension(format_name, layout, codec_of(layout, part)[0])
     return found if part == "value" else f"{_PART_NAMES[part]}.{found}"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import TIMESTAMP_EXTRACTOR, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions
@@ -60,7 +60,7 @@ def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
         return RecordTimestampExtractor(layout)
     if layout.timestamp_extractor == "RecordField":
         return RecordFieldTimestampExtractor(layout)
-    made: TimestampExtractor = load_class(layout.timestamp_extractor)(layout)
+    made: TimestampExtractor = load_class(layout.timestamp_extractor, TIMESTAMP_EXTRACTOR)(layout)
     return made
 
 

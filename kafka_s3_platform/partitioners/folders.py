@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from babel import Locale
 
 from kafka_s3_platform.config.path_format import compile_path_format
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import FOLDERS, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.partitioners.zones import EPOCH, ONE_MS
@@ -63,7 +63,7 @@ def new_folders(layout: LayoutSettings) -> Folders:
     }
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
-    own = load_class(layout.partitioner)(layout)
+    own = load_class(layout.partitioner, FOLDERS)(layout)
     return own if hasattr(own, "folder") else _Any()
 
 

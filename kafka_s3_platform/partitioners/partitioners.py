@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import PARTITIONER, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import MISSING, ConnectBatch, Int32s, Int64s, Positions, RecordFailure
@@ -62,7 +62,7 @@ def new_partitioner(layout: LayoutSettings) -> Partitioner:
     }
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
-    return _Checked(load_class(layout.partitioner)(layout), layout)
+    return _Checked(load_class(layout.partitioner, PARTITIONER)(layout), layout)
 
 
 class DefaultPartitioner:

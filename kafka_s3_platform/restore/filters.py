@@ -14,6 +14,8 @@ from kafka_s3_platform.restore.latest import LatestOffsets
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.sql import SqlCondition
 
+PREDICATE = "--predicate (predicate)"
+
 Mask = Callable[[pa.RecordBatch], pa.BooleanArray]
 """Which records pass; null is no."""
 
@@ -136,8 +138,7 @@ def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
 
 
 def _by_function(dotted: str) -> Mask:
-    option = f"--predicate (predicate) {dotted}"
-    function = load_function(dotted, option)
+    function, option = load_function(dotted, PREDICATE), f"{PREDICATE} {dotted}"
     try:
         mask = function(_empty())
     except Exception as err:

@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import KAFKA_PARTITIONER, load_class
 from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
 from kafka_s3_platform.formats.columns import strings
 from kafka_s3_platform.restore.key_hash import crc32, murmur2
 
 Int64s = npt.NDArray[np.int64]
 
-OPTION = "--partitioning (partitioning)"
+OPTION = KAFKA_PARTITIONER.key
 BY_KEY = ("murmur2", "crc32")
 SOURCE = "source"
 
@@ -98,13 +98,11 @@ class _Users:
 
     def __init__(self, dotted: str, count: int) -> None:
         self._name, self._count = f"{OPTION} {dotted}", count
-        made = _class_of(dotted)
+        made = load_class(dotted, KAFKA_PARTITIONER)
         try:
             self._own: Any = made(count)
         except Exception as err:
             raise ConfigError(f"{self._name} with {count} kafka partitions: {type(err).__name__}: {err}") from err
-        if not callable(getattr(self._own, "kafka_partitions", None)):
-            raise ConfigError(f"{self._name} has no method kafka_partitions(batch)")
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
         where = f"{self._name} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
@@ -130,13 +128,6 @@ class _Users:
 
 
 _OURS: Mapping[str, Any] = {SOURCE: _Source, "murmur2": _Murmur2, "crc32": _Crc32}
-
-
-def _class_of(dotted: str) -> type:
-    try:
-        return load_class(dotted)
-    except ConfigError as err:
-        raise ConfigError(f"{OPTION}: {err}") from err
 
 
 def _offsets(batch: pa.RecordBatch) -> Int64s:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kafka_s3_platform.config.java_regex import compile_java_regex
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import FORMAT, load_class
 from kafka_s3_platform.config.read_template import ReadTemplate, compile_read_template
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
@@ -104,7 +104,7 @@ def _extensions(format_name: str, layout: LayoutSettings) -> set[str]:
             return set(EXTENSIONS.values())
         case "block_gzip":
             return {"gz"}
-    own: str = getattr(load_class(format_name), "extension", "")
+    own: str = getattr(load_class(format_name, FORMAT), "extension", "")
     return {own.removeprefix(".")}
 
 

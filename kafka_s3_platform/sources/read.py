@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import FORMAT_READER, load_class
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, LayoutSettings, SourceSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.aiven_reader import HEADERS, AivenReader
@@ -318,7 +318,7 @@ class ForeignStream:
                 return ParquetReader(self._opened(item), key, item.part, wrapped=wrapped, limits=limits)
             case "block_gzip":
                 return BytesReader(self._opened(item), key, "\n", "gzip", limits=limits)
-        return _Plugin(load_class(format_name), layout, self._opened(item), key)
+        return _Plugin(load_class(format_name, FORMAT_READER), layout, self._opened(item), key)
 
     def _block_gzip(self, item: ForeignObject, blocks: WantedBlocks) -> BatchReader:
         opened = self._opened(item)

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from kafka_s3_platform.config import plugins
 from kafka_s3_platform.errors import PermanentError, TransientError
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
 
@@ -63,7 +64,9 @@ class SparkRunner:
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
         if not tasks:
             return
-        context = self._session().sparkContext
+        context: Any = self._session().sparkContext
+        # Python workers of a cluster have an environment of their own: what may be loaded is decided by this process.
+        context.environment[plugins.VARIABLE] = ",".join(plugins.allowance())
         with ThreadPoolExecutor(max_concurrent, thread_name_prefix="spark-task") as pool:
             pending = {pool.submit(self._one, context, function, task) for task in tasks}
             try:

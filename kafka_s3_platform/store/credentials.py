@@ -20,7 +20,7 @@ from botocore.credentials import CredentialProvider, CredentialResolver, Refresh
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, load_class
 from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.store.errors import UNREACHABLE
@@ -239,7 +239,7 @@ def _own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
     what = f"s3.credentials.provider.class {provider.class_name}"
     options: Mapping[str, str] = {name: value.get_secret_value() for name, value in provider.options}
     with _faults_of_a_user(what):
-        source: CredentialsProvider = load_class(provider.class_name)(options)
+        source: CredentialsProvider = load_class(provider.class_name, CREDENTIALS_PROVIDER)(options)
 
     def fetch() -> Credentials:
         with _faults_of_a_user(what):

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kafka_s3_platform.config.plugins import load_class
+from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.config.settings import TransformSettings
 from kafka_s3_platform.config.transform_catalogue import is_python_class, java_class, option_values
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure, Transform
@@ -72,7 +72,7 @@ def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
 def _new_step(settings: TransformSettings, topic: str) -> Step:
     executing_class = java_class(settings.type)
     if is_python_class(settings):
-        return MapperStep(executing_class, load_class(settings.type)(settings.options), topic)
+        return MapperStep(executing_class, load_class(settings.type, MAPPER)(settings.options), topic)
     values = option_values(settings)
     name, _, side = settings.type.partition("$")
     if name == "ExtractTopic":

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from kafka_s3_platform.config.check import check_report
 from kafka_s3_platform.config.sheet import KeyClass
 from kafka_s3_platform_tests.config.conftest import Check, finding, of_class
@@ -56,3 +58,30 @@ def test_a_file_that_cannot_be_parsed_is_a_problem_of_the_report(folder: Path) -
     assert report.worker_findings
     (folder / "worker.properties").write_text("a=1\na=2\n")
     assert "the key a is set twice" in check_report(path, folder / "worker.properties", {}).problems[0]
+
+
+@pytest.mark.parametrize("dotted", ["subprocess.Popen", "hostile_module.Thing"])
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("s3.credentials.provider.class", {"s3.credentials.provider.touch": "", "s3.credentials.provider.{}": ""}),
+        ("transforms.x.type", {"transforms": "x", "transforms.x.touch": "", "transforms.x.{}": ""}),
+        ("format.class", {}),
+        ("partitioner.class", {}),
+        ("timestamp.extractor", {}),
+    ],
+)
+def test_a_connector_file_alone_loads_no_class(
+    check: Check, folder: Path, key: str, more: dict[str, str], dotted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checking a file ran what it named."""
+    mark = folder / "mark"
+    (folder / "hostile_module.py").write_text(f"open({str(mark)!r}, 'w')\nclass Thing: ...\n")
+    monkeypatch.syspath_prepend(str(folder))
+    report = check({key: dotted, **{name.format(mark): value for name, value in more.items()}})
+    assert not report.ok
+    told = finding(report.findings, key)
+    assert told.key_class is KeyClass.REFUSED
+    assert "no plug-in that this installation allows" in told.effect
+    assert "KAFKA_S3_PLUGINS" in told.effect
+    assert not mark.exists()

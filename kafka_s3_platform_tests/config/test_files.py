@@ -83,6 +83,7 @@ def test_a_class_of_ones_own_that_raises_at_import_is_its_own_files_fault(
 ) -> None:
     (folder / "raising_module.py").write_text("raise RuntimeError('no licence')\n")
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("KAFKA_S3_PLUGINS", "raising_module")
     declare(folder, "good.json", "good")
     declare(folder, "bad.json", "bad", **{"topics": "x", "s3.credentials.provider.class": "raising_module.Provider"})
     assert names(folder) == ["good"]

@@ -243,7 +243,9 @@ def test_delimiters_are_honoured(load: Load) -> None:
 
 
 def test_python_classes_may_be_named(load: Load, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_own_classes.py").write_text("class Own:\n    pass\n")
+    methods = "".join(f"    def {name}(self): ...\n" for name in ("write", "close", "encode", "extract"))
+    (tmp_path / "my_own_classes.py").write_text(f"class Own:\n{methods}")
+    monkeypatch.setenv("KAFKA_S3_PLUGINS", "my_own_classes")
     monkeypatch.syspath_prepend(str(tmp_path))
     keys = ("format.class", "partitioner.class", "timestamp.extractor")
     layout = load({**dict.fromkeys(keys, "my_own_classes.Own"), "input.data.format": "JSON"}).config.layout

@@ -232,7 +232,7 @@ def test_a_class_of_ones_own_gets_its_options(load: Load, check: Check) -> None:
             r"'com\.example\.VaultProvider' is a Java class.* leave the key out for AWS's default chain",
         ),
         ({"s3.credentials.provider.class": "InstanceProfileCredentialsProvider"}, "is a Java class"),
-        ({"s3.credentials.provider.class": "no_such_package.Provider"}, "cannot import the module no_such_package"),
+        ({"s3.credentials.provider.class": "no_such_package.Provider"}, "is no plug-in that this installation allows"),
         ({"s3.credentials.provider.vault.path": "x"}, r"vault\.path: no provider reads it"),
         ({"authentication.method": "IAM Roles"}, r"authentication\.method: provider integrations exist in Confluent"),
     ],

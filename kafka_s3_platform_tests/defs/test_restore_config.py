@@ -17,6 +17,8 @@ from kafka_s3_platform.defs.restore_config import (
 )
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.restore.filters import check_filter
+from kafka_s3_platform.restore.partitioning import new_partitioner
 from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest, Thaw
 from kafka_s3_platform_tests.support import HOUR, NOON, connector
 
@@ -110,6 +112,43 @@ def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
 def test_what_cannot_be_used_is_refused_by_its_field(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         asked(given)
+
+
+POPEN = "subprocess.Popen"
+
+
+def begin(given: dict[str, Any]) -> None:
+    """What a restore does first with its request, before any server is asked."""
+    found = asked(given)
+    check_filter(found.records)
+    new_partitioner(found.outgoing.partitioning, 3)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"outgoing": {"transforms": "x", "transforms.x.type": POPEN, "transforms.x.touch": "", "transforms.x.{}": ""}},
+        {"outgoing": {"transforms": "x", "transforms.x.type": "hostile_module.Thing"}},
+        {"partitioning": "os.abort"},
+        {"partitioning": "hostile_module.Thing"},
+        {"predicate": "os.remove"},
+        {"predicate": "hostile_module.f"},
+    ],
+)
+def test_whoever_may_launch_a_run_can_neither_import_nor_call_what_nobody_allowed(
+    given: dict[str, Any], dry_run: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Option names became the arguments of Popen: a restore's run config was a shell."""
+    mark = folder / "mark"
+    (folder / "hostile_module.py").write_text(f"open({str(mark)!r}, 'w')\ndef f(batch): ...\nclass Thing: ...\n")
+    monkeypatch.syspath_prepend(str(folder))
+    if "outgoing" in given:
+        keys = {name.format(mark): value for name, value in given["outgoing"].items()}
+        given = {**given, "outgoing": keys}
+    with pytest.raises(ConfigError, match="no plug-in that this installation allows"):
+        begin({"to_topic": "a", "dry_run": dry_run, **given})
+    assert not mark.exists()
 
 
 def test_any_hours_and_days_are_windows() -> None:

@@ -15,7 +15,8 @@ from kafka_s3_platform.restore.filters import FilteredStream, check_filter, filt
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform_tests.restore.records import KEYS, STREAMS, batch_of, offsets_of, rows_of, stream_of
 
-THIS = "kafka_s3_platform_tests.restore.test_filters"
+OWN = "kafka_s3_platform_tests"
+THIS = f"{OWN}.restore.test_filters"
 SOME_KEYS = st.lists(KEYS.filter(lambda key: key is not None), max_size=3).map(tuple)
 not_a_function = 7
 
@@ -215,7 +216,8 @@ def test_a_condition_that_fails_on_a_record_names_the_offsets() -> None:
     ("wanted", "said"),
     [
         (RecordFilter(key_regex="("), "--key-regex"),
-        (RecordFilter(predicate="no_such_module.f"), "--predicate .*cannot import"),
+        (RecordFilter(predicate="os.system"), "'os.system', named by --predicate .*no plug-in"),
+        (RecordFilter(predicate=f"{OWN}.no_such_module.f"), "--predicate .*cannot import"),
         (RecordFilter(predicate=f"{THIS}.no_such"), "--predicate .*has no attribute no_such"),
         (RecordFilter(predicate=f"{THIS}.not_a_function"), "has int, not a function"),
         (RecordFilter(predicate=f"{THIS}.as_a_list"), "gave back list, not a boolean"),

@@ -21,7 +21,8 @@ from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.values import Rewritten
 from kafka_s3_platform_tests.restore.records import STREAMS, batch_of, rows_of, stream_of
 
-THIS = "kafka_s3_platform_tests.restore.test_outgoing"
+OWN = "kafka_s3_platform_tests"
+THIS = f"{OWN}.restore.test_outgoing"
 ROUTER = {"type": "org.apache.kafka.connect.transforms.RegexRouter", "regex": ".*", "replacement": "copy_of_$0"}
 
 
@@ -52,7 +53,7 @@ class WithoutMethod:
 
 
 class CannotBeMade:
-    pass
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array: ...
 
 
 def steps(**transforms: Mapping[str, str]) -> Any:
@@ -155,8 +156,9 @@ def test_a_users_partitioner_is_asked_by_its_dotted_name() -> None:
     ("name", "said"),
     [
         ("nearby", "is none of source, murmur2, crc32"),
-        ("no_such.Thing", "--partitioning .*cannot import"),
-        (f"{THIS}.WithoutMethod", "has no method kafka_partitions"),
+        ("no_such.Thing", "'no_such.Thing', named by --partitioning .*no plug-in that this installation allows"),
+        (f"{OWN}.no_such.Thing", "--partitioning .*cannot import"),
+        (f"{THIS}.WithoutMethod", r"has to have kafka_partitions\(\)"),
         (f"{THIS}.CannotBeMade", "with 5 kafka partitions: TypeError"),
     ],
 )

@@ -361,6 +361,8 @@ class AnyFolders:
     def __init__(self, layout: Any) -> None:
         pass
 
+    def encode(self, batch: Any, times_ms: Any) -> Any: ...
+
 
 @pytest.mark.parametrize("start", [0, 1, 2, 3, 5, 6, 7, 8])
 def test_our_own_objects_may_lie_between_one_another_also_in_one_folder(start: int) -> None:

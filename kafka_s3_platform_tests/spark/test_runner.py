@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafka_s3_platform.config import plugins
 from kafka_s3_platform.errors import PermanentError, TransientError
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
@@ -103,3 +104,15 @@ def test_as_many_tasks_run_at_once_as_are_told(runner: SparkRunner, tmp_path: Pa
     """The session has two cores: limits are shared out among two tasks, though eight may run."""
     assert max(runner.run(partial(take_a_while, tmp_path, 2), range(6), 8)) == runner.at_once(8) == 2
     assert runner.at_once(1) == 1
+
+
+def allowed_there(_: int, __: Attempt) -> tuple[str, ...]:
+    return plugins.allowance()
+
+
+def test_executors_may_load_what_the_driver_may(runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster's Python workers do not have the environment of Dagster's process."""
+    monkeypatch.setenv(plugins.VARIABLE, "my_company,my_other.module")
+    assert list(runner.run(allowed_there, [1], 1)) == [("my_company", "my_other.module")]
+    monkeypatch.delenv(plugins.VARIABLE)
+    assert list(runner.run(allowed_there, [1], 1)) == [()]
