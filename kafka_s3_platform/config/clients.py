@@ -27,17 +27,21 @@ class ClientProperty(Key):
 
 @dataclass
 class ClientOutcome:
-    """librdkafka properties of one scope, and what became of each property as it was written."""
+    """librdkafka properties of one scope, and what became of each property as it was written.
+
+    Of `unknown` ones nobody knows whether they are secret.
+    """
 
     properties: dict[str, str] = field(default_factory=dict, repr=False)
     honoured: dict[str, str] = field(default_factory=dict)
     without_meaning: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
 
     def only(self, names: Collection[str]) -> "ClientOutcome":
         """What became of some of the properties."""
-        kept = ({n: why for n, why in found.items() if n in names} for found in self._judged)
-        return ClientOutcome(self.properties, *kept)
+        honoured, ignored, refused = ({n: why for n, why in found.items() if n in names} for found in self._judged)
+        return ClientOutcome(self.properties, honoured, ignored, refused, self.unknown)
 
     def missing(self, names: Collection[str]) -> "ClientOutcome":
         """What is refused because it is not among the properties that were given."""
@@ -356,6 +360,8 @@ def security_of(properties: Mapping[str, T]) -> dict[str, T]:
 
 def _translate(outcome: ClientOutcome, name: str, value: str, scope: Scope) -> None:
     key = _PRODUCER_REQUEST_TIMEOUT if (name, scope) == ("request.timeout.ms", "producer") else CLIENT_KEYS.find(name)
+    if key is None or key.is_family:
+        outcome.unknown.add(name)
     if key is None:
         near = CLIENT_KEYS.nearest(name)
         outcome.refused[name] = "unknown client property" + (f"; did you mean {near}?" if near else "")

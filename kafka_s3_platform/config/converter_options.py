@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.clients import ClientOutcome, client_properties
+from kafka_s3_platform.config.clients import CLIENT_KEYS, ClientOutcome, client_properties
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.config.table import KeyTable, Support, honoured, refused, without_meaning
 from kafka_s3_platform.config.values import boolean
@@ -126,9 +126,18 @@ def converter_settings(
     return ConverterSettings.model_validate({"format": format_name, "schemas_enable": with_schemas}), outcome
 
 
+def is_known(name: str) -> bool:
+    """Whether a converter's option, without its prefix, is one by its own name: others may hold anything."""
+    own = name.removeprefix(_PREFIX)
+    found = (_KEYS.find(name), _KEYS.find(own), CLIENT_KEYS.find(own) if own.startswith("ssl.") else None)
+    return any(key is not None and not key.is_family for key in found)
+
+
 def _judge(outcome: ClientOutcome, name: str, value: str) -> bool:
     """Whether the option is one to read, for now honoured."""
     key = _KEYS.find(name) or _KEYS.find(name.removeprefix(_PREFIX))
+    if not is_known(name):
+        outcome.unknown.add(name)
     if key is None:
         near = _KEYS.nearest(name)
         outcome.refused[name] = "unknown option of a converter" + (f"; did you mean {near}?" if near else "")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.classes import CONVERTER_CLASS
-from kafka_s3_platform.config.converter_options import converter_settings
+from kafka_s3_platform.config.converter_options import converter_settings, is_known
 from kafka_s3_platform.config.mapping_source import judge_converter
 from kafka_s3_platform.config.matrix import FIELDLESS, INPUTS, WITH_SCHEMA, refusal
 from kafka_s3_platform.config.settings import (
@@ -17,7 +17,7 @@ from kafka_s3_platform.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.config.sheet import Sheet
-from kafka_s3_platform.config.transform_catalogue import keeps_content, parse_transforms
+from kafka_s3_platform.config.transform_catalogue import keeps_content, parse_transforms, public_keys
 from kafka_s3_platform.config.worker import Worker
 
 Side = Literal["key", "value"]
@@ -114,6 +114,7 @@ def _leave(sheet: Sheet, side: Side) -> None:
     own = [name for name in sheet.under("") if name.startswith(f"{side}.converter")]
     shared = [name for name in sheet.under("") if name.startswith("schema.registry.")] if side == "value" else []
     sheet.leave((*own, *shared, _CLOUD[side]), _UNREAD[side])
+    sheet.show(name for name in (*own, *shared) if is_known(name.removeprefix(f"{side}.converter.")))
 
 
 def _judge_pairs(
@@ -149,6 +150,7 @@ def _judge_part(sheet: Sheet, side: Side, output: str, converter: ConverterSetti
 
 def _transforms(sheet: Sheet, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
     entries = {name: value for name, value in sheet.under("").items() if name.startswith(("transforms", "predicates"))}
+    sheet.show(public_keys(entries))
     try:
         found = parse_transforms({name: value for name, value in entries.items() if value})
     except ValueError as err:
@@ -167,7 +169,8 @@ def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -
             f"transforms.{step.alias}.type",
             f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
         )
-    delimiter = step.options.get("delimiter", ".")
+    given = step.options.get("delimiter")
+    delimiter = "." if given is None else given.get_secret_value()
     if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
         sheet.refuse(
             f"transforms.{step.alias}.delimiter",

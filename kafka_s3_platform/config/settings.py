@@ -169,15 +169,18 @@ class PredicateSettings(Settings):
 
     alias: str
     type: str
-    options: Mapping[str, str] = Field(default_factory=dict)
+    options: Mapping[str, SecretStr] = Field(default_factory=dict)
 
 
 class TransformSettings(Settings):
-    """One step of `transforms`. `type` is a short class name (`InsertField$Value`), or a user's dotted Python name."""
+    """One step of `transforms`. `type` is a short class name (`InsertField$Value`), or a user's dotted Python name.
+
+    Which options may be shown says `config.transform_catalogue.public_options`.
+    """
 
     alias: str
     type: str
-    options: Mapping[str, str] = Field(default_factory=dict)
+    options: Mapping[str, SecretStr] = Field(default_factory=dict)
     predicate: PredicateSettings | None = None
     negate: bool = False
 

@@ -46,6 +46,7 @@ class Sheet:
     """Judges the keys of one file by a table, then hands out the values of those that are honoured.
 
     A key that is another name of one is read, and refused, by the name of that one; findings keep it as it is written.
+    What a key holds that is not known by its own name may be a secret, mistyped or a plug-in's: findings mask it.
     """
 
     def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> None:
@@ -53,11 +54,14 @@ class Sheet:
         self._values: dict[str, SecretStr] = {}
         self._judged: dict[str, tuple[KeyClass, str]] = {}
         self._aliases: dict[str, str] = {}
+        self._hidden: set[str] = set()
         for name, written in entries.items():
             self._judge(table, name, written.get_secret_value(), env)
 
     def _judge(self, table: KeyTable, name: str, written: str, env: Mapping[str, str]) -> None:
         key = table.find(name)
+        if key is None or key.is_family:
+            self._hidden.add(name)
         if key is None:
             near = table.nearest(name)
             self.refuse(name, "unknown key" + (f"; did you mean {near}?" if near else ""))
@@ -131,6 +135,7 @@ class Sheet:
             (KeyClass.REFUSED, outcome.refused),
         ):
             self._judged.update({prefix + name: (key_class, effect) for name, effect in names.items()})
+            self.show(prefix + name for name in names.keys() - outcome.unknown)
 
     def refuse(self, name: str, reason: str) -> None:
         self._judged[self.written(name)] = (KeyClass.REFUSED, reason)
@@ -144,6 +149,10 @@ class Sheet:
             if name in self:
                 self.without_meaning(name, reason)
 
+    def show(self, names: Iterable[str]) -> None:
+        """Says of keys of a family that they are known, and that their values may be shown."""
+        self._hidden.difference_update(names)
+
     def is_refused(self, name: str) -> bool:
         found = self._judged.get(self.written(name))
         return found is not None and found[0] is KeyClass.REFUSED
@@ -152,7 +161,8 @@ class Sheet:
         """Every key of the file, in its order, then the required ones that it lacks."""
         for name, (key_class, effect) in self._judged.items():
             written = self._entries[name].get_secret_value() if name in self._entries else ""
-            yield Finding(name, key_class, masked(name, written), effect)
+            shown = MASK if written and name in self._hidden else masked(name, written)
+            yield Finding(name, key_class, shown, effect)
 
 
 def substitute(text: str, env: Mapping[str, str]) -> str:

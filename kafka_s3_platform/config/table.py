@@ -33,6 +33,10 @@ class Key:
     neutral: tuple[str, ...] = ()
     alias_of: str | None = None
 
+    @property
+    def is_family(self) -> bool:
+        return self.name.endswith(".*")
+
     def is_neutral(self, value: str) -> bool:
         """Whether `value` asks for nothing that is missing here."""
         return value.strip().casefold() in {known.casefold() for known in self.neutral}
@@ -43,7 +47,7 @@ class KeyTable:
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._exact = {key.name: key for key in keys}
-        self._families = sorted((name for name in self._exact if name.endswith(".*")), key=len, reverse=True)
+        self._families = sorted((key.name for key in self._exact.values() if key.is_family), key=len, reverse=True)
 
     def find(self, name: str) -> Key | None:
         if name in self._exact:

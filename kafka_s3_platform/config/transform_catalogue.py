@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import SecretStr
+
 from kafka_s3_platform.config.java_regex import compile_java_regex, compile_java_replacement
 from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.config.settings import PredicateSettings, TransformSettings
@@ -29,13 +31,17 @@ _AVRO_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a class. `parse` turns its text into a value, or raises ValueError with what is allowed."""
+    """One option of a class. `parse` turns its text into a value, or raises ValueError with what is allowed.
+
+    One that `is_secret` holds content, which is not shown.
+    """
 
     name: str
     doc: str
     parse: Callable[[str], Any] = str
     default: Any = None
     required: bool = False
+    is_secret: bool = False
 
 
 @dataclass(frozen=True)
@@ -322,7 +328,7 @@ TRANSFORMS = (
             Option("offset.field", "Field for the offset.", _inserted),
             Option("timestamp.field", "Field for the record's timestamp.", _inserted),
             Option("static.field", "Field for `static.value`.", _inserted),
-            Option("static.value", "The fixed value."),
+            Option("static.value", "The fixed value.", is_secret=True),
             _DEFAULTS,
         ),
         sided=True,
@@ -333,7 +339,7 @@ TRANSFORMS = (
         "Adds a header to each record.",
         (
             Option("header", "Name of the header.", required=True),
-            Option("value.literal", "Its value; `null` is a null.", required=True),
+            Option("value.literal", "Its value; `null` is a null.", required=True, is_secret=True),
         ),
     ),
     Declared(
@@ -464,6 +470,32 @@ def is_python_class(settings: TransformSettings) -> bool:
     return "." in settings.type
 
 
+def public_options(type_: str) -> frozenset[str]:
+    """The options of a transform or predicate that may be shown: those that its class says so of. No other may."""
+    if "." in type_:
+        try:
+            declared = getattr(load_class(type_, MAPPER), "public_options", ())
+        except ConfigError:
+            return frozenset()
+        return frozenset(declared if isinstance(declared, frozenset | set | tuple | list) else ())
+    found = _TRANSFORM_TYPES.get(type_) or _PREDICATE_TYPES.get(type_)
+    return frozenset(option.name for option in found.options if not option.is_secret) if found else frozenset()
+
+
+def public_keys(entries: Mapping[str, str]) -> Iterator[str]:
+    """The keys of those that `parse_transforms` reads whose values may be shown, also where it refuses them."""
+    for prefix, package, types in (
+        ("transforms", PACKAGE, _TRANSFORM_TYPES),
+        ("predicates", PREDICATE_PACKAGE, _PREDICATE_TYPES),
+    ):
+        for name in entries:
+            if name.startswith(f"{prefix}.") and name.endswith(".type"):
+                section = name.removesuffix("type")
+                type_ = _type(section, {"type": entries[name]}, package, types)
+                options = (*public_options(type_), "type", "predicate", "negate")
+                yield from (f"{section}{option}" for option in options)
+
+
 def keeps_content(settings: TransformSettings) -> bool:
     """Whether keys, values and headers stay as they came, so that the native envelope can hold the records."""
     declared = _TRANSFORM_TYPES.get(settings.type)
@@ -509,13 +541,13 @@ def _refuse_unknown(key: str, declared: Declared, options: Iterable[str]) -> Non
             raise ValueError(f"{key}.{name}: {declared.name} has no such option{hint}; {allowed}")
 
 
-def _value(key: str, type_: str, option: Option, options: Mapping[str, str]) -> Any:
+def _value(key: str, type_: str, option: Option, options: Mapping[str, SecretStr]) -> Any:
     if option.name not in options:
         if option.required:
             raise ValueError(f"{key}.{option.name}: {type_} needs it. {option.doc}")
         return option.default
     try:
-        return option.parse(options[option.name])
+        return option.parse(options[option.name].get_secret_value())
     except ValueError as error:
         raise ValueError(f"{key}.{option.name}: {error}") from error
 
@@ -525,7 +557,7 @@ def _parsed_predicates(entries: Mapping[str, str]) -> Iterator[PredicateSettings
         type_ = _type(f"predicates.{alias}", options, PREDICATE_PACKAGE, _PREDICATE_TYPES)
         if type_ not in _PREDICATE_TYPES:
             raise _unknown_type(f"predicates.{alias}", type_, "predicate", _PREDICATE_TYPES)
-        settings = PredicateSettings(alias=alias, type=type_, options=options)
+        settings = PredicateSettings(alias=alias, type=type_, options=_secrets(options))
         option_values(settings)
         yield settings
 
@@ -537,9 +569,13 @@ def _transform(alias: str, options: dict[str, str], predicates: Mapping[str, Pre
         raise _unknown_type(key, type_, "transform", _TRANSFORM_TYPES)
     predicate = _predicate(key, options, predicates)
     negate = _negate(key, options, predicate)
-    settings = TransformSettings(alias=alias, type=type_, options=options, predicate=predicate, negate=negate)
+    settings = TransformSettings(alias=alias, type=type_, options=_secrets(options), predicate=predicate, negate=negate)
     check(settings)
     return settings
+
+
+def _secrets(options: Mapping[str, str]) -> dict[str, SecretStr]:
+    return {name: SecretStr(value) for name, value in options.items()}
 
 
 def _may_be_python(type_: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.clients import CLIENT_KEYS, Scope, client_properties, security_of
+from kafka_s3_platform.config.converter_options import is_known
 from kafka_s3_platform.config.keys import (
     WORKER_HONOURED_KEYS,
     WORKER_WITHOUT_MEANING_KEYS,
@@ -78,11 +79,14 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
     for scope, prefix in _PREFIXES.items():
         properties[scope] = _scope(sheet, scope, prefix)
     properties["common"] = _common(sheet)
-    return Worker(path, exists, servers, properties, tuple(sheet.findings()), _converters(sheet))
+    converters = _converters(sheet)
+    return Worker(path, exists, servers, properties, tuple(sheet.findings()), converters)
 
 
 def _converters(sheet: Sheet) -> dict[str, SecretStr]:
-    return {name: SecretStr(value) for name, value in sheet.under("").items() if name.startswith(_CONVERTERS)}
+    entries = {name: value for name, value in sheet.under("").items() if name.startswith(_CONVERTERS)}
+    sheet.show(name for name in entries if is_known(name.split(".converter.")[-1]))
+    return {name: SecretStr(value) for name, value in entries.items()}
 
 
 def _scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:

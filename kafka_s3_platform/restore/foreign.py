@@ -4,7 +4,6 @@ Plan, preflight, replay, verify and report, as for our own archive: one stream f
 partition. A plan is of what the bucket held when it was made; what came later takes another restore id.
 """
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ from kafka_s3_platform.restore.foreign_plan import (
 )
 from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRecords
 from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
-from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_terms
+from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_terms, shown_terms
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
 from kafka_s3_platform.restore.renaming import Rename
 from kafka_s3_platform.restore.replay import ReplayTask
@@ -357,6 +356,6 @@ def _planned_report(request: RestoreRequest, plan: ForeignPlan, found: Sequence[
         verify_seconds=0.0,
         verified=False,
         dry_run=request.dry_run,
-        asked=json.loads(json.dumps(plan.terms)),
+        asked=shown_terms(plan.terms, request.restore_id),
         skipped=plan.skipped,
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
@@ -9,7 +10,13 @@ from itertools import count, groupby, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings, TransformSettings
+from kafka_s3_platform.config.settings import (
+    ConverterSettings,
+    PredicateSettings,
+    RegistrySettings,
+    TransformSettings,
+)
+from kafka_s3_platform.config.transform_catalogue import public_options
 from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.formats.envelopes import is_envelope
 from kafka_s3_platform.model.offsets import RangeSet, span
@@ -24,6 +31,9 @@ BYTES_PER_SECOND = 60_000_000
 """What one task sends and verifies on one core of a small machine: for estimates only."""
 
 MAX_STRETCHES = 20
+
+_DIGESTED = re.compile(r"scrypt:[0-9a-f]{32}")
+"""What stands in a plan for the value of an option that may not be shown."""
 
 NATIVE_FORMAT = "envelope.parquet"
 """The one that earlier versions restored: their plans name none."""
@@ -286,16 +296,27 @@ def check_same(request: RestoreRequest, plan: RestorePlan) -> None:
 
 def check_terms(request: RestoreRequest, asked: Mapping[str, Any], terms: Mapping[str, Any], created_at: str) -> None:
     """As `check_same`, by the terms of whichever kind of plan."""
+    before = shown_terms(terms, request.restore_id)
     differences = [
-        f"{name} was {terms.get(name)}, is now {value}"
+        f"{name} was {before.get(name)}, is now {value}"
         for name, value in json.loads(json.dumps(asked)).items()
-        if terms.get(name) != value
+        if before.get(name) != value
     ]
     if differences:
         raise PreflightError(
             f"restore id {request.restore_id} belongs to another restore ({request.plan_key} of {created_at}): "
             f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
         )
+
+
+def shown_terms(terms: Mapping[str, Any], restore_id: str) -> dict[str, Any]:
+    """The terms of a plan as they may be shown: earlier versions wrote the options of all transforms as they were."""
+    found: dict[str, Any] = json.loads(json.dumps(terms))
+    for step in (found.get("outgoing") or {}).get("transforms") or ():
+        for each in filter(None, (step, step.get("predicate"))):
+            clear = {name: value for name, value in each["options"].items() if not _DIGESTED.fullmatch(value)}
+            each["options"] |= _shown(each["type"], clear, restore_id)
+    return found
 
 
 def request_terms(request: RestoreRequest) -> dict[str, Any]:
@@ -312,7 +333,7 @@ def request_terms(request: RestoreRequest) -> dict[str, Any]:
         "allow_unsendable_timestamps": request.allow_unsendable_timestamps,
         "windows": [[_utc(start), _utc(end)] for start, end in sorted(request.windows)] or None,
         "records": _record_terms(request.records),
-        "outgoing": _outgoing_terms(request.outgoing),
+        "outgoing": _outgoing_terms(request.outgoing, request.restore_id),
     }
 
 
@@ -322,22 +343,43 @@ def _record_terms(records: RecordFilter) -> dict[str, Any] | None:
     return {name: value for name, value in terms.items() if value not in ([], None, False)} or None
 
 
-def _outgoing_terms(outgoing: Outgoing) -> dict[str, Any] | None:
+def _outgoing_terms(outgoing: Outgoing, restore_id: str) -> dict[str, Any] | None:
     """What is not as by default, without secrets; None where nothing is."""
     default = Outgoing()
     changed = [f.name for f in fields(Outgoing) if getattr(outgoing, f.name) != getattr(default, f.name)]
-    return {name: _term(getattr(outgoing, name)) for name in changed} or None
+    return {name: _term(getattr(outgoing, name), restore_id) for name in changed} or None
 
 
-def _term(value: Any) -> Any:
+def _term(value: Any, restore_id: str) -> Any:
     if isinstance(value, tuple):
-        return [_term(each) for each in value]
+        return [_step_terms(each, restore_id) for each in value]
     if isinstance(value, RegistrySettings):
         return value.url
     if isinstance(value, ConverterSettings):
         registry = value.registry and value.registry.url
         return value.model_dump(mode="json", exclude={"registry"}) | {"registry": registry}
-    return value.model_dump(mode="json") if isinstance(value, TransformSettings) else value
+    return value
+
+
+def _step_terms(step: TransformSettings | PredicateSettings, restore_id: str) -> dict[str, Any]:
+    options = {name: value.get_secret_value() for name, value in step.options.items()}
+    terms = {"alias": step.alias, "type": step.type, "options": _shown(step.type, options, restore_id)}
+    if isinstance(step, PredicateSettings):
+        return terms
+    predicate = step.predicate and _step_terms(step.predicate, restore_id)
+    return terms | {"predicate": predicate, "negate": step.negate}
+
+
+def _shown(type_: str, options: Mapping[str, str], restore_id: str) -> dict[str, str]:
+    """Options that are not public as digests, by which it can be told whether they are the same."""
+    public = public_options(type_)
+    return {name: value if name in public else _digested(value, restore_id) for name, value in options.items()}
+
+
+def _digested(value: str, restore_id: str) -> str:
+    # Whoever reads the bucket sees it: slow on purpose, and another in each restore, so that nobody guesses from it.
+    content = value.encode(errors="backslashreplace")
+    return f"scrypt:{hashlib.scrypt(content, salt=restore_id.encode(), n=2**14, r=8, p=1, dklen=16).hex()}"
 
 
 def _key(key: bytes) -> str:

@@ -19,7 +19,7 @@ from kafka_s3_platform.restore.begin import (
     target_start,
 )
 from kafka_s3_platform.restore.execution import Execution
-from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan
+from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan, shown_terms
 from kafka_s3_platform.restore.preflight import (
     Target,
     count_exactly,
@@ -238,5 +238,5 @@ def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[
         verify_seconds=0.0,
         verified=False,
         dry_run=request.dry_run,
-        asked=plan.terms,
+        asked=shown_terms(plan.terms, request.restore_id),
     )

@@ -72,7 +72,8 @@ def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
 def _new_step(settings: TransformSettings, topic: str) -> Step:
     executing_class = java_class(settings.type)
     if is_python_class(settings):
-        return MapperStep(executing_class, load_class(settings.type, MAPPER)(settings.options), topic)
+        options = {name: value.get_secret_value() for name, value in settings.options.items()}
+        return MapperStep(executing_class, load_class(settings.type, MAPPER)(options), topic)
     values = option_values(settings)
     name, _, side = settings.type.partition("$")
     if name == "ExtractTopic":

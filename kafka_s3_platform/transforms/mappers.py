@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +55,11 @@ class RecordMapper(ABC):
 
     An exception is a failure of that record only; an error of kafka_s3_platform.errors ends the run. The same record
     must give the same outputs each time, whatever else is in the batch.
+
+    Options are secret but for `public_options`: a plan or report has a digest of what else they hold.
     """
+
+    public_options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = options

@@ -40,7 +40,9 @@ def test_the_quickstart_of_the_source_loads_and_reads_every_topic(folder: Path) 
     config = loaded(folder, "quickstart-s3source.properties", SOURCE)
     assert (config.topics, config.layout.format, config.layout.partitioner) == ((), "avro", "Default")
     assert of_source(config).behavior_on_error == "fail"
-    assert [(t.type, t.options["replacement"]) for t in config.records.transforms] == [("RegexRouter", "copy_of_$0")]
+    assert [(t.type, t.options["replacement"].get_secret_value()) for t in config.records.transforms] == [
+        ("RegexRouter", "copy_of_$0")
+    ]
     found = report(folder, "quickstart-s3source.properties", SOURCE)
     assert keys(found, KeyClass.WITHOUT_MEANING) == {
         "confluent.license",

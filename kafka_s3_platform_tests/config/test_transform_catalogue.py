@@ -1,4 +1,7 @@
+from collections.abc import Mapping
+
 import pytest
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import PredicateSettings, TransformSettings
 from kafka_s3_platform.config.transform_catalogue import (
@@ -9,10 +12,19 @@ from kafka_s3_platform.config.transform_catalogue import (
     keeps_content,
     option_values,
     parse_transforms,
+    public_options,
 )
 
 INSERT = {"transforms": "a", "transforms.a.type": "InsertField$Value", "transforms.a.static.field": "s"}
 KAFKA = "org.apache.kafka.connect.transforms."
+
+
+def hidden(**options: str) -> dict[str, SecretStr]:
+    return {name: SecretStr(value) for name, value in options.items()}
+
+
+def shown(options: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in options.items()}
 
 
 def test_connects_keys_become_steps_in_the_order_of_their_aliases() -> None:
@@ -33,11 +45,11 @@ def test_connects_keys_become_steps_in_the_order_of_their_aliases() -> None:
         }
     )
     assert steps == (
-        TransformSettings(alias="route", type="RegexRouter", options={"regex": "(.*)", "replacement": "x-$1"}),
+        TransformSettings(alias="route", type="RegexRouter", options=hidden(regex="(.*)", replacement="x-$1")),
         TransformSettings(
             alias="add",
             type="InsertField$Value",
-            options={"static.field": "site", "static.value": "eu"},
+            options=hidden(**{"static.field": "site", "static.value": "eu"}),
             predicate=PredicateSettings(alias="gone", type="RecordIsTombstone"),
             negate=True,
         ),
@@ -51,7 +63,7 @@ def test_no_transforms_are_no_steps() -> None:
 def test_a_dotted_python_name_is_a_users_own_class_and_gets_its_options_as_they_are() -> None:
     name = "kafka_s3_platform_tests.transforms.example_mappers.LevelFilter"
     (step,) = parse_transforms({"transforms": "m", "transforms.m.type": name, "transforms.m.level": "DEBUG"})
-    assert (step.type, step.options, java_class(step.type)) == (name, {"level": "DEBUG"}, name)
+    assert (step.type, shown(step.options), java_class(step.type)) == (name, {"level": "DEBUG"}, name)
 
 
 @pytest.mark.parametrize(
@@ -198,3 +210,20 @@ def test_extract_topic_is_confluents_and_knows_headers() -> None:
 def test_extract_topic_refuses_what_it_cannot_do(options: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_transforms({"transforms": "a"} | {f"transforms.a.{name}": value for name, value in options.items()})
+
+
+def test_options_of_a_mapper_are_secret_unless_its_class_says_otherwise() -> None:
+    examples = "kafka_s3_platform_tests.transforms.example_mappers"
+    assert public_options(f"{examples}.LevelFilter") == {"level"}
+    assert public_options(f"{examples}.LinesMapper") == frozenset()
+    assert public_options(f"{examples}.OddMapper") == frozenset()
+    assert public_options("subprocess.Popen") == frozenset()
+    assert public_options("NoSuchTransform") == frozenset()
+
+
+def test_options_of_connects_own_classes_are_public_but_for_content() -> None:
+    secret = {(d.name, o.name) for d in (*TRANSFORMS, *PREDICATES) for o in d.options if o.is_secret}
+    assert secret == {("InsertHeader", "value.literal"), ("InsertField", "static.value")}
+    assert public_options("InsertHeader") == {"header"}
+    assert public_options("ReplaceField$Key") >= {"exclude", "include"}
+    assert public_options("HasHeaderKey") == {"name"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
@@ -39,7 +40,7 @@ def config(
 ) -> ConnectorConfig:
     """A source that sends lines of JSON to `copy_of_` their topic, which is there."""
     create_topic(f"copy_of_{topic_name}")
-    router = {"regex": ".*", "replacement": "copy_of_$0"}
+    router = {"regex": SecretStr(".*"), "replacement": SecretStr("copy_of_$0")}
     records = {
         "value": ConverterSettings(format="JSON"),
         "transforms": (TransformSettings(alias="AddPrefix", type="RegexRouter", options=router),),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
@@ -440,7 +441,7 @@ def test_a_record_that_fails_is_left_out_under_the_same_restore_id(
 
 
 def test_what_a_transform_made_is_written_by_the_converter_that_the_error_asks_for(config: ConnectorConfig) -> None:
-    hoist = TransformSettings(alias="h", type="HoistField$Value", options={"field": "f"})
+    hoist = TransformSettings(alias="h", type="HoistField$Value", options={"field": SecretStr("f")})
     with pytest.raises(RecordError, match=r"to write it otherwise, set value\.converter \(--outgoing"):
         restored(config, outgoing=Outgoing(transforms=(hoist,)), to_offset=1)
     by_json = Outgoing(transforms=(hoist,), value=ConverterSettings(format="JSON"))

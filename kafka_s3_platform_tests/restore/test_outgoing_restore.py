@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
@@ -127,7 +128,7 @@ def test_first_and_last_offsets_are_of_the_source_wherever_its_records_went(
 
 
 def test_transforms_and_provenance_headers_are_applied_and_verified(config: ConnectorConfig, topic_name: str) -> None:
-    mask = TransformSettings(alias="d", type="DropHeaders", options={"headers": "h"})
+    mask = TransformSettings(alias="d", type="DropHeaders", options={"headers": SecretStr("h")})
     outgoing = Outgoing(transforms=(mask,), provenance_headers=True)
     report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
     (first, *_) = consumed(config.kafka, f"{topic_name}-copy", 1)

@@ -28,6 +28,8 @@ class LinesMapper(RecordMapper):
 class LevelFilter(RecordMapper):
     """A filter: lines of one level are left out. `transforms.<alias>.level` says which."""
 
+    public_options = frozenset({"level"})
+
     def map(self, record: MappedRecord) -> Iterable[Any]:
         return [] if self.options["level"].encode() in record.value else [record]
 
@@ -68,3 +70,9 @@ class Backwards(EveryOther):
 class Broken(EveryOther):
     def apply(self, batch: ConnectBatch) -> Outcome:
         raise KeyError(f"colour of {batch.num_rows}")
+
+
+class OddMapper(LinesMapper):
+    """Says what is public as no class should: one name is not a set of names."""
+
+    public_options = "abc"  # type: ignore[assignment]
