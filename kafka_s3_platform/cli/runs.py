@@ -20,6 +20,7 @@ from kafka_s3_platform.defs.checks import index_checks
 from kafka_s3_platform.defs.discovery import gone_topics, resolved_now, topics_folder
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG
 from kafka_s3_platform.defs.processes import place, process_tags
+from kafka_s3_platform.defs.restore_config import taking_paths
 from kafka_s3_platform.defs.runs import unfinished
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -173,7 +174,7 @@ def run_job(
             ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
         }
     job = defs().resolve_job_def(job_name)
-    with instance() as found:
+    with instance() as found, taking_paths():
         if not only_looks:
             _refuse_overlap(found, topic, key)
         result = job.get_subset(

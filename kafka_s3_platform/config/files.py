@@ -1,13 +1,13 @@
 """Connector files: one or a folder of them, loaded as `ConnectorConfig`s."""
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from pathlib import Path
 
 from kafka_s3_platform.config.mapping import resolve
-from kafka_s3_platform.config.parse import printable, read_connector_file
+from kafka_s3_platform.config.parse import printable, property_lines, read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.config.sheet import Finding, KeyClass
 from kafka_s3_platform.config.values import nested
@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "KAFKA_S3_CONNECTORS"
 WORKER_FILE = "worker.properties"
+FOLDER_OF_RUNS = "restore"
+"""In the folder of connector files: worker files and outgoing keys that the config of a run may name."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,35 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
     """
     worker = load_worker(path, env)
     if any(finding.key_class is KeyClass.REFUSED for finding in worker.findings):
-        raise ConfigError(_refusal(path, worker.findings))
+        # The file may be another than was meant: what is no key of a worker is a line of it.
+        lines = property_lines(path)
+        told = [f if f.is_known else replace(f, key=f"line {lines[f.key]}") for f in worker.findings]
+        raise ConfigError(_refusal(path, told))
     return worker
+
+
+def file_of_runs(name: str, key: str, env: Mapping[str, str]) -> Path:
+    """The file that the config of a run names by `key`: a properties file in the folder `restore` of connector files.
+
+    Whoever launches runs in the UI may choose among the files that somebody put there, and read no others.
+
+    Raises:
+        ConfigError: it is a path, not there, no file, or a link that leads out of the folder.
+    """
+    folder = connectors_folder(env) / FOLDER_OF_RUNS
+    names = sorted(path.name for path in folder.glob("*.properties") if _is_of_runs(path, folder))
+    if name not in names:
+        raise ConfigError(
+            f"{key} {name!r} is no file of {folder}: a run may name one of its *.properties files, without a path "
+            f"(there are: {', '.join(names) or 'none'}). Put the file there, or run `kafka-s3 restore` on the machine, "
+            f"which takes paths"
+        )
+    return folder / name
+
+
+def _is_of_runs(path: Path, folder: Path) -> bool:
+    """Also where it is a link, as in a mounted ConfigMap, but none that leads out."""
+    return path.is_file() and not path.name.startswith(".") and path.resolve().is_relative_to(folder.resolve())
 
 
 def conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
@@ -132,7 +161,7 @@ def conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
     return [*_shared_names(loaded), *_shared_folders(loaded)]
 
 
-def _refusal(path: Path, findings: tuple[Finding, ...]) -> str:
+def _refusal(path: Path, findings: Sequence[Finding]) -> str:
     refused = [finding for finding in findings if finding.key_class is KeyClass.REFUSED]
     lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])

@@ -44,17 +44,28 @@ def read_properties(path: Path) -> dict[str, SecretStr]:
     Raises:
         ConfigError: the file cannot be read, holds a malformed Unicode escape, or holds a key twice.
     """
-    text = _decode(_read(path))
-    pairs: list[tuple[str, str]] = []
+    return {key: SecretStr(value) for key, (_, value) in _properties(path).items()}
+
+
+def property_lines(path: Path) -> dict[str, int]:
+    """The line that each key of a properties file is on. Raises as `read_properties`."""
+    return {key: line for key, (line, _) in _properties(path).items()}
+
+
+def _properties(path: Path) -> dict[str, tuple[int, str]]:
+    found: dict[str, tuple[int, str]] = {}
     line = 1
     try:
-        for element in javaproperties.parse(text):
-            line += element.source.count("\n")
+        for element in javaproperties.parse(_decode(_read(path))):
             if isinstance(element, javaproperties.KeyValue):
-                pairs.append((element.key, element.value))
+                if element.key in found:
+                    # The file may be another than was meant: of what it holds nothing is told.
+                    raise ConfigError(f"{path}, line {line}: the key of line {found[element.key][0]} again; keep one")
+                found[element.key] = (line, element.value)
+            line += element.source.count("\n")
     except javaproperties.InvalidUEscapeError:
         raise ConfigError(f"{path}, line {line}: a malformed \\u escape; it takes four hexadecimal digits") from None
-    return {key: SecretStr(value) for key, value in _unique(pairs, f"{path}").items()}
+    return found
 
 
 def printable(text: str) -> str:

@@ -40,6 +40,7 @@ class Finding:
     key_class: KeyClass
     value: str
     effect: str
+    is_known: bool = True
 
 
 class Sheet:
@@ -161,8 +162,9 @@ class Sheet:
         """Every key of the file, in its order, then the required ones that it lacks."""
         for name, (key_class, effect) in self._judged.items():
             written = self._entries[name].get_secret_value() if name in self._entries else ""
-            shown = MASK if written and name in self._hidden else masked(name, written)
-            yield Finding(name, key_class, shown, effect)
+            is_known = name not in self._hidden
+            shown = masked(name, written) if is_known or not written else MASK
+            yield Finding(name, key_class, shown, effect, is_known)
 
 
 def substitute(text: str, env: Mapping[str, str]) -> str:

@@ -3,6 +3,8 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -11,7 +13,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from pydantic import Field
 
-from kafka_s3_platform.config.files import connectors_folder, load_connectors, read_worker
+from kafka_s3_platform.config.files import connectors_folder, file_of_runs, load_connectors, read_worker
 from kafka_s3_platform.config.settings import THAW_TIERS, ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import cluster_of
 from kafka_s3_platform.defs.topic import ArchivedTopic, Windows
@@ -32,6 +34,23 @@ BEHAVIOURS: tuple[Literal["fail", "ignore", "log"], ...] = ("fail", "ignore", "l
 Moments = tuple[datetime | None, datetime | None]
 
 
+_takes_paths: ContextVar[bool] = ContextVar("takes_paths", default=False)
+
+
+@contextmanager
+def taking_paths() -> Iterator[None]:
+    """Runs in this block, of a person at the machine, may name any file. Others name those of one folder."""
+    token = _takes_paths.set(True)
+    try:
+        yield
+    finally:
+        _takes_paths.reset(token)
+
+
+def _file(key: str, name: str) -> Path:
+    return Path(name) if _takes_paths.get() else file_of_runs(name, key, os.environ)
+
+
 class RestoreConfig(dg.Config):
     """What is restored, and where to. Times, or `everything`, win over the hours picked."""
 
@@ -50,8 +69,8 @@ class RestoreConfig(dg.Config):
     topic_map: Mapping[str, str] = Field(default_factory=dict, description="The target of each source topic.")
     target_worker: str | None = Field(
         default=None,
-        description="Path of a worker.properties of the target's cluster, read where the run is. None: the connector's "
-        "own cluster.",
+        description="A worker.properties of the target's cluster: the name of a properties file in the folder "
+        "`restore` of the connector files. None: the connector's own cluster.",
     )
     create_topic: bool = Field(
         default=False, description="Create the topic, with as many kafka partitions as the source has, if it is absent."
@@ -149,7 +168,8 @@ class RestoreConfig(dg.Config):
     )
     outgoing_file: str | None = Field(
         default=None,
-        description="Path of a properties file of such keys, read where the run is; `outgoing` goes before.",
+        description="The name of a properties file of such keys in the folder `restore` of the connector files; "
+        "`outgoing` goes before.",
     )
     map_schema_ids: bool = Field(
         default=False,
@@ -296,8 +316,11 @@ def _as_key(name: str, windows: Windows, topic: ArchivedTopic, text: str) -> str
 
 
 def _outgoing(config: RestoreConfig) -> Outgoing:
+    for name in config.outgoing:
+        if name.endswith(".location"):
+            raise ConfigError(f"outgoing {name}: names a file of the machine; set it in a file for outgoing_file")
     path = config.outgoing_file
-    entries = read_outgoing_file(Path(path), os.environ) if path else {}
+    entries = {} if path is None else read_outgoing_file(_file("outgoing_file", path), os.environ)
     return outgoing(
         {**entries, **config.outgoing},
         partitioning=config.partitioning,
@@ -335,7 +358,7 @@ def _rename(config: RestoreConfig) -> Rename | None:
 def _target(worker: str | None) -> KafkaSettings | None:
     if worker is None:
         return None
-    found = cluster_of(read_worker(Path(worker), os.environ))
+    found = cluster_of(read_worker(_file("target_worker", worker), os.environ))
     if not found.bootstrap_servers:
         raise ConfigError(f"{worker}: required: name the cluster's brokers in bootstrap.servers")
     return found

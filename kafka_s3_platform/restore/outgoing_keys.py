@@ -6,7 +6,7 @@ from typing import Literal
 
 from kafka_s3_platform.config.classes import CONVERTER_CLASS
 from kafka_s3_platform.config.converter_options import converter_settings
-from kafka_s3_platform.config.parse import read_properties
+from kafka_s3_platform.config.parse import property_lines, read_properties
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.config.sheet import substitute
 from kafka_s3_platform.config.table import nearest
@@ -23,9 +23,13 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
     """The keys of a properties file, `${env:NAME}` replaced.
 
     Raises:
-        ConfigError: it cannot be read, or names a variable that is not set.
+        ConfigError: it cannot be read, names a variable that is not set, or holds something else.
     """
     entries = read_properties(path)
+    if unknown := [name for name in entries if not _is_key(name)]:
+        # The file may be another than was meant: what is no key is a line of it.
+        line = property_lines(path)[unknown[0]]
+        raise ConfigError(f"{path}, line {line}: {_no_key(unknown[0])}")
     try:
         return {name: substitute(value.get_secret_value(), env).strip() for name, value in entries.items()}
     except ValueError as err:
@@ -47,9 +51,8 @@ def outgoing(
         ConfigError: a key is unknown, or its value cannot be used; names the key.
     """
     for name in entries:
-        if name.split(".")[0] not in STEPS and not name.startswith((*CONVERTERS, REGISTRY)):
-            near = nearest(name, (*STEPS, *CONVERTERS, f"{REGISTRY}url"))
-            raise ConfigError(f"{name}: no key of what becomes of records{f'; did you mean {near}?' if near else ''}")
+        if not _is_key(name):
+            raise ConfigError(f"{name}: {_no_key(name)}")
     try:
         steps = parse_transforms({name: value for name, value in entries.items() if name.startswith(STEPS)})
     except ValueError as err:
@@ -63,6 +66,15 @@ def outgoing(
         map_schema_ids=map_schema_ids,
         target_registry=_registry(entries),
     )
+
+
+def _is_key(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0] in STEPS or name.startswith((*CONVERTERS, REGISTRY))
+
+
+def _no_key(name: str) -> str:
+    near = nearest(name, (*STEPS, *CONVERTERS, f"{REGISTRY}url"))
+    return f"no key of what becomes of records{f'; did you mean {near}?' if near else ''}"
 
 
 def _converter(entries: Mapping[str, str], side: Literal["key", "value"]) -> ConverterSettings | None:

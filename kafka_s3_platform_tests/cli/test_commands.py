@@ -126,6 +126,18 @@ def test_a_refused_restore_names_the_options_that_allow_it(kafka_s3: KafkaS3, to
         assert allows.strip("-").replace("-", "_") in found.stdout
 
 
+def test_a_restore_takes_files_by_any_path(kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings) -> None:
+    """Of a person at the machine, that is: the config of a run in the UI names files of one folder."""
+    assert kafka_s3("archive", "c").returncode == 0
+    worker, outgoing = kafka_s3.folder / "other.properties", kafka_s3.folder / "keys"
+    worker.write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
+    outgoing.write_text("transforms=d\ntransforms.d.type=DropHeaders\ntransforms.d.headers=x\n")
+    files = ["--target-worker", str(worker), "--outgoing", outgoing.name]
+    to_target = ["--topic", topic, "--to-topic", f"{topic}.restored", "--create-topic"]
+    planned = parsed(kafka_s3("restore", "c", *to_target, *files, "--dry-run", "--json"))
+    assert (planned["records"], planned["exact"], planned["refusals"]) == (6, False, [])
+
+
 def test_restoring_what_is_not_archived_fails_for_good(kafka_s3: KafkaS3, topic: str) -> None:
     found = kafka_s3("restore", "c", "--topic", topic, "--to-topic", topic)
     assert found.returncode == 1

@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_parsed_is_a_problem_of_the_report(folder: Path) -
     assert "a.json, line 1, column" in report.problems[0]
     assert report.worker_findings
     (folder / "worker.properties").write_text("a=1\na=2\n")
-    assert "the key a is set twice" in check_report(path, folder / "worker.properties", {}).problems[0]
+    assert "line 2: the key of line 1 again" in check_report(path, folder / "worker.properties", {}).problems[0]
 
 
 @pytest.mark.parametrize("dotted", ["subprocess.Popen", "hostile_module.Thing"])

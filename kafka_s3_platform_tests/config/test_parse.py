@@ -58,7 +58,7 @@ def test_a_json_key_set_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_properties_key_set_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a\.properties: the key topics is set twice"):
+    with pytest.raises(ConfigError, match=r"a\.properties, line 3: the key of line 2 again"):
         read(tmp_path, "name=a\ntopics=t\ntopics=u", "a.properties")
 
 

@@ -61,11 +61,11 @@ def test_the_workers_security_holds_for_every_client(load: Load) -> None:
     ("line", "message"),
     [
         ("consumer.group.id=x", r"consumer\.group\.id: offsets are kept in the index"),
-        ("bootstrap.server=x:1", r"bootstrap\.server: unknown key; did you mean bootstrap\.servers\?"),
+        ("bootstrap.server=x:1", r"line 2: unknown key; did you mean bootstrap\.servers\?"),
         ("fetch.min.bytes=1", r"fetch\.min\.bytes: is a property of the consumer only, which is its prefix"),
         ("ssl.truststore.location=trust.jks", r"ssl\.truststore\.location: .*set ssl\.ca\.location"),
         ("ssl.ca.location=${env:CA}", r"ssl\.ca\.location: the environment variable 'CA' is not set"),
-        ("topics=a", "topics: unknown key"),
+        ("topics=a", "line 2: unknown key"),
     ],
 )
 def test_a_refused_key_of_the_worker_names_the_workers_file(load: Load, line: str, message: str) -> None:

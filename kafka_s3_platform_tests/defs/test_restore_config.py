@@ -1,5 +1,6 @@
 """What a run's config asks of a restore, without any server."""
 
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from kafka_s3_platform.defs.restore_config import (
     asked_window,
     foreign_request,
     new_request,
+    taking_paths,
 )
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
@@ -174,7 +176,8 @@ def test_another_cluster_is_a_worker_file_and_secrets_come_from_a_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "hidden")
-    worker, keys = folder / "target-worker", folder / "outgoing"
+    (folder / "restore").mkdir()
+    worker, keys = folder / "restore" / "other.properties", folder / "restore" / "outgoing.properties"
     worker.write_text("bootstrap.servers=other:9092\nclient.id=me\n")
     keys.write_text(
         "value.converter=io.confluent.connect.avro.AvroConverter\n"
@@ -182,7 +185,7 @@ def test_another_cluster_is_a_worker_file_and_secrets_come_from_a_file(
         "schema.registry.basic.auth.credentials.source=USER_INFO\n"
         "schema.registry.basic.auth.user.info=me:${env:REGISTRY_PASSWORD}\n"
     )
-    found = asked({"to_topic": "a", "target_worker": str(worker), "outgoing_file": str(keys), "map_schema_ids": True})
+    found = asked({"to_topic": "a", "target_worker": worker.name, "outgoing_file": keys.name, "map_schema_ids": True})
 
     assert found.target_kafka.properties("consumer") == {"bootstrap.servers": "other:9092", "client.id": "me"}
     value, registry = found.outgoing.value, found.outgoing.target_registry
@@ -193,7 +196,109 @@ def test_another_cluster_is_a_worker_file_and_secrets_come_from_a_file(
     assert "hidden" not in repr(found.outgoing)
     worker.write_text("client.id=me\n")
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
-        asked({"to_topic": "a", "target_worker": str(worker)})
+        asked({"to_topic": "a", "target_worker": worker.name})
+
+
+FILES = ("target_worker", "outgoing_file")
+
+
+@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "/etc/../etc/passwd",
+        "{folder}/restore/inside.properties",
+        "../secret.properties",
+        "./inside.properties",
+        "sub/inside.properties",
+        "..",
+        ".",
+        "",
+        "secret.properties",
+        "out.properties",
+        "around.properties",
+        "loop.properties",
+        "hidden\0.properties",
+        ".hidden.properties",
+        "folder.properties",
+        "inside.txt",
+        "~/.pgpass",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_run_reads_no_file_but_those_that_were_put_there_for_runs(folder: Path, key: str, name: str) -> None:
+    files = folder / "restore"
+    (files / "sub").mkdir(parents=True)
+    (files / "folder.properties").mkdir()
+    (files / "out.properties").symlink_to("/etc/passwd")
+    (files / "around.properties").symlink_to("../secret.properties")
+    (files / "loop.properties").symlink_to("loop.properties")
+    for path in (
+        "secret.properties",
+        "restore/sub/inside.properties",
+        "restore/inside.txt",
+        "restore/.hidden.properties",
+    ):
+        (folder / path).write_text("hunter2:x\n")
+    (files / "inside.properties").write_text("bootstrap.servers=b:1\n")
+    with pytest.raises(
+        ConfigError, match=rf"{key} .* is no file of .*restore: .*there are: inside\.properties\)"
+    ) as told:
+        asked({"to_topic": "a", key: name.format(folder=folder)})
+    assert "root" not in str(told.value).replace(str(folder), "")
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_file_for_runs_may_be_a_link_that_stays_as_in_a_mounted_config_map(folder: Path) -> None:
+    (folder / "restore" / "..data").mkdir(parents=True)
+    (folder / "restore" / "..data" / "other.properties").write_text("bootstrap.servers=other:9092\n")
+    (folder / "restore" / "other.properties").symlink_to("..data/other.properties")
+    found = asked({"to_topic": "a", "target_worker": "other.properties"})
+    assert found.target_kafka.bootstrap_servers == "other:9092"
+
+
+@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize("by_path", [False, True])
+def test_what_is_in_a_file_that_was_not_meant_is_not_told(folder: Path, key: str, by_path: bool) -> None:
+    """The beginnings of its lines were: a restore of /etc/passwd named the users."""
+    (folder / "restore").mkdir()
+    path = folder / "restore" / "other.properties"
+    for text in (
+        "hunter1:x:0:0:hunter2:/root:/bin/sh\nhunter3 = hunter4\n",
+        "# nothing\nhunter1\nhunter1\n",
+        "hunter1: a\nhunter1=b\n",
+        "-----BEGIN hunter1 KEY-----\nhunter2==\n",
+        "hunter1 \\uXYZW\n",
+        '{"hunter1": "hunter2",\n "hunter3": 1}\n',
+        "consumer.hunter1=hunter2\n",
+        "confluent.hunter1=hunter2\nhunter3=1\n",
+    ):
+        path.write_text(text)
+        with taking_paths() if by_path else nullcontext(), pytest.raises(ConfigError, match=r"line \d") as told:
+            asked({"to_topic": "a", key: str(path) if by_path else path.name})
+        assert "hunter" not in str(told.value)
+        assert not told.value.__cause__
+        assert not told.value.__context__ or "hunter" not in str(told.value.__context__)
+
+
+@pytest.mark.parametrize("prefix", ["", "key.converter.", "value.converter."])
+@pytest.mark.parametrize("name", ["ca", "certificate", "key", "truststore", "keystore"])
+def test_the_keys_of_a_run_name_no_files(prefix: str, name: str) -> None:
+    key = f"{prefix}schema.registry.ssl.{name}.location"
+    keys = {"value.converter": "AvroConverter", "key.converter": "AvroConverter", "schema.registry.url": "http://r"}
+    with pytest.raises(ConfigError, match=f"outgoing {key}: names a file of the machine".replace(".", r"\.")):
+        asked({"to_topic": "a", "outgoing": {**keys, key: "/etc/passwd"}})
+
+
+def test_a_person_at_the_machine_names_any_file(tmp_path: Path) -> None:
+    path = tmp_path / "anywhere"
+    path.write_text("bootstrap.servers=other:9092\n")
+    with taking_paths():
+        found = asked({"to_topic": "a", "target_worker": str(path)})
+    assert found.target_kafka.bootstrap_servers == "other:9092"
+    with pytest.raises(ConfigError, match="is no file of"):
+        asked({"to_topic": "a", "target_worker": str(path)})
 
 
 def test_connectors_that_are_known_come_along_and_broken_files_do_not_stop_it(
