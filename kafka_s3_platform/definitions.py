@@ -107,7 +107,13 @@ def _parts(
 
 def _merged(connectors: Sequence[ConnectorConfig], parts: Mapping[str, dg.Definitions]) -> dg.Definitions:
     topics = archived_topics(config for config in connectors if config.name in parts)
-    shared = dg.Definitions(assets=topic_specs(topics), resources={"spark": SparkResource()})
+    # Configured here, so that the config of a run can neither name modules to import nor folders to write to. No step
+    # hands a value to another.
+    shared = dg.Definitions(
+        assets=topic_specs(topics),
+        resources={"spark": SparkResource(), "io_manager": dg.InMemoryIOManager()},
+        executor=dg.multiprocess_executor.configured({}),
+    )
     return dg.Definitions.merge(shared, *parts.values())
 
 

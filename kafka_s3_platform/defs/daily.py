@@ -33,7 +33,7 @@ def daily_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
         name=topic.op_name("daily"), specs=[spec], backfill_policy=dg.BackfillPolicy.single_run(), pool=topic.name
     )
     def daily(
-        context: dg.AssetExecutionContext, spark: SparkResource
+        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[None]]:
         merged: dict[str, Metadata] = {}
         failures: dict[str, PermanentError] = {}

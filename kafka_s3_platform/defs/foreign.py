@@ -49,7 +49,7 @@ def foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
 
     @dg.multi_asset(name=foreign_op(config.name), specs=[spec], pool=f"{config.name}/restore")
     def restored(
-        context: dg.AssetExecutionContext, config: ForeignRestoreConfig, spark: SparkResource
+        context: dg.AssetExecutionContext, config: ForeignRestoreConfig, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
         run, zone = context.run, ZoneInfo(topics.config.layout.timezone)
         with dagster_failures(context), spark.runner() as runner:

@@ -40,7 +40,7 @@ def hourly_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
         name=topic.op_name("hourly"), specs=[spec], backfill_policy=dg.BackfillPolicy.single_run(), pool=topic.name
     )
     def hourly(
-        context: dg.AssetExecutionContext, config: ArchiveConfig, spark: SparkResource
+        context: dg.AssetExecutionContext, config: ArchiveConfig, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation | dg.MaterializeResult[None]]:
         keys = list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
         with dagster_failures(context), spark.runner() as runner:

@@ -29,7 +29,9 @@ def object_checks(topic: ArchivedTopic) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         name=topic.op_name("check", "objects"), specs=specs(topic.key("hourly"), OBJECT_CHECKS), can_subset=True
     )
-    def objects(context: dg.AssetCheckExecutionContext, spark: SparkResource) -> Iterator[dg.AssetCheckResult]:
+    def objects(
+        context: dg.AssetCheckExecutionContext, spark: dg.ResourceParam[SparkResource]
+    ) -> Iterator[dg.AssetCheckResult]:
         names = {key.name for key in context.selected_asset_check_keys}
         with dagster_failures(context):
             if "checksums" in names:

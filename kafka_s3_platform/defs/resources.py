@@ -1,13 +1,12 @@
-"""What assets get from Dagster: Spark."""
+"""What assets get from Dagster: Spark. Nothing of it is for the config of a run to choose: it would name programs."""
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import dagster as dg
-from pydantic import Field
-
+from kafka_s3_platform.config.parse import read_properties
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform.spark.session import spark_conf
 
@@ -15,12 +14,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkResource(dg.ConfigurableResource["SparkResource"]):
-    """dagster-pyspark's lazy session, which starts with a step's first task, and here also stops with the step."""
+SPARK_VARIABLE = "KAFKA_S3_SPARK_CONF"
+"""A properties file of the deployment: Spark's properties over the platform's own, such as spark.master."""
 
-    spark_config: Mapping[str, str] = Field(
-        default_factory=dict, description="Spark properties over the platform's own, such as spark.master."
-    )
+
+def deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
+    """What the deployment says of Spark.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    path = env.get(SPARK_VARIABLE)
+    found = read_properties(Path(path)) if path else {}
+    return {name: value.get_secret_value() for name, value in found.items()}
+
+
+class SparkResource:
+    """dagster-pyspark's lazy session, which starts with a step's first task, and here also stops with the step.
+
+    No `ConfigurableResource`: the fields of one are for the config of a run to set.
+    """
 
     @contextmanager
     def runner(self) -> Iterator[SparkRunner]:
@@ -36,7 +49,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         # imports PySpark, which a code location need not know to load
         from dagster_pyspark import LazyPySparkResource
 
-        conf = spark_conf(self.spark_config)
+        conf = spark_conf(deployed_conf(os.environ))
         # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
         os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
         started.append(LazyPySparkResource(spark_config=conf).spark_session)

@@ -36,7 +36,7 @@ def restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
         pool=f"{topic.name}/restore",
     )
     def restored(
-        context: dg.AssetExecutionContext, config: RestoreConfig, spark: SparkResource
+        context: dg.AssetExecutionContext, config: RestoreConfig, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
         with dagster_failures(context), spark.runner() as runner:
             report = restore(restore_request(context, topic, config), runner)

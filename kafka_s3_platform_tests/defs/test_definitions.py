@@ -8,10 +8,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.system_config.objects import ResolvedRunConfig
 from syrupy.assertion import SnapshotAssertion
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.definitions import build_definitions
+from kafka_s3_platform.defs.resources import SparkResource, deployed_conf
+from kafka_s3_platform.errors import ConfigError
 
 PARIS = {"timezone": "Europe/Paris", "archive.start.hour": "2024-03-05T14:00", "archive.allowed.lateness.ms": "900000"}
 
@@ -145,6 +148,39 @@ def test_objects_that_are_not_the_native_envelope_stay_as_they_are(folder: Path)
 def test_an_asset_is_of_the_kind_of_its_format(folder: Path, layout: dict[str, str], kinds: set[str]) -> None:
     specs = {s.key.to_user_string(): s for s in sink(folder, **layout).resolve_all_asset_specs()}
     assert specs["sink/hourly/t"].kinds == {"s3", "spark"} | kinds
+
+
+def test_the_config_of_a_run_names_no_program_for_spark(folder: Path) -> None:
+    """Whoever could launch a run chose what runs as Python, by `spark.pyspark.python`."""
+    hostile = {"spark": {"config": {"spark_config": {"spark.pyspark.python": "/bin/hostile"}}}}
+    for job in load(folder).resolve_all_job_defs():
+        with dg.build_resources({"spark": job.resource_defs["spark"]}, resource_config=hostile) as resources:
+            assert isinstance(resources.spark, SparkResource)
+            assert vars(resources.spark) == {}, "all that it knows is of the deployment"
+
+
+def test_the_config_of_a_run_names_no_module_to_import_and_no_folder(folder: Path) -> None:
+    start = {"start_method": {"forkserver": {"preload_modules": ["hostile_module"]}}}
+    hostile = {
+        "execution": {"config": {"multiprocess": start}},
+        "resources": {"io_manager": {"config": {"base_dir": "/hostile"}}},
+    }
+    for job in load(folder).resolve_all_job_defs():
+        found = ResolvedRunConfig.build(job, hostile)
+        assert "hostile" not in repr(found.execution)
+        assert "hostile" not in repr(found.resources["io_manager"])
+
+
+def test_spark_is_told_by_a_file_of_the_deployment(tmp_path: Path) -> None:
+    path = tmp_path / "spark.properties"
+    path.write_text("spark.master spark://host:7077\nspark.executor.memory=4g\n")
+    assert deployed_conf({"KAFKA_S3_SPARK_CONF": str(path)}) == {
+        "spark.master": "spark://host:7077",
+        "spark.executor.memory": "4g",
+    }
+    assert deployed_conf({}) == {}
+    with pytest.raises(ConfigError, match=r"gone\.properties: cannot be read"):
+        deployed_conf({"KAFKA_S3_SPARK_CONF": str(tmp_path / "gone.properties")})
 
 
 def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folder: Path) -> None:
