@@ -1,17 +1,29 @@
 """Which plug-ins are loaded: those that the installation allows, of the kind that the key is for, and nothing else."""
 
+import ast
 import importlib
+import io
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from pydantic import SecretStr
 
 from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.plugins import load_class, load_function
+from kafka_s3_platform.config.settings import LayoutSettings, ProviderSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.formats.writers import extension, new_writer
+from kafka_s3_platform.partitioners.extractors import new_extractor
+from kafka_s3_platform.partitioners.folders import new_folders
+from kafka_s3_platform.partitioners.partitioners import new_partitioner
+from kafka_s3_platform.sources.layouts import endings
+from kafka_s3_platform.store.credentials import current
+from kafka_s3_platform.transforms import new_chain
 
 MODULE = """
 import subprocess
@@ -163,3 +175,47 @@ for name in {loaded + refused!r}:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={})
     assert done.stdout.split() == [*loaded, *("refused" for _ in refused)]
+
+
+IMPORTS = {"import_module", "__import__", "exec_module", "load_module", "run_module", "run_path", "eval", "exec"}
+EXPECTED = {
+    "config/plugins.py": "decides",
+    "cli/__init__.py": "imports our own commands, by a table",
+}
+
+
+def test_no_other_place_imports_by_a_name_or_runs_a_text() -> None:
+    """A plug-in that is loaded elsewhere would be loaded without being asked for."""
+    package = Path(plugins.__file__).parent.parent
+    found: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        names = {
+            f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if hasattr(f, "attr") or hasattr(f, "id")
+        }
+        if used := names & IMPORTS:
+            found[str(path.relative_to(package))] = used
+    assert found == {place: {"import_module"} for place in EXPECTED}
+
+
+POPEN = "subprocess.Popen"
+STORE = StoreSettings(bucket="b", provider=ProviderSettings(class_name=POPEN, options=(("touch", SecretStr("")),)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: new_partitioner(LayoutSettings(partitioner=POPEN)),
+        lambda: new_folders(LayoutSettings(partitioner=POPEN)),
+        lambda: new_extractor(LayoutSettings(timestamp_extractor=POPEN)),
+        lambda: new_writer(cast("Any", io.BytesIO()), LayoutSettings(format=POPEN), "value", None),
+        lambda: extension(LayoutSettings(format=POPEN), "value"),
+        lambda: endings(LayoutSettings(format=POPEN), "value"),
+        lambda: new_chain([TransformSettings(alias="a", type=POPEN, options={"touch": SecretStr("")})], "t"),
+        lambda: current(STORE),
+    ],
+)
+def test_settings_from_wherever_they_come_load_nothing_by_themselves(make: Callable[[], object]) -> None:
+    """Those of a segment come from the index, which whoever writes to the bucket may change."""
+    with pytest.raises(ConfigError, match="no plug-in that this installation allows"):
+        make()
