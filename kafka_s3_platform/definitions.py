@@ -27,7 +27,7 @@ from kafka_s3_platform.defs.jobs import ConnectorJobs, connector_jobs, foreign_j
 from kafka_s3_platform.defs.lag_sensor import lag_sensor
 from kafka_s3_platform.defs.object_checks import object_checks
 from kafka_s3_platform.defs.poll_sensor import poll_sensor
-from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.resources import NoValues, SparkResource
 from kafka_s3_platform.defs.restored import restored_asset
 from kafka_s3_platform.defs.schedules import daily_schedule, hourly_schedule, verify_schedule
 from kafka_s3_platform.defs.topic import ArchivedTopic, archived_topics
@@ -107,11 +107,10 @@ def _parts(
 
 def _merged(connectors: Sequence[ConnectorConfig], parts: Mapping[str, dg.Definitions]) -> dg.Definitions:
     topics = archived_topics(config for config in connectors if config.name in parts)
-    # Configured here, so that the config of a run can neither name modules to import nor folders to write to. No step
-    # hands a value to another.
+    # Configured here, so that the config of a run can neither name modules to import nor folders to write to.
     shared = dg.Definitions(
         assets=topic_specs(topics),
-        resources={"spark": SparkResource(), "io_manager": dg.InMemoryIOManager()},
+        resources={"spark": SparkResource(), "io_manager": NoValues()},
         executor=dg.multiprocess_executor.configured({}),
     )
     return dg.Definitions.merge(shared, *parts.values())

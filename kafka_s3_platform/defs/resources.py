@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dagster as dg
+
 from kafka_s3_platform.config.parse import read_properties
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform.spark.session import spark_conf
@@ -27,6 +29,17 @@ def deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
     path = env.get(SPARK_VARIABLE)
     found = read_properties(Path(path)) if path else {}
     return {name: value.get_secret_value() for name, value in found.items()}
+
+
+class NoValues(dg.IOManager):
+    """No step hands a value to another. Dagster's own manager pickles them in a folder that a run may name."""
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        if obj is not None:
+            raise TypeError(f"{context.get_identifier()} gave {type(obj).__name__}: nothing is handed on between steps")
+
+    def load_input(self, context: dg.InputContext) -> object:
+        raise TypeError(f"{context.name} asks for a value: nothing is handed on between steps")
 
 
 class SparkResource:

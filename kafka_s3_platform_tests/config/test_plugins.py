@@ -190,9 +190,8 @@ def test_no_other_place_imports_by_a_name_or_runs_a_text() -> None:
     found: dict[str, set[str]] = {}
     for path in package.rglob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        names = {
-            f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if hasattr(f, "attr") or hasattr(f, "id")
-        }
+        names = {call.attr for call in calls if isinstance(call, ast.Attribute)}
+        names |= {call.id for call in calls if isinstance(call, ast.Name)}
         if used := names & IMPORTS:
             found[str(path.relative_to(package))] = used
     assert found == {place: {"import_module"} for place in EXPECTED}

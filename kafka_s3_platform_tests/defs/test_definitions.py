@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.resources import SparkResource, deployed_conf
+from kafka_s3_platform.defs.resources import NoValues, SparkResource, deployed_conf
 from kafka_s3_platform.errors import ConfigError
 
 PARIS = {"timezone": "Europe/Paris", "archive.start.hour": "2024-03-05T14:00", "archive.allowed.lateness.ms": "900000"}
@@ -161,14 +161,17 @@ def test_the_config_of_a_run_names_no_program_for_spark(folder: Path) -> None:
 
 def test_the_config_of_a_run_names_no_module_to_import_and_no_folder(folder: Path) -> None:
     start = {"start_method": {"forkserver": {"preload_modules": ["hostile_module"]}}}
-    hostile = {
+    hostile: dict[str, Any] = {
         "execution": {"config": {"multiprocess": start}},
         "resources": {"io_manager": {"config": {"base_dir": "/hostile"}}},
     }
+    manager = load(folder).resolve_all_job_defs()[0].resource_defs["io_manager"]
     for job in load(folder).resolve_all_job_defs():
         found = ResolvedRunConfig.build(job, hostile)
         assert "hostile" not in repr(found.execution)
-        assert "hostile" not in repr(found.resources["io_manager"])
+        with dg.build_resources({"m": manager}, resource_config={"m": hostile["resources"]["io_manager"]}) as made:
+            assert isinstance(made.m, NoValues)
+            assert vars(made.m) == {}, "it has no folder"
 
 
 def test_spark_is_told_by_a_file_of_the_deployment(tmp_path: Path) -> None:
