@@ -1,9 +1,12 @@
 """Which records pass: the same as in plain Python, and nothing starts with a filter that cannot be used."""
 
+import gc
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PermanentError
 from kafka_s3_platform.restore.filters import FilteredStream, check_filter, filtered, is_filtered
 from kafka_s3_platform.restore.request import RecordFilter
+from kafka_s3_platform.restore.sql import SqlCondition
 from kafka_s3_platform_tests.restore.records import KEYS, STREAMS, batch_of, offsets_of, rows_of, stream_of
 
 OWN = "kafka_s3_platform_tests"
@@ -62,7 +66,7 @@ def test_keys_pass_that_are_named_begin_so_or_match_as_a_whole(
     assert rows_of(filtered(stream, wanted)) == [row for row in rows_of(stream) if passes(row["key"])]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)  # each starts a process
 @given(STREAMS)
 def test_everything_that_is_set_has_to_hold(batches: Any) -> None:
     stream = stream_of(batches)
@@ -76,7 +80,7 @@ def test_everything_that_is_set_has_to_hold(batches: Any) -> None:
     assert offsets_of(filtered(stream, wanted)) == expected
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)  # each starts a process
 @given(STREAMS, st.sampled_from([RecordFilter(), RecordFilter(sql="value IS NOT NULL")]))
 def test_the_latest_record_of_each_key_is_kept_tombstones_included(batches: Any, wanted: RecordFilter) -> None:
     stream = stream_of(batches)
@@ -205,6 +209,65 @@ def test_what_is_no_condition_over_one_record_is_refused_before_the_first_one(co
     with pytest.raises(ConfigError, match=re.escape(said)) as raised:
         check_filter(RecordFilter(sql=condition))
     assert "--sql (sql)" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("unnest([true, false])", "unnest, which makes several rows of one record"),
+        ("(" * 50_000 + "true" + ")" * 50_000, "--sql (sql)"),
+        ("[" * 50_000 + "]" * 50_000 + " = []", "--sql (sql)"),
+        ("1 = " + "+".join(["1"] * 100_000), "--sql (sql)"),
+        ("read_text('/etc/passwd') = ''", "--sql (sql)"),
+        ("current_setting('memory_limit') = ''", "current_setting, which"),
+        ("\ud800 = key", "--sql (sql)"),
+    ],
+)
+def test_a_hostile_condition_is_refused_quickly_in_little_memory(condition: str, said: str) -> None:
+    before, started = psutil.Process().memory_info().rss, time.monotonic()
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        check_filter(RecordFilter(sql=condition))
+    assert time.monotonic() - started < 15
+    assert psutil.Process().memory_info().rss - before < 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("len(repeat('a', 2000000000)) > 3", "it needs too much memory"),
+        ("len(repeat('a', 2000000000 - \"offset\")) > 3", "it needs too much memory"),
+        ("len(range(1000000000)) > 3", "it needs too much memory"),
+        ("len(lpad(text(key), 2000000000, 'b')) > 1", "(it needs too much memory|it is not decided after 3 s)"),
+        ("levenshtein(repeat('a', 200000 + partition), repeat('b', 200000)) > 1", "it is not decided after 3 s"),
+    ],
+)
+def test_a_condition_that_costs_too_much_for_a_record_is_told_by_its_offsets(
+    condition: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.restore.sql.ROWS_SECONDS", 3.0)
+    before = psutil.Process().memory_info().rss
+    stream = filtered([batch_of([{"key": b"a", "offset": 100_000}])], RecordFilter(sql=condition))
+    with pytest.raises(PermanentError, match=rf"(?s)--sql .* offsets 100000 to 100000: .*{said}"):
+        list(stream)
+    assert psutil.Process().memory_info().rss - before < 50_000_000
+
+
+def test_more_records_than_are_asked_of_a_condition_at_once_are_decided_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.restore.sql.ROWS_AT_ONCE", 7)
+    rows = [{"offset": n} for n in range(100)]
+    found = offsets_of(filtered([batch_of(rows)], RecordFilter(sql='"offset" % 3 = 0')))
+    assert found == list(range(0, 100, 3))
+
+
+def test_the_process_of_a_condition_ends_with_it_and_knows_no_secret_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "marked-secret")
+    others = set(psutil.Process().children())
+    condition = SqlCondition("true")
+    [child] = [c for c in psutil.Process().children() if c not in others]
+    assert "MY_SECRET" not in child.environ()
+    del condition
+    gc.collect()
+    assert not child.is_running()
 
 
 def test_a_condition_that_fails_on_a_record_names_the_offsets() -> None:
