@@ -29,6 +29,7 @@ from kafka_s3_platform.errors import (
     IndexConflictError,
     IndexDamagedError,
     MissingBucketError,
+    PlatformError,
     StoreUnavailableError,
 )
 from kafka_s3_platform.model.frontier import Frontier
@@ -173,6 +174,9 @@ _BROKEN = re.compile(
     r"Parquet error|Json error|Arrow error|Avro error|Expected contiguous commit files|Invalid Checkpoint"
     r"|No table metadata or protocol|Invalid JSON|invalid metadata|EOF"
 )
+_OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-9_.=+-]+)*")
+"""A path of a log's entry below the table, which needs no decoding."""
+
 _TOKEN_VARIABLES = frozenset({"aws_session_token", "aws_token", "session_token", "token"})
 _NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 """The run path has no right to delete, not even log files that expired."""
@@ -227,7 +231,18 @@ class TopicIndex:
         """The table as it is now, or as it was at `version`."""
         options = self.options
         table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
+        self._refuse_strange_files(self.run("read", lambda: pa.table(table.get_add_actions(flatten=True))))
         return Handle(table, options)
+
+    def _refuse_strange_files(self, files: pa.Table) -> None:
+        """delta-rs follows a path out of the folder, and one of this machine's (`file:///`)."""
+        for path in files.column("path").to_pylist():
+            if not _OWN_FILE.fullmatch(path):
+                raise IndexDamagedError(
+                    f"the index {self.uri} names {path!r} as one of its files, which is none in its folder, and is not "
+                    f"read. Nothing of ours writes such a path: find out who wrote to that folder, and put its "
+                    f"_delta_log back from the bucket's versions or a backup"
+                )
 
     def check_promises(self) -> None:
         """Prove once a process that the store keeps what commits rely on. Raises as `promises.check_promises`."""
@@ -450,12 +465,12 @@ class IndexSnapshot:
         if version % OPTIMIZE_EVERY:
             return
         try:
-            table = DeltaTable(self.index.uri, storage_options=self.index.options)
+            table = self.index.handle().table
             table.optimize.compact(
                 commit_properties=CommitProperties(max_commit_retries=0), post_commithook_properties=_NEVER_DELETE
             )
             table.create_checkpoint()
-        except (DeltaError, OSError) as err:
+        except (DeltaError, OSError, PlatformError) as err:
             logger.warning("%s: not optimized at version %d, tried again later: %s", self.index.uri, version, err)
 
     def _read(self, kinds: Sequence[str]) -> pa.Table:

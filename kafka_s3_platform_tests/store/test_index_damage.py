@@ -1,10 +1,14 @@
 """An index whose files are missing or broken is told as damage, never as an outage; what the error advises heals it."""
 
+import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IndexDamagedError, PlatformError, StoreUnavailableError
@@ -121,3 +125,35 @@ def test_an_answer_that_breaks_off_is_an_outage_and_no_damage(index: TopicIndex,
         with pytest.raises(StoreUnavailableError):
             _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
     assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+
+
+@pytest.mark.parametrize(
+    "encoded", ["{uri}", "{path}", "../outside.parquet", "%2e%2e/outside.parquet", "a/../../outside.parquet"]
+)
+def test_a_file_out_of_the_index_s_folder_is_refused_by_name_and_not_read(
+    index: TopicIndex, files: Files, bucket: str, s3_client: Any, tmp_path: Path, encoded: str
+) -> None:
+    """Followed, it would be read with the rights of this machine's user, and its rows would be believed."""
+    source = files.named("/part-")[0]
+    body = s3_client.get_object(Bucket=bucket, Key=source)["Body"].read()
+    outside = tmp_path / "outside.parquet"
+    outside.write_bytes(body)
+    s3_client.put_object(Bucket=bucket, Key="_index/flights/outside.parquet", Body=body)
+    path = encoded.format(uri=outside.as_uri(), path=outside)
+    add = {"path": path, "partitionValues": {}, "size": len(body), "modificationTime": 0, "dataChange": True}
+    log = f"_index/flights/topic.a/_delta_log/{COMMITS + 1:020d}.json"
+    s3_client.put_object(Bucket=bucket, Key=log, Body=json.dumps({"add": add}).encode())
+    for read in (index.open, index.peek, lambda: index.handle(COMMITS + 1)):
+        with pytest.raises(IndexDamagedError, match=rf"_index/flights/topic\.a names {re.escape(repr(path))}"):
+            read()
+    files.delete(log)
+    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+
+
+def test_it_is_refused_in_a_checkpoint_too(index: TopicIndex, files: Files, bucket: str, s3_client: Any) -> None:
+    table = DeltaTable(index.uri, storage_options=index.options)
+    add = AddAction("../outside.parquet", 1, {}, 0, True, "{}")
+    table.create_write_transaction([add], "append", table.schema(), [])
+    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    with pytest.raises(IndexDamagedError, match=r"names '\.\./outside\.parquet'"):
+        index.open()
