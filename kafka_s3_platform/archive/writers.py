@@ -1,6 +1,7 @@
 """The open segments of a scan or a compaction: one writer a bucket, bounded in number and in memory."""
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.archive.schemas import wire_schema_ids
 from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.formats.block_gzip import INDEX_SUFFIX
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError
@@ -22,7 +24,9 @@ from kafka_s3_platform.formats.writers import extension, new_writer
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Positions, RecordFailure, Schema
 from kafka_s3_platform.model.segment import Chunk, Segment, StoredObject
 from kafka_s3_platform.partitioners.key_layouts import new_key_layout
+from kafka_s3_platform.partitioners.keys import MAX_KEY_BYTES
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.promises import WRITE_CHECK
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload, UploadedObject
 
 
@@ -35,6 +39,12 @@ class Refuse(Protocol):
     def __call__(self, failures: Sequence[RecordFailure], left_out: int, *, is_one_of_many: bool) -> None: ...
 
 
+_PLAIN = re.compile(r"[A-Za-z0-9!_.*'()=/:,@+-]*")
+"""Keys that every store takes; it is asked about others before the first byte of them is written."""
+
+_SHOWN = 200
+_SINK = "io.confluent.connect.s3.S3SinkTask"
+_EXCEPTION = "org.apache.kafka.connect.errors.ConnectException"
 MAX_OPEN = 64
 MAX_IN_FLIGHT = 268_435_456
 
@@ -126,6 +136,12 @@ class SegmentTarget:
             timestamp_ms=bucket.hour_ms,
         )
 
+    def longest_key(self, part: BucketPart) -> str:
+        """The longest key among those of the objects of a segment that begins with this part."""
+        suffixes = [extension(self.layout, p).removeprefix(".") for p in self.parts(part.bucket)]
+        beside = [INDEX_SUFFIX.removeprefix(".")] if self.layout.format == "block_gzip" else []
+        return max((self.key(part.bucket, part.first, s) for s in (*suffixes, *beside)), key=len)
+
     def parts(self, bucket: Bucket) -> tuple[ObjectPart, ...]:
         """What the objects of a segment hold, the one that names the segment first. Tombstones have no value."""
         layout = self.layout
@@ -147,6 +163,7 @@ class SegmentWriters:
         self._target, self._store, self._refuse = target, store, refuse
         self._open: dict[Bucket, _SegmentWriter] = {}
         self._closed: list[Segment] = []
+        self._refused: dict[tuple[str | None, str], str | None] = {}
 
     def __enter__(self) -> "SegmentWriters":  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
@@ -164,6 +181,9 @@ class SegmentWriters:
         Records that the format cannot hold are handed to `refuse`, which may raise; without it they are an error.
         """
         while len(part):
+            if reason := self._refused_key(part):
+                part = self._without(part, _placeless(part, reason))
+                continue
             writer = self._writer(part)
             end = writer.end_of_room(part)
             try:
@@ -182,10 +202,27 @@ class SegmentWriters:
             raise err
         kept = np.flatnonzero(~np.isin(part.batch.offsets, [f.offset for f in err.failures]))
         self._refuse(err.failures, len(part) - len(kept), is_one_of_many=part.batch.ordinals is not None)
-        if not self._open[part.bucket].record_count:
+        writer = self._open.get(part.bucket)
+        if writer is not None and not writer.record_count:
             # its name is the offset of a record that it will not hold
             self._open.pop(part.bucket).abort()
         return part.at(kept)
+
+    def _refused_key(self, part: BucketPart) -> str | None:
+        """Why no object can have the key of a segment that would begin with this part, None where one can.
+
+        What is merged has its place already.
+        """
+        if part.bucket in self._open or self._refuse is None:
+            return None
+        key = self._target.longest_key(part)
+        if len(key.encode()) > MAX_KEY_BYTES:
+            return f"the key of its object has more than {MAX_KEY_BYTES} bytes: {key[:_SHOWN]}..."
+        place = part.bucket.topic, part.bucket.encoded_partition
+        if place not in self._refused:
+            control = f"{self._target.layout.topics_dir}/{WRITE_CHECK}".lstrip("/")
+            self._refused[place] = None if _PLAIN.fullmatch(key) else self._store.refuses(key, control)
+        return self._refused[place]
 
     def close(self) -> list[Segment]:
         """Finish every open segment; all segments of this set in the order they were closed."""
@@ -207,6 +244,12 @@ class SegmentWriters:
             self._close(next(iter(self._open)))
         while sum(w.in_flight for w in self._open.values()) > MAX_IN_FLIGHT:
             self._close(max(self._open, key=lambda bucket: self._open[bucket].in_flight))
+
+
+def _placeless(part: BucketPart, reason: str) -> UnwritableRecordsError:
+    """All records of the part fail, since no object can have their key."""
+    failed = (RecordFailure(offset, "TASK_PUT", _SINK, _EXCEPTION, reason) for offset in part.batch.offsets.tolist())
+    return UnwritableRecordsError(tuple(failed))
 
 
 class _Rotation:

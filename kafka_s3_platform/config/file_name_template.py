@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from kafka_s3_platform.config.folders import refusal
+
 Name = Literal["topic", "partition", "start_offset", "timestamp", "ordinal", "epoch"]
 
 _VARIABLE = re.compile(r"\{\{\s*(\w*)\s*(?::\s*(\w*)(?:=(\w*))?)?\s*\}\}", re.ASCII)
@@ -68,6 +70,8 @@ def compile_template(text: str) -> FileNameTemplate:
     folders = _folders([*template.parts[:at], *REWRITE, *template.parts[at:]])
     for folder in folders:
         _check_folder(folder)
+    if why := refusal("".join(part if isinstance(part, str) else "0" for part in template.parts)):
+        raise ValueError(f"its name {why}")
     if (folders[-1] and folders[-1][-1] == Variable("topic")) or _ends_in_topic_and_extension(folders[-1]):
         raise ValueError("a file's name cannot end in {{topic}}: an extension could be taken for a part of it")
     return template

@@ -12,8 +12,9 @@ from zoneinfo import ZoneInfo
 
 from babel import Locale, UnknownLocaleError
 
+from kafka_s3_platform.config.folders import refusal
+
 _TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, 7_000, timezone.utc)
 
 _FIELDS: dict[str, Callable[[datetime], int]] = {
@@ -57,10 +58,8 @@ def compile_path_format(path_format: str, locale: str = "en", directory_delim: s
 
 
 def _check_folders(encoded: str) -> None:
-    if _CONTROL.search(encoded) or any(folder in {"", ".", ".."} for folder in encoded.split("/")):
-        raise ValueError(
-            f"it gives the folders {encoded!r}, of which one is empty, '.' or '..', or holds a control character"
-        )
+    if why := refusal(encoded):
+        raise ValueError(f"it gives the folders {encoded!r}, which {why}")
 
 
 def _part(token: re.Match[str], locale: str) -> Formatter:

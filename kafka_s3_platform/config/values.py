@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from kafka_s3_platform.config.folders import refusal
 from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.path_format import compile_path_format
 from kafka_s3_platform.config.plugins import Kind, load_class
@@ -142,13 +143,18 @@ def _with_short_names(classes: Mapping[str, object]) -> dict[str, str]:
     return short | {full: full for full in classes}
 
 
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka takes it for a topic's name."""
+    return text not in {".", ".."} and _TOPIC.fullmatch(text) is not None
+
+
 def topic_list(text: str) -> tuple[str, ...]:
     """Topic names separated by commas: trimmed, each once, in the order given."""
     topics = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     if not topics:
         raise ValueError("names no topic")
     for topic in topics:
-        if topic in {".", ".."} or not _TOPIC.fullmatch(topic):
+        if not is_topic_name(topic):
             raise ValueError(
                 f"{topic!r} is no legal topic name: 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
             )
@@ -190,8 +196,8 @@ def folder_or_root(text: str) -> str:
     folder = text.strip("/")
     if not folder:
         return ""
-    if _CONTROL.search(folder) or any(part in {"", ".", ".."} for part in folder.split("/")):
-        raise ValueError(f"{text!r} is no folder: empty, '.' and '..' parts and control characters are not allowed")
+    if why := refusal(folder):
+        raise ValueError(f"{text!r} is no folder: it {why}")
     return folder
 
 

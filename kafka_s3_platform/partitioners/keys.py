@@ -8,6 +8,9 @@ rewritten adds `+<epoch>`, so that no key is ever used twice.
 import re
 from dataclasses import dataclass
 
+MAX_KEY_BYTES = 1024
+"""S3's limit."""
+
 TOPIC = r"[a-zA-Z0-9._-]+"
 OFFSET = r"(?P<offset>\d+)(?:@(?P<ordinal>\d+))?(?:\+(?P<epoch>\d+))?"
 """A first offset and what may follow it, in every layout."""

@@ -9,21 +9,22 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.config.folders import refusal
 from kafka_s3_platform.config.plugins import PARTITIONER, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import MISSING, ConnectBatch, Int32s, Int64s, Positions, RecordFailure
 from kafka_s3_platform.partitioners.field_types import logical_type
+from kafka_s3_platform.partitioners.keys import MAX_KEY_BYTES
 from kafka_s3_platform.partitioners.time_based import TimePaths
 from kafka_s3_platform.partitioners.zones import factorize
-
-MAX_KEY_BYTES = 1024
-"""S3's limit."""
 
 _LONGEST_TOPIC = 249
 _REST_OF_KEY = 80
 """Bytes of delimiters, kafka partition, epoch, ordinal and extension."""
-_CONTROL = r"\x00-\x1f\x7f\ud800-\udfff"
+_UNSAFE = r"\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff/\\"
+"""Some stores read a backslash as a slash."""
+
 _PRINTED = (str, int, bool)
 Folder = tuple[type, Any, str | None]
 _EXCEPTION = "io.confluent.connect.storage.errors.PartitionException"
@@ -92,16 +93,17 @@ class FieldPartitioner:
     """`<field>=<value>` for each of `partition.field.name`, nested by dots, joined by `directory.delim`.
 
     Whole numbers, texts and booleans are written as Connect writes them, null as `null`, dates as `2019-03-12` (on
-    which Connect fails). What a folder cannot hold is percent-encoded: slashes, the delimiter, control characters, a
-    percent sign that would look encoded, and the text `null`; so the folder tells the value. A field that is missing,
-    or of another type, is the record's failure. Tombstones, which have no fields, go to `tombstone.encoded.partition`.
+    which Connect fails). What a folder cannot hold is percent-encoded: slashes of both kinds, the delimiter, control
+    characters, a percent sign that would look encoded, and the text `null`; so the folder tells the value. A field that
+    is missing, or of another type, is the record's failure. Tombstones, which have no fields, go to
+    `tombstone.encoded.partition`.
     """
 
     def __init__(self, layout: LayoutSettings) -> None:
         if not layout.partition_fields:
             raise ConfigError("FieldPartitioner needs partition.field.name: fields of the value, separated by commas")
         self.layout = layout
-        self._unsafe = re.compile(f"[{_CONTROL}/{re.escape(layout.directory_delim)}]|%(?=[0-9a-fA-F]{{2}})|^n(?=ull$)")
+        self._unsafe = re.compile(f"[{_UNSAFE}{re.escape(layout.directory_delim)}]|%(?=[0-9a-fA-F]{{2}})|^n(?=ull$)")
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:  # noqa: ARG002  the protocol's
         nulls = batch.value.is_null
@@ -196,10 +198,8 @@ def _checked(
 
 def _refusal(encoded: str, layout: LayoutSettings) -> str | None:
     """Why an encoded partition cannot be in a key, None where it can."""
-    if re.search(f"[{_CONTROL}]", encoded):
-        return "its encoded partition holds a control character"
-    if any(folder in {"", ".", ".."} for folder in encoded.split("/")):
-        return "its encoded partition holds a folder that is empty, '.' or '..'"
+    if why := refusal(encoded):
+        return f"its encoded partition {why}"
     name = 2 * _LONGEST_TOPIC + max(layout.offset_pad_width, 19) + _REST_OF_KEY
     room = MAX_KEY_BYTES - name - len(layout.topics_dir.encode())
     if len(encoded.encode()) > room:

@@ -22,6 +22,7 @@ from kafka_s3_platform.errors import (
     ConfigError,
     IntegrityError,
     MissingBucketError,
+    PermanentError,
     PlatformError,
     StoreUnavailableError,
 )
@@ -58,6 +59,10 @@ UNTRUSTED = "Have AWS_CA_BUNDLE and SSL_CERT_FILE name a PEM file with the autho
 
 class PreconditionError(IntegrityError):
     """A conditional request found another state than the one it named: an object that is there, gone or replaced."""
+
+
+class RefusedRequestError(PermanentError):
+    """The store does not take the request as it is, and says no more than that."""
 
 
 class NotFoundError(IntegrityError):
@@ -105,7 +110,7 @@ def from_response(err: ClientError, tried: Attempted) -> PlatformError:
     """The platform's error for an error response."""
     status, code = err.response["ResponseMetadata"]["HTTPStatusCode"], err.response["Error"].get("Code", "")
     kind, advice = _BY_CODE.get(code) or _kind(status, code, tried)
-    message = err.response["Error"].get("Message", "") if kind is PlatformError else ""
+    message = err.response["Error"].get("Message", "") if kind is RefusedRequestError else ""
     return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
 
 
@@ -123,4 +128,4 @@ def _kind(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError]
             StoreUnavailableError,
             "The store is overloaded, failing, or its disk is full: make sure it is not, run again",
         )
-    return PlatformError, "The store refused the request itself"
+    return RefusedRequestError, "The store refuses the request itself: its key, or a setting of the store's"

@@ -6,6 +6,7 @@ import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -18,13 +19,21 @@ from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.model.segment import StoredObject
 from kafka_s3_platform.store.client import s3_client
 from kafka_s3_platform.store.clock import StoreClock
-from kafka_s3_platform.store.errors import UNREACHABLE, Attempted, NotFoundError, PreconditionError, translated
+from kafka_s3_platform.store.errors import (
+    UNREACHABLE,
+    Attempted,
+    NotFoundError,
+    PreconditionError,
+    RefusedRequestError,
+    translated,
+)
 
 logger = logging.getLogger(__name__)
 
 READ_AHEAD = 4_194_304
 HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
+NO_ETAG = '"00000000000000000000000000000000"'
 _METADATA_SAFE = "/:+=@,"
 
 ThawState = Literal["", "ongoing", "thawed"]
@@ -201,6 +210,23 @@ class ObjectStore:
         Raises PreconditionError or NotFoundError when another is there, or none.
         """
         return self._put(key, body, metadata or {}, if_match)
+
+    def refuses(self, key: str, control: str) -> str | None:
+        """Why the store takes no object at `key`, None where it takes one. Writes nothing.
+
+        `control` is a key that it takes: what is refused there, too, is no matter of the key, and raised.
+        """
+        try:
+            self._write_in_vain(key)
+        except RefusedRequestError as err:
+            self._write_in_vain(control)
+            return str(err)
+        return None
+
+    def _write_in_vain(self, key: str) -> None:
+        """A PUT whose condition no object fulfils."""
+        with suppress(PreconditionError, NotFoundError):
+            self.replace(key, b"", NO_ETAG)
 
     def delete(self, key: str, if_match: str) -> None:
         """Delete the object with etag `if_match`; none there is fine. Raises PreconditionError when it is another."""

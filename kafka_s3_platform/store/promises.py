@@ -12,14 +12,13 @@ from uuid import uuid4
 
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
-from kafka_s3_platform.store.objects import WRITE_ID, ObjectStore, WrittenObject, new_write_id
+from kafka_s3_platform.store.objects import NO_ETAG, WRITE_ID, ObjectStore, WrittenObject, new_write_id
 
 logger = logging.getLogger(__name__)
 
 WRITE_CHECK = ".write-check"
 TRIES = 12
 LONGEST_WAIT_SECONDS = 2.0
-NO_ETAG = '"00000000000000000000000000000000"'
 
 tried_before: set[tuple[str, str, bool]] = set()
 _trying = threading.Lock()

@@ -15,11 +15,15 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.java_regex import compile_java_replacement
 from kafka_s3_platform.config.simple_date_format import SimpleDateFormat
 from kafka_s3_platform.config.transform_catalogue import json_path
+from kafka_s3_platform.config.values import is_topic_name
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.transforms.avro import DataError
 from kafka_s3_platform.transforms.edits import DATA_EXCEPTION, Mask
 from kafka_s3_platform.transforms.headers import with_column
+
+_SHOWN = 100
+"""Characters of a text that names no topic, for messages."""
 
 
 class Filter:
@@ -141,6 +145,8 @@ class ExtractTopic:
         topic = _text(found)
         if not topic:
             raise DataError(f"{what} is no text that could name a topic, but {type(found).__name__}")
+        if not is_topic_name(topic):
+            raise DataError(f"{what} is {topic[:_SHOWN]!r}, which no topic can be named")
         return topic
 
 

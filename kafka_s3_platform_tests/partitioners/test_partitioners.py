@@ -12,7 +12,8 @@ from kafka_s3_platform.config import values
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.partitioners.partitioners import MAX_KEY_BYTES, new_partitioner
+from kafka_s3_platform.partitioners.keys import MAX_KEY_BYTES
+from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms, schema_of, times_of
 
 EXAMPLES = "kafka_s3_platform_tests.partitioners.examples."
@@ -89,6 +90,8 @@ def test_the_locale_names_months_and_days() -> None:
         (None, "f=null"),
         ("null", "f=%6Eull"),
         ("a/../b", "f=a%2F..%2Fb"),
+        ("\\..\\", "f=%5C..%5C"),
+        ("a\uffffb\ufffe", "f=a%EF%BF%BFb%EF%BF%BE"),
         ("a\nb\x7f", "f=a%0Ab%7F"),
         ("%2F", "f=%252F"),
         ("\ud800", "f=%ED%A0%80"),
@@ -154,7 +157,7 @@ def test_a_value_that_no_key_has_room_for_is_refused_and_the_longest_one_fits() 
 
 
 FIELD_VALUES = st.none() | st.booleans() | st.integers() | st.text(st.characters(), max_size=6) | st.sampled_from(
-    ["%", "%2", "%2F", "/", "null", "NULL", "a/b=c", "|", "a|b=c", "..", "%25", "%6Eull"]
+    ["%", "%2", "%2F", "/", "null", "NULL", "a/b=c", "|", "a|b=c", "..", "%25", "%6Eull", "\\", "%5C"]
 )  # fmt: skip
 
 
@@ -168,7 +171,7 @@ def test_different_values_never_share_a_folder_and_none_leaves_the_topic_s(
     for folder in found:
         assert folder.count(delim) == 1
         assert not re.search(r"[\x00-\x1f\x7f]", folder)
-        assert not set(folder.split("/")) & {"", ".", ".."}
+        assert not set(re.split(r"[/\\]", folder)) & {"", ".", ".."}
 
 
 def _spelled(value: Any) -> str | None:
@@ -204,9 +207,11 @@ def test_a_partitioner_of_one_s_own_may_extend_ours() -> None:
         ("", "a folder that is empty"),
         ("a//b", "a folder that is empty"),
         ("/a", "a folder that is empty"),
-        ("..", "a folder that is empty"),
-        ("a/../../b", "a folder that is empty"),
-        ("a/.", "a folder that is empty"),
+        ("..", "a folder that is '.' or '..'"),
+        ("a/../../b", "a folder that is '.' or '..'"),
+        ("a/.", "a folder that is '.' or '..'"),
+        ("a\\..\\..\\b", "a folder that is '.' or '..'"),
+        ("a\\b", None),
         ("a\nb", "a control character"),
         ("\ud800", "a control character"),
         ("x" * 1024, "an object key has room for"),

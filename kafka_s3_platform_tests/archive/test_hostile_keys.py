@@ -1,0 +1,143 @@
+"""Names of records that lead out of their folder, are too long, or that a store refuses: those records' failures."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import PermanentError, UnresolvedOffsetsError
+from kafka_s3_platform.store.errors import RefusedRequestError
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, connector, produce, snapshot, tried
+
+pytestmark = pytest.mark.integration
+
+BY_FIELD: dict[str, Any] = {
+    "layout": {"partitioner": "Field", "partition_fields": ("n",)},
+    "records": {"value": {"format": "JSON"}},
+}
+ODD = "\u2603"
+"""A character that the proxy's store takes in no key."""
+
+
+@pytest.fixture
+def topic(topic_name: str, create_topic: CreateTopic) -> str:
+    return create_topic(topic_name)
+
+
+@pytest.fixture
+def picky(store_settings: StoreSettings) -> Iterator[tuple[FaultyProxy, StoreSettings]]:
+    """A proxy, and settings of the store behind it."""
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
+        yield proxy, store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+
+
+def valued(kafka: KafkaSettings, topic: str, *values: str) -> None:
+    produce(kafka, topic, [Sent(json.dumps({"n": value}).encode(), None, NOON) for value in values])
+
+
+def tolerant(config: ConnectorConfig, dead_letters: str) -> ConnectorConfig:
+    errors = config.records.errors.model_copy(
+        update={"tolerance": "all", "dead_letter_topic": dead_letters, "dead_letter_replication_factor": 1}
+    )
+    return config.model_copy(update={"records": config.records.model_copy(update={"errors": errors})})
+
+
+def keys(store: StoreSettings) -> list[str]:
+    return sorted(item.key for item in ObjectStore(store).list("topics/"))
+
+
+@pytest.mark.parametrize(
+    "value", ["\\..\\", "\\..\\..\\_index\\c", "..\\", "../../_index", "a\\b", "\ufffe", "\u202e", "%2e%2e/"]
+)
+def test_no_value_leads_out_of_its_folder(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str, value: str
+) -> None:
+    """A store may read a backslash as a slash."""
+    valued(kafka_settings, topic, "plain", value)
+    config = connector(kafka_settings, store_settings, topic, **BY_FIELD)
+    report = tried(config, [NOON])
+    assert (report.failure, report.record_count) == (None, 2)
+    stored = {s.key for s in snapshot(config).segments}
+    assert stored == {key for key in keys(store_settings) if not key.endswith(".write-check")}
+    assert {key.count("/") for key in stored} == {3}
+    assert verify_archive(config, topic, deep=True, runner=InProcessRunner()).ok
+
+
+def test_a_key_that_the_store_refuses_is_the_failure_of_its_record(
+    kafka_settings: KafkaSettings, picky: tuple[FaultyProxy, StoreSettings], topic: str
+) -> None:
+    proxy, store = picky
+    proxy.refuse("PUT", ODD, 400, "InvalidRequest")
+    valued(kafka_settings, topic, "a", ODD, "b", ODD + "2", "\u2602")
+    config = connector(kafka_settings, store, topic, **BY_FIELD)
+    report = tried(config, [NOON])
+    assert isinstance(report.failure, UnresolvedOffsetsError)
+    assert "400 InvalidRequest" in str(report.failure)
+    found = [(u.start_offset, u.end_offset, u.reason) for u in snapshot(config).state.unresolved]
+    assert found == [(1, 2, "TASK_PUT"), (3, 4, "TASK_PUT")]
+    assert sum(s.record_count for s in snapshot(config).segments) == 3
+    assert len([1 for method, target in proxy.requests if method == "PUT" and ODD in target]) == 2
+
+
+def test_where_errors_are_tolerated_it_is_a_dead_letter(
+    kafka_settings: KafkaSettings, picky: tuple[FaultyProxy, StoreSettings], topic: str
+) -> None:
+    proxy, store = picky
+    proxy.refuse("PUT", ODD, 400, "InvalidRequest")
+    valued(kafka_settings, topic, "a", ODD, "b")
+    config = tolerant(connector(kafka_settings, store, topic, **BY_FIELD), f"{topic}-dead")
+    report = tried(config, [NOON])
+    assert (report.failure, report.record_count, report.hours[0].dead_letter_count) == (None, 2, 1)
+
+
+def test_a_store_that_refuses_every_key_is_no_failure_of_records(
+    kafka_settings: KafkaSettings, picky: tuple[FaultyProxy, StoreSettings], topic: str
+) -> None:
+    """Else a wrong setting would make dead letters of all records."""
+    proxy, store = picky
+    config = tolerant(connector(kafka_settings, store, topic, **BY_FIELD), f"{topic}-dead")
+    valued(kafka_settings, topic, "a")
+    tried(config, [NOON]).raise_failure()
+    before = snapshot(config)
+    produce(kafka_settings, topic, [Sent(json.dumps({"n": ODD}).encode(), None, NOON + HOUR)])
+    proxy.refuse("PUT", "topics/", 400, "InvalidRequest")
+    with pytest.raises(PermanentError, match="400 InvalidRequest"):
+        tried(config, [NOON + HOUR]).raise_failure()
+    assert snapshot(config).segments == before.segments
+    assert snapshot(config).state.scans == before.state.scans
+
+
+def test_a_key_that_is_too_long_is_the_failure_of_its_record(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str
+) -> None:
+    valued(kafka_settings, topic, "a")
+    config = connector(kafka_settings, store_settings, topic, layout={"topics_dir": "d/" + "x" * 980})
+    report = tried(config, [NOON])
+    assert "has more than 1024 bytes" in str(report.failure)
+    assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(0, 1)]
+
+
+@pytest.mark.parametrize("name", ["../_index", "..", "a/b", "\\..\\", "x" * 250, "a\n", "\u2603"])
+def test_what_no_topic_can_be_named_names_no_folder(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str, name: str
+) -> None:
+    valued(kafka_settings, topic, "plain", name)
+    step = {"alias": "t", "type": "ExtractTopic$Value", "options": {"field": "n"}}
+    records = {"value": {"format": "JSON"}, "transforms": [step]}
+    config = connector(kafka_settings, store_settings, topic, layout={"format": "json"}, records=records)
+    report = tried(config, [NOON])
+    assert "which no topic can be named" in str(report.failure)
+    assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(1, 2)]
+    assert [s.key.split("/")[1] for s in snapshot(config).segments] == ["plain"]
+
+
+def test_a_request_that_the_store_refuses_is_not_tried_again(store_settings: StoreSettings) -> None:
+    with pytest.raises(RefusedRequestError, match="400 InvalidRequest"):
+        ObjectStore(store_settings).put_new("a/\\..\\b", b"")
+    assert issubclass(RefusedRequestError, PermanentError)
