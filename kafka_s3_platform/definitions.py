@@ -14,7 +14,6 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from dagster._core.definitions.metadata.metadata_value import CodeLocationReconstructionMetadataValue
 
 from kafka_s3_platform.config.files import connectors_folder, load_connectors
-from kafka_s3_platform.config.parse import printable
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.checks import daily_checks, hourly_checks
 from kafka_s3_platform.defs.daily import daily_asset
@@ -33,6 +32,7 @@ from kafka_s3_platform.defs.schedules import daily_schedule, hourly_schedule, ve
 from kafka_s3_platform.defs.topic import ArchivedTopic, archived_topics
 from kafka_s3_platform.defs.topics import topic_specs
 from kafka_s3_platform.defs.topics_sensor import topics_sensor
+from kafka_s3_platform.text import printable
 
 logger = logging.getLogger(__name__)
 

@@ -26,6 +26,8 @@ PlatformError
 Every message says what was tried, on which topic, kafka partition, range or key, and what to do.
 """
 
+from kafka_s3_platform.text import printable
+
 HEAL_OBJECT = (
     "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
     "be archived again, under another connector name and another topics.dir"
@@ -34,7 +36,10 @@ HEAL_OBJECT = (
 
 
 class PlatformError(Exception):
-    """Base of every error this platform raises on purpose."""
+    """Base of every error this platform raises on purpose. Its text is printable, whatever names of others it holds."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class TransientError(PlatformError):

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.errors import PlatformError, TransientError
+from kafka_s3_platform.text import entry
 
 EX_TEMPFAIL = 75
 
@@ -70,7 +71,8 @@ class TransientFailure(click.ClickException):
 
 
 def _failure(err: PlatformError) -> click.ClickException:
-    return TransientFailure(str(err)) if isinstance(err, TransientError) else PermanentFailure(str(err))
+    said = entry(str(err))
+    return TransientFailure(said) if isinstance(err, TransientError) else PermanentFailure(said)
 
 
 @click.group(cls=PlatformGroup)

@@ -12,6 +12,7 @@ import javaproperties
 from kafka_s3_platform.cli.output import json_option, show
 from kafka_s3_platform.config.zooz import convert as converted
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.text import entry
 
 
 @click.command
@@ -36,9 +37,10 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
     if output is not None:
         _write(output, found.keys)
     document = {"keys": dict(found.keys), "without_counterpart": dict(found.without_counterpart)}
-    show(document, as_json, [json.dumps(dict(found.keys), indent=2) if output is None else f"wrote {output}"])
+    keys = json.dumps(dict(found.keys), indent=2).splitlines()
+    show(document, as_json, keys if output is None else [f"wrote {output}"])
     for name, reason in found.without_counterpart.items():
-        click.echo(f"{name} has no counterpart: {reason}", err=True)
+        click.echo(entry(f"{name} has no counterpart: {reason}"), err=True)
 
 
 def _variables(path: Path) -> dict[str, str]:

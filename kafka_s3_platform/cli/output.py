@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.config.parse import printable
+from kafka_s3_platform.text import entry
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -15,9 +15,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 def show(value: Any, as_json: bool, lines: Sequence[str]) -> None:
     """Print a command's outcome. Where it has no lines, nothing is printed: an empty list is no line."""
     if as_json:
-        click.echo(json.dumps(value, indent=2))
+        # JSON escapes all control characters but this one
+        click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
     elif lines:
-        click.echo(printable("\n".join(lines)))
+        click.echo("\n".join(map(entry, lines)))
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:

@@ -7,12 +7,13 @@ from itertools import permutations, product
 from pathlib import Path
 
 from kafka_s3_platform.config.mapping import resolve
-from kafka_s3_platform.config.parse import printable, property_lines, read_connector_file
+from kafka_s3_platform.config.parse import property_lines, read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.config.sheet import Finding, KeyClass
 from kafka_s3_platform.config.values import nested
 from kafka_s3_platform.config.worker import Worker, load_worker
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.text import printable
 
 logger = logging.getLogger(__name__)
 

@@ -68,11 +68,6 @@ def _properties(path: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
-def printable(text: str) -> str:
-    """What can be written anywhere: halves of characters, of a JSON escape or a file's name, become escapes."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 def _read_json(path: Path) -> tuple[dict[str, SecretStr], str | None]:
     document = _parse_json(path)
     if not isinstance(document, dict):

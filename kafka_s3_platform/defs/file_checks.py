@@ -6,9 +6,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from kafka_s3_platform.config.parse import printable
 from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.text import printable
 
 FILES_KEY = dg.AssetKey(["connector_files"])
 INTERVAL_SECONDS = 60
