@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_s3_platform.errors import BrokerUnavailableError, PermanentError
 from kafka_s3_platform.local.java import find_java, pyspark_jars
 from kafka_s3_platform.local.kafka_jars import kafka_jars
-from kafka_s3_platform.local.processes import Daemon, write_atomically
+from kafka_s3_platform.local.processes import Daemon, private_folder, write_atomically
 from kafka_s3_platform.local.settings import HOST, StackSettings
 
 JVM_OPTIONS = ("-Xmx768m", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true")
@@ -59,8 +59,7 @@ class Broker:
 
     def start(self) -> None:
         """Fetch, format and configure what is not there yet, and start. Does not wait."""
-        folder = self.daemon.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = private_folder(self.daemon.folder)
         java = self._java(kafka_jars(self.settings.cache))
         write_atomically(folder / "server.properties", javaproperties.dumps(self.properties(), timestamp=False))
         write_atomically(folder / "log4j2.properties", LOGGING)

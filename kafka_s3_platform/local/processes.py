@@ -25,7 +25,8 @@ CLOCK_STEP_SECONDS = 60.0
 LOG_TAIL_LINES = 15
 
 # The shell leaves the server to init: no zombie, no handle stays with whoever called.
-DETACH = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
+# Nobody else reads what it writes.
+DETACH = 'umask 077; log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +159,25 @@ def _becomes_free(port: int) -> bool:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path`; a reader, or a process killed here, leaves the old text or the new one."""
+    """Replace `path`; a reader, or a process killed here, leaves the old text or the new one. Only we may read it."""
     partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    partial.touch(mode=0o600)
     partial.write_text(text)
     partial.replace(path)
+
+
+def private_folder(path: Path) -> Path:
+    """The folder, made if it is missing; only we may enter it."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold `folder`, which is made if missing, against other processes. Ends with this process at the latest."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

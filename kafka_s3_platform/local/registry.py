@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kafka_s3_platform.errors import RegistryUnavailableError
 from kafka_s3_platform.local.java import find_java
-from kafka_s3_platform.local.processes import Daemon
+from kafka_s3_platform.local.processes import Daemon, private_folder
 from kafka_s3_platform.local.registry_app import registry_app
 from kafka_s3_platform.local.settings import HOST, REGISTRY_PATH, StackSettings
 
@@ -36,8 +36,7 @@ class SchemaRegistry:
 
     def start(self) -> None:
         """Fetch it if it is not there yet, and start. Does not wait."""
-        folder = self.daemon.folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = private_folder(self.daemon.folder)
         quarkus = {
             "http.host": HOST,
             "http.port": self.settings.registry_port,

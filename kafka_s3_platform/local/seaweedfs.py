@@ -14,7 +14,8 @@ from botocore.client import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, StoreUnavailableError
-from kafka_s3_platform.local.processes import Daemon
+from kafka_s3_platform.local.certificates import write_certificate
+from kafka_s3_platform.local.processes import Daemon, private_folder, write_atomically
 from kafka_s3_platform.local.settings import HOST, StackSettings
 
 # Its filer waits 15 s for a stream of its own. Nothing acknowledged is held in the process, so it may be killed.
@@ -48,12 +49,10 @@ class SeaweedFS:
 
     def start(self) -> None:
         """Write the identities and start. Does not wait."""
-        folder = self.daemon.folder
-        (folder / "data").mkdir(parents=True, exist_ok=True)
-        identities = folder / "identities.json"
-        identities.touch(mode=0o600)
-        identities.write_text(json.dumps(self._identities()))
-        self.daemon.start([_weed(), "server", *self._options()], ENVIRONMENT)
+        folder = private_folder(self.daemon.folder)
+        private_folder(folder / "data")
+        write_atomically(folder / "identities.json", json.dumps(self._identities()))
+        self.daemon.start([_weed(), "server", *self._options()], ENVIRONMENT | _security(folder))
 
     def check(self) -> None:
         """List buckets as ourselves; without a signature and with a wrong secret it must be refused.
@@ -112,6 +111,8 @@ class SeaweedFS:
             "s3": "true",
             "s3.config": folder / "identities.json",
             "s3.iam": "false",
+            # of master and filer: their parts talk gRPC, and the S3 gateway is the only way in
+            "disableHttp": "true",
             "s3.autoCreateBucket": "false",
             "volume.max": 0,
             "volume.preStopSeconds": 0,
@@ -125,6 +126,18 @@ class SeaweedFS:
         key = {"accessKey": self.settings.aws_access_key_id, "secretKey": self.settings.aws_secret_access_key}
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         return {"identities": [{"name": "kafka-s3", "credentials": [key], "actions": actions}]}
+
+
+def _security(folder: Path) -> dict[str, str]:
+    """What closes each port but S3's to whoever has no credential: gRPC takes our certificate only, volumes our tokens.
+
+    Source: `weed scaffold -config=security`; a key is its place there, in capitals.
+    """
+    certificate, key = map(str, write_certificate(folder))
+    components = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT")
+    files = {f"WEED_GRPC_{c}_{name}": path for c in components for name, path in (("CERT", certificate), ("KEY", key))}
+    signing = ("SIGNING_KEY", "SIGNING_READ_KEY", "FILER_SIGNING_KEY", "FILER_SIGNING_READ_KEY")
+    return {"WEED_GRPC_CA": certificate, **files, **{f"WEED_JWT_{name}": token_hex() for name in signing}}
 
 
 def _weed() -> Path:

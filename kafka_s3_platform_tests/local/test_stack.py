@@ -1,11 +1,16 @@
 import dataclasses
+import http.client
 import socket
+import stat
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import boto3
+import grpc
+import psutil
 import pytest
 from botocore import UNSIGNED
 from botocore.client import Config
@@ -16,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PermanentError
 from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.local.seaweedfs import PORTS, SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, down, status, up
 from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, free_ports, stopped_at_exit
@@ -81,6 +86,95 @@ def test_nobody_else_may_read_or_write(stack: StackStatus, s3_client: Any, confi
     with pytest.raises(ClientError, match=REFUSED):
         other.list_objects_v2(Bucket=stack.bucket)
     other.close()
+
+
+def listening(settings: StackSettings) -> set[int]:
+    process = SeaweedFS(settings).daemon.process()
+    assert process is not None
+    found = [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert {address.ip for address in found} == {"127.0.0.1"}
+    return {address.port for address in found}
+
+
+def test_the_store_listens_where_it_is_told_to_and_nowhere_else(
+    stack: StackStatus, stack_settings: StackSettings
+) -> None:
+    assert listening(stack_settings) == {getattr(stack_settings, name) for name in PORTS}
+
+
+HTTP_WRITES = [
+    ("POST", "/dir/assign"),
+    ("GET", "/dir/assign"),
+    ("POST", "/submit"),
+    ("GET", "/vol/grow?count=1"),
+    ("GET", "/vol/vacuum"),
+    ("GET", "/col/delete?collection=kafka-archive"),
+    ("POST", "/1,01637037d6"),
+    ("PUT", "/1,01637037d6"),
+    ("DELETE", "/1,01637037d6"),
+    ("POST", "/buckets/kafka-archive/theirs"),
+    ("PUT", "/buckets/kafka-archive/theirs"),
+    ("DELETE", "/buckets/kafka-archive?recursive=true"),
+    ("PUT", "/kafka-archive/theirs"),
+    ("PUT", "/theirs-bucket"),
+]
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_no_port_of_the_store_takes_a_write_without_credentials(
+    stack: StackStatus, stack_settings: StackSettings, s3_client: Any, port: str
+) -> None:
+    s3_client.put_object(Bucket=stack.bucket, Key="mine", Body=b"mine")
+    for method, path in HTTP_WRITES:
+        assert answered(getattr(stack_settings, port), method, path) in {None, 400, 401, 403, 404, 405}, (method, path)
+    assert s3_client.get_object(Bucket=stack.bucket, Key="mine")["Body"].read() == b"mine"
+    assert [b["Name"] for b in s3_client.list_buckets()["Buckets"] if b["Name"].startswith("theirs")] == []
+
+
+def answered(port: int, method: str, path: str) -> int | None:
+    """The status, None where it speaks no HTTP."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as asked:
+        try:
+            asked.request(method, path, body=b"theirs")
+            return asked.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return None
+
+
+GRPC = [name for name in PORTS if name.endswith("grpc_port")]
+METHODS = (
+    "/filer_pb.SeaweedFiler/CreateEntry",
+    "/filer_pb.SeaweedFiler/ListEntries",
+    "/master_pb.Seaweed/Assign",
+    "/volume_server_pb.VolumeServer/AllocateVolume",
+    "/s3_pb.SeaweedS3Cache/PutIdentity",
+)
+
+
+@pytest.mark.parametrize("port", GRPC)
+def test_no_process_without_our_certificate_is_heard_by_grpc(
+    stack_settings: StackSettings, stack: StackStatus, port: str
+) -> None:
+    address = f"127.0.0.1:{getattr(stack_settings, port)}"
+    certificate = (stack_settings.data_dir / "s3" / "certificate.pem").read_bytes()
+    anyone = grpc.ssl_channel_credentials(certificate)
+    for channel in (grpc.insecure_channel(address), grpc.secure_channel(address, anyone)):
+        with channel:
+            for method in METHODS:
+                with pytest.raises(grpc.RpcError) as raised:
+                    channel.unary_unary(method)(b"", timeout=5)
+                assert raised.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+def test_only_we_may_read_what_the_stack_writes(stack: StackStatus, stack_settings: StackSettings) -> None:
+    for folder in ("kafka", "s3"):
+        assert mode(stack_settings.data_dir / folder) == 0o700
+    private = ["s3/identities.json", "s3/key.pem", "kafka/server.properties", "s3/output.log", "s3/process.json"]
+    assert {mode(stack_settings.data_dir / name) for name in private} == {0o600}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def test_a_missing_bucket_is_missing_also_for_an_upload(stack: StackStatus, s3_client: Any) -> None:
