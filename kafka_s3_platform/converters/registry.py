@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
+from kafka_s3_platform.config.certificates import advice
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
@@ -251,9 +252,12 @@ class Registry:
         cause: BaseException | None = err
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
-                return ConfigError(f"{said}: check schema.registry.ssl.ca.location")
+                return ConfigError(f"{said}. {advice(str(cause), 'schema.registry.url', _UNTRUSTED)}")
             cause = cause.__cause__ or cause.__context__
         return RegistryUnavailableError(said)
+
+
+_UNTRUSTED = "Have schema.registry.ssl.ca.location name the authority that the registry's certificate is of"
 
 
 def _chosen(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:

@@ -11,6 +11,8 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import AuthorizationError, BrokerUnavailableError, PlatformError
 from kafka_s3_platform.kafka.failures import kafka_failure, raise_kafka_error
 
+logger = logging.getLogger(__name__)
+
 
 class Reasons:
     """What librdkafka said of its connections, so that "no answer" can be explained."""
@@ -43,6 +45,34 @@ class Reasons:
             if isinstance(failure, AuthorizationError):
                 return failure
         return None
+
+
+UNVERIFIED = {
+    "enable.ssl.certificate.verification": ("false", "any certificate is taken for theirs"),
+    "ssl.endpoint.identification.algorithm": ("none", "the certificate of any other server is taken for theirs"),
+}
+"""What turns the verification of brokers off: property, value, and what it means."""
+
+_told: set[tuple[str, str]] = set()
+"""Of which brokers this process has said so."""
+
+
+def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
+    """Say once a process, which is once a run, that anybody may be the broker."""
+    if not str(properties.get("security.protocol", "")).lower().endswith("ssl"):
+        return
+    servers = str(properties["bootstrap.servers"])
+    for name, (value, means) in UNVERIFIED.items():
+        if str(properties.get(name, "")).lower() == value and (servers, name) not in _told:
+            _told.add((servers, name))
+            logger.warning(
+                "the brokers %s are not verified, since %s=%s: %s, and whoever stands between can read and change all "
+                "records and sees how we authenticate. Remove that key, and name the authority in ssl.ca.location",
+                servers,
+                name,
+                value,
+                means,
+            )
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
@@ -108,4 +138,6 @@ def _properties(
     quiet = _QuietLogger(logging.getLogger("kafka_s3_platform.kafka.librdkafka"))
     # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
     ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
-    return {**defaults, **settings.properties(client), **fixed, **ours}
+    given = settings.properties(client)
+    _warn_of_unverified(given)
+    return {**defaults, **given, **fixed, **ours}

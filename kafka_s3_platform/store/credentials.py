@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, load_class
 from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, StoreUnavailableError
-from kafka_s3_platform.store.errors import UNREACHABLE
+from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted, untrusted
 
 ADVISORY_SECONDS, MANDATORY_SECONDS = 120, 60
 """How long before their expiry credentials are refreshed: where that works, and where it must."""
@@ -262,6 +262,8 @@ def _faults_of_a_user(what: str) -> Iterator[None]:
     except PlatformError:
         raise
     except (OSError, *UNREACHABLE) as err:
+        if is_untrusted(err):
+            raise untrusted(what, err) from err
         raise StoreUnavailableError(f"{what}: no credentials: {type(err).__name__}: {err}") from err
     except AttributeError as err:
         raise ConfigError(
@@ -284,6 +286,8 @@ def _refusals(what: str) -> Iterator[None]:
             " that assume it"
         ) from err
     except UNREACHABLE as err:
+        if is_untrusted(err):
+            raise untrusted(what, err) from err
         raise StoreUnavailableError(f"{what}: no answer ({type(err).__name__})") from err
     except BotoCoreError as err:
         raise AuthorizationError(f"{what}: {err}") from err

@@ -1,5 +1,6 @@
 """What S3 answers, as the platform's errors: the one place that knows boto3's exceptions."""
 
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from botocore.exceptions import (
     IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
-    SSLError,
 )
+from urllib3.util.ssl_match_hostname import CertificateError
 
+from kafka_s3_platform.config.certificates import advice
 from kafka_s3_platform.errors import (
     AuthorizationError,
     ClockError,
@@ -53,6 +55,8 @@ _BY_CODE: Mapping[str, tuple[type[PlatformError], str]] = {
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError)
 """No answer, or one that broke off."""
 
+
+_UNTRUSTED_CAUSES = (ssl.SSLCertVerificationError, CertificateError)
 
 UNTRUSTED = "Have AWS_CA_BUNDLE and SSL_CERT_FILE name a PEM file with the authority that the store's certificate is of"
 
@@ -93,7 +97,7 @@ def translated(tried: Attempted) -> Iterator[None]:
         raise AuthorizationError(f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key") from err
     except UNREACHABLE as err:
         if is_untrusted(err):
-            raise ConfigError(f"{tried}: {err}. {UNTRUSTED}") from err
+            raise untrusted(str(tried), err) from err
         raise StoreUnavailableError(
             f"{tried}: no answer ({type(err).__name__}). Check that the store is up and store.url is right"
         ) from err
@@ -102,8 +106,29 @@ def translated(tried: Attempted) -> Iterator[None]:
 
 
 def is_untrusted(err: Exception) -> bool:
-    """Whether the store's certificate was not accepted, which another try does not change."""
-    return isinstance(err, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(err)
+    """Whether the server's certificate was not accepted, or it has none: another try changes nothing of that."""
+    return any(isinstance(each, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(each) for each in _causes(err))
+
+
+def untrusted(what: str, err: Exception) -> ConfigError:
+    """The error to raise where `is_untrusted`; `what` was tried."""
+    if "WRONG_VERSION_NUMBER" in str(err):
+        return ConfigError(f"{what}: {err}. The server does not speak TLS at that port: correct the URL, or its scheme")
+    return ConfigError(f"{what}: {err}. {certificate_advice(str(err))}")
+
+
+def certificate_advice(said: str) -> str:
+    """What to do about the store's certificate, by what was said of it."""
+    return advice(said, "store.url", UNTRUSTED)
+
+
+def _causes(err: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = err
+    while cause is not None:
+        yield cause
+        # urllib3 hands over its cause as an argument
+        inner = next((each for each in cause.args if isinstance(each, Exception)), None)
+        cause = cause.__cause__ or cause.__context__ or inner
 
 
 def from_response(err: ClientError, tried: Attempted) -> PlatformError:

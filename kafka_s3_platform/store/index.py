@@ -52,7 +52,7 @@ from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.store.client import MAX_BACKOFF_SECONDS, delta_endpoint
 from kafka_s3_platform.store.credentials import current
-from kafka_s3_platform.store.errors import UNTRUSTED
+from kafka_s3_platform.store.errors import certificate_advice
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform.store.sound import Judged, judged
@@ -275,7 +275,7 @@ class TopicIndex:
         if _REFUSED.search(str(err)):
             return AuthorizationError(f"{what}; check the aws.* keys and the bucket's policy")
         if "invalid peer certificate" in str(err):
-            return ConfigError(f"{what}. {UNTRUSTED}")
+            return ConfigError(f"{what}. {certificate_advice(str(err))}")
         if _is_damage(str(err)):
             return IndexDamagedError(
                 f"{what}. Files of the index are missing or broken, so what is archived is unknown and no run starts. "
@@ -290,6 +290,8 @@ class TopicIndex:
         store = self.store
         options = {
             "AWS_REGION": store.region,
+            # said, since delta-rs would take it from a variable of the environment
+            "allow_invalid_certificates": "false",
             "aws_conditional_put": "etag",
             "aws_virtual_hosted_style_request": str(store.accelerate or not store.path_style).lower(),
             "connect_timeout": "5s",

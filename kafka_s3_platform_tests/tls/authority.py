@@ -1,10 +1,13 @@
 """A private certificate authority, and what it issues for the tests' servers and clients."""
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import trustme
 from cryptography.hazmat.primitives import serialization
+
+_LONG_AGO, _AGO = (datetime(year, 1, 1, tzinfo=timezone.utc) for year in (2020, 2021))
 
 
 @dataclass(frozen=True)
@@ -18,11 +21,17 @@ class Identity:
 
 @dataclass(frozen=True)
 class Authority:
-    """`ca` is its own certificate. The server is 127.0.0.1; the client's common name is `alice`."""
+    """`ca` is its own certificate. The server is 127.0.0.1; the clients' common names are `alice` and `bob`.
+
+    `expired` was that server's; `elsewhere` is another server's.
+    """
 
     ca: Path
     server: Identity
     client: Identity
+    bob: Identity
+    expired: Identity
+    elsewhere: Identity
 
 
 def new_authority(folder: Path) -> Authority:
@@ -35,6 +44,9 @@ def new_authority(folder: Path) -> Authority:
         ca,
         _written(folder, "server", server),
         _written(folder, "client", made.issue_cert("alice@example.com", common_name="alice")),
+        _written(folder, "bob", made.issue_cert("bob@example.com", common_name="bob")),
+        _written(folder, "expired", made.issue_cert("127.0.0.1", not_before=_LONG_AGO, not_after=_AGO)),
+        _written(folder, "elsewhere", made.issue_cert("elsewhere.example.com")),
     )
 
 

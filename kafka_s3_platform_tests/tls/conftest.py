@@ -9,7 +9,8 @@ from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
 from kafka_s3_platform_tests.tls.authority import Authority, new_authority
-from kafka_s3_platform_tests.tls.broker import SecuredKafka, add_scram_user, secured_properties
+from kafka_s3_platform_tests.tls.broker import Ports, SecuredKafka, add_scram_users, secured_properties
+from kafka_s3_platform_tests.tls.tokens import token_endpoint
 
 
 @pytest.fixture(scope="session")
@@ -28,15 +29,15 @@ def secured(
     stack_settings: StackSettings, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredKafka]:
     ports = free_port_settings()
-    mutual, sasl = free_ports(2)
-    properties = secured_properties(ports["kafka_port"], ports["kafka_controller_port"], mutual, sasl, authority)
+    own = Ports(*free_ports(4))
+    properties = secured_properties(ports["kafka_port"], ports["kafka_controller_port"], own, authority)
     settings = dataclasses.replace(
         stack_settings,
         data_dir=tmp_path_factory.mktemp("secured"),
         kafka_properties={**stack_settings.kafka_properties, **properties},
         **ports,
     )
-    with stopped_at_exit(settings):
+    with stopped_at_exit(settings), token_endpoint() as token_url:
         embedded.up(settings)
-        add_scram_user(settings.bootstrap_servers)
-        yield SecuredKafka(f"127.0.0.1:{mutual}", f"127.0.0.1:{sasl}", authority)
+        add_scram_users(settings.bootstrap_servers)
+        yield SecuredKafka(settings.bootstrap_servers, own, token_url, authority)

@@ -5,9 +5,10 @@ import time
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import AuthorizationError
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import AuthorizationError, PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import TIMEOUT_SECONDS, ClusterAdmin
 from kafka_s3_platform.kafka.disk_space import disk_space
 from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, UnsupportedError
@@ -15,13 +16,15 @@ from kafka_s3_platform.kafka.fetch_reader import FetchReader
 from kafka_s3_platform.kafka.reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.restore.test_restore import numbered
-from kafka_s3_platform_tests.support import produce
+from kafka_s3_platform_tests.restore.test_rights import rights
+from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
 from kafka_s3_platform_tests.tls.authority import Authority
-from kafka_s3_platform_tests.tls.broker import SecuredKafka
+from kafka_s3_platform_tests.tls.broker import LIMITED, SecuredKafka
 
 pytestmark = pytest.mark.integration
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+WAYS = ("certificate", *MECHANISMS, "OAUTHBEARER")
 ALL = OffsetRange(0, 20)
 
 
@@ -34,10 +37,6 @@ def topic(secured: SecuredKafka, topic_name: str) -> str:
     return topic_name
 
 
-def of(secured: SecuredKafka, way: str, **changed: str | None) -> KafkaSettings:
-    return secured.by_certificate(**changed) if way == "certificate" else secured.by_password(way, **changed)
-
-
 def quickly_read(settings: KafkaSettings, topic: str) -> pa.Table:
     with FetchReader(settings, topic) as reader:
         return pa.Table.from_batches(list(reader.read(0, ALL)))
@@ -48,21 +47,22 @@ def handed_over(caplog: pytest.LogCaptureFixture) -> bool:
     return "confluent-kafka reads on" in caplog.text
 
 
-@pytest.mark.parametrize("way", ["certificate", *MECHANISMS])
+@pytest.mark.parametrize("way", WAYS)
 def test_both_readers_read_the_same(
     secured: SecuredKafka, topic: str, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = of(secured, way)
+    settings = secured.as_user(way)
     with caplog.at_level("INFO"):
         found = quickly_read(settings, topic)
     with ConfluentReader(settings, topic) as reader:
         assert pa.Table.from_batches(list(reader.read(0, ALL))).equals(found)
-    assert (found.num_rows, handed_over(caplog)) == (20, False)
+    # tokens are left to librdkafka
+    assert (found.num_rows, handed_over(caplog)) == (20, way == "OAUTHBEARER")
 
 
 @pytest.mark.parametrize("way", ["certificate", *MECHANISMS])
 def test_the_broker_tells_its_free_space(secured: SecuredKafka, way: str) -> None:
-    settings = of(secured, way)
+    settings = secured.as_user(way)
     with ClusterAdmin(settings) as admin:
         [found] = disk_space(settings, admin.describe_cluster().addresses).values()
     assert found.reason == ""
@@ -123,6 +123,97 @@ def refused_everywhere(settings: KafkaSettings, topic: str, why: str) -> None:
 def test_a_broker_of_another_authority_is_refused(secured: SecuredKafka, strangers: Authority, topic: str) -> None:
     settings = secured.by_password("PLAIN", ssl_ca_location=str(strangers.ca))
     refused_everywhere(settings, topic, "certificate verify failed")
+
+
+@pytest.mark.parametrize("listener", ["expired", "elsewhere"])
+def test_a_broker_whose_certificate_is_out_of_date_or_another_server_s_is_refused(
+    secured: SecuredKafka, topic: str, listener: str
+) -> None:
+    settings = secured.without_credentials(getattr(secured.ports, listener))
+    refused_everywhere(settings, topic, "certificate verify failed")
+
+
+@pytest.mark.parametrize(
+    ("listener", "name", "value"),
+    [
+        ("expired", "enable.ssl.certificate.verification", "false"),
+        ("elsewhere", "ssl.endpoint.identification.algorithm", "none"),
+    ],
+)
+def test_what_turns_verification_off_is_told_by_each_run(
+    secured: SecuredKafka,
+    topic: str,
+    listener: str,
+    name: str,
+    value: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.kafka.client._told", set())
+    settings = secured.without_credentials(getattr(secured.ports, listener), **{name.replace(".", "_"): value})
+    for _ in range(2):
+        with ClusterAdmin(settings) as admin:
+            admin.describe_cluster()
+    [said] = [r.getMessage() for r in caplog.records if "are not verified" in r.getMessage()]
+    assert f"{settings.bootstrap_servers} are not verified, since {name}={value}" in said
+    caplog.clear()
+    with ClusterAdmin(secured.by_password("PLAIN")) as admin:
+        admin.describe_cluster()
+    assert caplog.records == []
+
+
+def allow(secured: SecuredKafka, topic: str) -> list[AclBinding]:
+    """Give `LIMITED` what docs/rights.md says that archiving takes, and nothing else."""
+    bindings = [right.binding(LIMITED) for right in rights("archive", SOURCE=topic)]
+    client = AdminClient({"bootstrap.servers": secured.plain})
+    for asked in client.create_acls(bindings).values():
+        asked.result(30)
+    return bindings
+
+
+def revoke(secured: SecuredKafka, bindings: list[AclBinding]) -> None:
+    filters = [
+        AclBindingFilter(
+            b.restype, b.name, b.resource_pattern_type, b.principal, b.host, b.operation, b.permission_type
+        )
+        for b in bindings
+    ]
+    client = AdminClient({"bootstrap.servers": secured.plain})
+    for asked in client.delete_acls(filters).values():
+        asked.result(30)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_rights_that_are_documented_are_enough_and_needed_however_one_authenticates(
+    secured: SecuredKafka, topic: str, way: str, store_settings: StoreSettings
+) -> None:
+    settings = secured.as_user(way, LIMITED)
+    config = connector(settings, store_settings, topic)
+    with pytest.raises(PlatformError, match=topic) as raised:
+        archived(config, [NOON])
+    assert not isinstance(raised.value, TransientError)
+    bindings = allow(secured, topic)
+    with ConfluentReader(settings, topic) as reader:
+        whole = pa.Table.from_batches(list(reader.read(0, ALL)))
+    assert quickly_read(settings, topic).equals(whole)
+    archived(config)
+    assert sum(s.record_count for s in snapshot(config).segments) == 20
+    revoke(secured, bindings)
+
+
+@pytest.mark.parametrize("reader_class", [FetchReader, ConfluentReader])
+@pytest.mark.parametrize("way", WAYS)
+def test_rights_that_are_revoked_in_the_middle_of_a_run_end_it_in_their_own_words(
+    secured: SecuredKafka, topic: str, way: str, reader_class: type[FetchReader | ConfluentReader]
+) -> None:
+    bindings = allow(secured, topic)
+    settings = secured.as_user(way, LIMITED)
+    with reader_class(settings, topic) as reader:
+        assert sum(batch.num_rows for batch in reader.read(0, ALL)) == 20
+        revoke(secured, bindings)
+        produce(secured.by_certificate(), topic, numbered(20))
+        with pytest.raises(AuthorizationError, match=rf"(?s){topic}.*TOPIC_AUTHORIZATION_FAILED"):
+            list(reader.read(0, OffsetRange(20, 40)))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

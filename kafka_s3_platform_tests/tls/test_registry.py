@@ -1,6 +1,7 @@
 """A Schema Registry over TLS. Schemas that it gives are in test_connector.py."""
 
 import pytest
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.registry import registry_of
@@ -17,5 +18,22 @@ def test_a_certificate_of_an_authority_that_was_not_named_is_refused(
 ) -> None:
     with tls_before(stack_settings.registry_port, authority.server) as port:
         secured = registry.model_copy(update={"url": f"https://127.0.0.1:{port}{REGISTRY_PATH}"})
-        with pytest.raises(ConfigError, match=r"certificate verify failed.*check schema\.registry\.ssl\.ca\.location"):
+        with pytest.raises(ConfigError, match=r"certificate verify failed.*Have schema\.registry\.ssl\.ca\.location"):
             registry_of(secured).archived(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("expired", "expired.*Have the server's certificate renewed"),
+        ("elsewhere", "mismatch.*Call the server in schema.registry.url by a name that its certificate holds"),
+    ],
+)
+def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that(
+    registry: RegistrySettings, stack_settings: StackSettings, authority: Authority, name: str, said: str
+) -> None:
+    with tls_before(stack_settings.registry_port, getattr(authority, name)) as port:
+        properties = {"ssl.ca.location": SecretStr(str(authority.ca))}
+        url = f"https://127.0.0.1:{port}{REGISTRY_PATH}"
+        with pytest.raises(ConfigError, match=said):
+            registry_of(registry.model_copy(update={"url": url, "properties": properties})).archived(1)

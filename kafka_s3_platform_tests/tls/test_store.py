@@ -1,5 +1,6 @@
 """A store whose certificate only those trust who are told to: objects by boto3, the index by delta-rs."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +35,51 @@ def test_objects_and_index_are_reached_where_both_variables_name_the_authority(
     ObjectStore(store).put_new("key", b"body")
     assert ObjectStore(store).get("key") == b"body"
     assert TopicIndex(store, "topics", "c", "t").open().version == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("expired", "(?s)expired.*Have the server's certificate renewed"),
+        ("elsewhere", "(?s)elsewhere.example.com.*Call the server in store.url by a name that its certificate holds"),
+    ],
+)
+def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that_and_not_tried_again(
+    store_settings: StoreSettings,
+    stack_settings: StackSettings,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    said: str,
+) -> None:
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, str(authority.ca))
+    with tls_before(stack_settings.s3_port, getattr(authority, name)) as port:
+        settings = store_settings.model_copy(update={"endpoint_url": f"https://127.0.0.1:{port}"})
+        started = time.monotonic()
+        with pytest.raises(ConfigError, match=said):
+            ObjectStore(settings).get("key")
+        with pytest.raises(ConfigError, match=said):
+            TopicIndex(settings, "index", "c", "t").open()
+        assert time.monotonic() - started < 10
+
+
+def test_no_variable_of_the_environment_turns_verification_off(
+    store: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("AWS_ALLOW_INVALID_CERTIFICATES", "ALLOW_INVALID_CERTIFICATES", "allow_invalid_certificates"):
+        monkeypatch.setenv(variable, "true")
+    monkeypatch.setenv("PYTHONHTTPSVERIFY", "0")
+    with pytest.raises(ConfigError, match="certificate"):
+        TopicIndex(store, "index", "c", "t").open()
+    with pytest.raises(ConfigError, match="certificate"):
+        ObjectStore(store).get("key")
+
+
+def test_a_server_without_tls_is_told_as_that(store_settings: StoreSettings, stack_settings: StackSettings) -> None:
+    settings = store_settings.model_copy(update={"endpoint_url": f"https://127.0.0.1:{stack_settings.s3_port}"})
+    with pytest.raises(ConfigError, match="does not speak TLS"):
+        ObjectStore(settings).get("key")
 
 
 def test_an_authority_that_nobody_was_told_of_is_a_matter_of_settings_and_is_not_tried_again(
