@@ -33,7 +33,8 @@ def guard_logs() -> None:
 
     def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        if record.name.partition(".")[0] == PACKAGE:
+        # `logging.makeLogRecord` gives no name at first
+        if str(record.name).partition(".")[0] == PACKAGE:
             record.msg, record.args = entry(record.getMessage()), ()
         return record
 

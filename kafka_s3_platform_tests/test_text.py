@@ -58,6 +58,11 @@ def test_logs_of_others_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> No
     assert [(r.msg, r.args) for r in caplog.records] == [("a\nb %s", (1,))]
 
 
+def test_a_record_that_is_made_without_a_name_is_left_alone() -> None:
+    """Dagster makes such ones."""
+    assert logging.makeLogRecord({}).name is None
+
+
 @pytest.mark.parametrize("kind", [ConfigError, TransientError])
 def test_a_command_s_error_is_one_entry(kind: type[PlatformError]) -> None:
     @click.group(cls=PlatformGroup)

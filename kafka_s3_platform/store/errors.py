@@ -153,4 +153,4 @@ def _kind(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError]
             StoreUnavailableError,
             "The store is overloaded, failing, or its disk is full: make sure it is not, run again",
         )
-    return RefusedRequestError, "The store refuses the request itself: its key, or a setting of the store's"
+    return RefusedRequestError, "The store refused the request itself: its key, or a setting of the store's"
