@@ -25,4 +25,9 @@ def spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
     }
-    return conf | dict(overrides or {})
+    conf |= overrides or {}
+    if conf["spark.master"].startswith("local"):
+        # The driver listens on a port and deserializes Java objects from it: other users of this machine reach it. For
+        # a local master Spark makes up the secret by itself; a cluster's is a matter of its deployment.
+        conf.setdefault("spark.authenticate", "true")
+    return conf

@@ -1,3 +1,5 @@
+import socket
+import struct
 import sys
 
 import pytest
@@ -15,3 +17,40 @@ def test_the_platforms_own_settings_hold_unless_overridden(monkeypatch: pytest.M
 
 def test_local_mode_retries_a_failed_task_as_a_cluster_does() -> None:
     assert spark_conf()["spark.master"] == f"local[*,{MAX_TASK_ATTEMPTS}]"
+
+
+def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_is_left_to_its_deployment() -> None:
+    assert spark_conf()["spark.authenticate"] == "true"
+    assert spark_conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
+    assert "spark.authenticate" not in spark_conf({"spark.master": "spark://host:7077"})
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_a_neighbour_on_this_machine_sends_is_not_deserialized(
+    is_asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    overrides = {"spark.master": "local[1]"} | ({} if is_asked else {"spark.authenticate": "false"})
+    builder = SparkSession.builder
+    for key, value in spark_conf(overrides).items():
+        builder = builder.config(key, value)
+    with builder.getOrCreate() as session:
+        port = int(session.sparkContext.getConf().get("spark.driver.port") or "0")
+        said = answer(port, b"no stream of Java's objects")
+    assert ("StreamCorruptedException" in said) is not is_asked, said
+    assert not is_asked or "AuthRpcHandler" in said or "SaslRpcHandler" in said, said
+
+
+def answer(port: int, payload: bytes) -> str:
+    """What the driver says to a call of Spark's network protocol, as one without a secret makes it."""
+    endpoint = b"endpoint-verifier"
+    # Neither sender nor receiver has an address.
+    body = b"\0\0" + struct.pack(">H", len(endpoint)) + endpoint + payload
+    rpc_request, request_id = 3, 1
+    head = struct.pack(">BqI", rpc_request, request_id, len(body))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+        peer.sendall(struct.pack(">q", 8 + len(head) + len(body)) + head + body)
+        size = struct.unpack(">q", peer.recv(8, socket.MSG_WAITALL))[0]
+        return peer.recv(size - 8, socket.MSG_WAITALL).decode(errors="replace")
