@@ -40,7 +40,7 @@ CREDENTIALS_KEYS = (
         _CHAIN,
         "`DefaultAWSCredentialsProviderChain` or `DefaultCredentialsProvider` (the default chain),"
         " `AwsAssumeRoleCredentialsProvider` (the role of `sts.role.arn`), each by full or short name, or the dotted"
-        " name of an allowed Python class of yours. Other Java classes are refused.",
+        " name of an allowed Python class of yours, which is code. Other Java classes are refused.",
     ),
     honoured("s3.credentials.provider.*", None, "An option that your own provider class is called with."),
     honoured("sts.role.arn", None, "The role to assume, with or without `s3.credentials.provider.class`."),

@@ -11,7 +11,7 @@ FORMAT_KEYS = (
         "What objects hold. Connect's `AvroFormat`, `JsonFormat`, `ByteArrayFormat`, `ParquetFormat`, by full or short"
         " name; ours: `EnvelopeParquetFormat`, `EnvelopeAvroFormat`, `EnvelopeJsonFormat` (whole records, their bytes"
         " as they are, with the columns of Spark's Kafka source), `BlockGzipFormat`; or the dotted name of an allowed"
-        " Python class.",
+        " Python class, which is code.",
     ),
     honoured("output.data.format", None, "Cloud's word for the format: `AVRO`, `JSON`, `BYTES` or `PARQUET`."),
     honoured("format.output.type", None, "Aiven's word for the format: `csv`, `jsonl`, `avro` or `parquet`."),
@@ -81,8 +81,8 @@ PATH_KEYS = (
         "partitioner.class",
         "HourlyPartitioner for the envelope, else DefaultPartitioner",
         "`DefaultPartitioner`, `FieldPartitioner`, `HourlyPartitioner`, `DailyPartitioner` or `TimeBasedPartitioner`,"
-        " by full or short name, or the dotted name of an allowed Python class. Objects end with their hour all"
-        " the same.",
+        " by full or short name, or the dotted name of an allowed Python class, which is code. Objects end with"
+        " their hour all the same.",
     ),
     honoured("time.interval", None, "Cloud's word for the partitioner: `HOURLY` or `DAILY`."),
     honoured(
@@ -108,7 +108,8 @@ PATH_KEYS = (
         "timestamp.extractor",
         "Record",
         "What time decides the folder: `Record` (the record's timestamp; Connect's default is `Wallclock`),"
-        " `Wallclock`, `RecordField`, by full or short name, or the dotted name of an allowed Python class.",
+        " `Wallclock`, `RecordField`, by full or short name, or the dotted name of an allowed Python class, which"
+        " is code.",
     ),
     honoured("file.name.timestamp.source", "WALLCLOCK", "Aiven's: `WALLCLOCK`, or `EVENT`, the record's timestamp."),
     honoured(

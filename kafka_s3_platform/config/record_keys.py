@@ -26,7 +26,12 @@ RECORD_KEYS = (
         "Cloud's words for the registry, of both converters; `value.converter.schema.registry.*` comes first.",
     ),
     honoured("transforms", None, "Aliases of transforms, separated by commas, in their order."),
-    honoured("transforms.*", None, "`transforms.<alias>.type`, its options, and `predicate` and `negate`."),
+    honoured(
+        "transforms.*",
+        None,
+        "`transforms.<alias>.type`, its options, and `predicate` and `negate`. The dotted name of an allowed Python"
+        " class as a type is code.",
+    ),
     honoured("predicates", None, "Aliases of predicates, separated by commas."),
     honoured("predicates.*", None, "`predicates.<alias>.type` and its options."),
     honoured(
