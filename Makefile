@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test chaos lint bench up down clean format lock
+.PHONY: help setup demo dev test chaos fuzz lint bench up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: setup ## Run all tests, with real Kafka and S3
 
 chaos: setup ## Archive under seeded lies of broker and store: SEED=1 RUNS=300
 	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+
+fuzz: setup ## Read mutated objects of each format: FORMAT=all SECONDS=600
+	$(BIN)/python -m kafka_s3_platform_tests.fuzz $(or $(FORMAT),all) --seconds $(or $(SECONDS),600)
 
 lint: setup ## Check format, style, types and the rooms' imports
 	$(BIN)/ruff format --check
