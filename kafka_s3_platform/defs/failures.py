@@ -1,11 +1,12 @@
 """The platform's errors as Dagster's: what waiting may mend is retried, all else fails at once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import dagster as dg
 
 from kafka_s3_platform.defs.processes import process_tags
+from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform.errors import ClockError, OpenTransactionError, PermanentError, TransientError
 
 FAILURE_TAG = "kafka_s3/failure"
@@ -18,13 +19,21 @@ MAX_RETRIES = 4
 RETRY_SECONDS = 15.0
 TRANSACTION_SECONDS = 60.0
 
+_IGNORED = {
+    "resources": f"Spark's properties belong into the file that {SPARK_VARIABLE} names in the deployment",
+    "execution": "steps are executed as the platform does it",
+}
+"""Of a run's config: what earlier versions took from there, and what to do instead."""
+
 
 @contextmanager
 def dagster_failures(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
     """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
 
-    Every step begins here, so this is also where the run learns which processes execute it.
+    Every step begins here, so this is also where the run learns which processes execute it, and is told what of its
+    config does nothing.
     """
+    _tell_ignored(context)
     context.instance.add_run_tags(context.run.run_id, process_tags(context.run.run_id))
     try:
         yield
@@ -37,6 +46,24 @@ def dagster_failures(context: dg.AssetExecutionContext | dg.AssetCheckExecutionC
         raise _failure(context, "clock", err) from err
     except PermanentError as err:
         raise _failure(context, "permanent", err) from err
+
+
+def _tell_ignored(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> None:
+    for section, instead in _IGNORED.items():
+        if names := _names(context.run.run_config.get(section), section):
+            context.log.warning(
+                "of this run's config %s is ignored: a run may not set it; %s. Remove it from the config",
+                " and ".join(names),
+                instead,
+            )
+
+
+def _names(given: object, path: str) -> list[str]:
+    """Where something is set, such as `resources.spark.config.spark_config`. What is set there may be secret."""
+    if not isinstance(given, Mapping):
+        return [] if given is None else [path]
+    deep = path.count(".") == len(("spark", "config", "spark_config"))
+    return [path] if given and deep else [n for key, value in given.items() for n in _names(value, f"{path}.{key}")]
 
 
 def _delay(err: TransientError, retry_number: int) -> float:

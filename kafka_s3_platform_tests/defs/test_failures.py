@@ -1,7 +1,12 @@
+import logging
+from collections.abc import Mapping
+from typing import Any
+
 import dagster as dg
 import pytest
 
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG, dagster_failures
+from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     ClockError,
@@ -64,3 +69,31 @@ def test_a_defect_is_neither(instance: dg.DagsterInstance) -> None:
     assert not found.success
     assert tag(found, instance) is None
     assert not [e for e in found.all_events if e.is_step_up_for_retry]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"resources": {"spark": {"config": {"spark_config": {"spark.authenticate.secret": "hunter2"}}}}},
+            ["resources.spark.config.spark_config is ignored", "KAFKA_S3_SPARK_CONF"],
+        ),
+        ({"execution": {"config": {"retries": {"enabled": {}}}}}, []),
+        ({"execution": {"config": {"marker_to_close": "hunter2"}}}, ["execution.config.marker_to_close is ignored"]),
+        ({"resources": {}, "execution": {}}, []),
+        ({}, []),
+    ],
+)
+def test_a_run_is_told_what_of_its_config_does_nothing(
+    instance: dg.DagsterInstance, given: Mapping[str, Any], told: list[str]
+) -> None:
+    @dg.asset
+    def settled(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:  # noqa: ARG001
+        with dagster_failures(context):
+            pass
+
+    found = dg.materialize([settled], instance=instance, resources={"spark": SparkResource()}, run_config=given)
+    warnings = [e.user_message for e in instance.all_logs(found.run_id) if e.level == logging.WARNING]
+    assert len(warnings) == bool(told)
+    assert all(text in warnings[0] for text in told)
+    assert not any("hunter2" in text for text in warnings)
