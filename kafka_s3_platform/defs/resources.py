@@ -1,6 +1,7 @@
 """What assets get from Dagster: Spark. Nothing of it is for the config of a run to choose: it would name programs."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ SPARK_VARIABLE = "KAFKA_S3_SPARK_CONF"
 """A properties file of the deployment: Spark's properties over the platform's own, such as spark.master."""
 
 
+SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
+
+
 def deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
     """What the deployment says of Spark.
 
@@ -29,6 +33,13 @@ def deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
     path = env.get(SPARK_VARIABLE)
     found = read_properties(Path(path)) if path else {}
     return {name: value.get_secret_value() for name, value in found.items()}
+
+
+def submit_arguments(env: Mapping[str, str]) -> str:
+    """What PySpark starts Spark with, so that Spark reads the deployment's file itself."""
+    given = env.get(SUBMIT_VARIABLE, "pyspark-shell")
+    own = f"--load-spark-defaults --properties-file {shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))}"
+    return given if own in given else f"{own} {given}"
 
 
 class NoValues(dg.IOManager):
@@ -62,8 +73,13 @@ class SparkResource:
         # imports PySpark, which a code location need not know to load
         from dagster_pyspark import LazyPySparkResource
 
-        conf = spark_conf(deployed_conf(os.environ))
+        deployed = deployed_conf(os.environ)
+        conf = spark_conf(deployed)
         # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
         os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
+        if deployed and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
+            os.environ[SUBMIT_VARIABLE] = submit_arguments(os.environ)
+            conf = {name: value for name, value in conf.items() if name not in deployed}
         started.append(LazyPySparkResource(spark_config=conf).spark_session)
         return started[0]

@@ -88,7 +88,7 @@ def test_a_run_is_told_what_of_its_config_does_nothing(
     instance: dg.DagsterInstance, given: Mapping[str, Any], told: list[str]
 ) -> None:
     @dg.asset
-    def settled(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:  # noqa: ARG001
+    def settled(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:
         with dagster_failures(context):
             pass
 

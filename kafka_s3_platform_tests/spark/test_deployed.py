@@ -1,0 +1,66 @@
+"""Spark as a deployment wants it: what its file says holds, and is not shown to every user of the machine."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, submit_arguments
+
+SECRET = "mark-7f3a-spark"
+LOOK = """
+import json, os
+import psutil
+from kafka_s3_platform.defs.resources import SparkResource
+
+def look(task, attempt):
+    return [a for p in psutil.Process().parents() if p.name() == "java" for a in p.cmdline()], os.environ.get("SEEN")
+
+with SparkResource().runner() as runner:
+    [found] = runner.run(look, [0], 1)
+    conf = dict(runner._session().sparkContext.getConf().getAll())
+print(json.dumps([*found, conf]))
+"""
+
+
+def looked_at(folder: Path, **properties: str) -> Any:
+    """The arguments of Spark's process, a variable of its tasks, and its properties.
+
+    In a process of its own: Spark is started once in each.
+    """
+    path = folder / "spark of mine.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    env = {**os.environ, "KAFKA_S3_SPARK_CONF": str(path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    found = subprocess.run([sys.executable, "-c", LOOK], env=env, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert SECRET not in found.stderr
+    return json.loads(found.stdout)
+
+
+def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path: Path) -> None:
+    arguments, seen, conf = looked_at(
+        tmp_path,
+        **{
+            "spark.master": "local[1]",
+            "spark.app.name": "mine",
+            "spark.authenticate.secret": SECRET,
+            "spark.executorEnv.SEEN": "yes",
+        },
+    )
+    assert (conf["spark.app.name"], conf["spark.master"], seen) == ("mine", "local[1]", "yes")
+    assert conf["spark.authenticate.secret"] == SECRET
+    assert conf["spark.speculation"] == "false", "what the file does not say is as the platform wants it"
+    assert any("org.apache.spark.deploy.SparkSubmit" in argument for argument in arguments)
+    assert SECRET not in " ".join(arguments)
+
+
+@pytest.mark.parametrize("given", ["--jars /a.jar pyspark-shell", None])
+def test_sparks_other_arguments_stay(given: str | None) -> None:
+    own = {"KAFKA_S3_SPARK_CONF": "/etc/my spark.properties"}
+    once = submit_arguments(own if given is None else {**own, SUBMIT_VARIABLE: given})
+    assert once == f"--load-spark-defaults --properties-file '/etc/my spark.properties' {given or 'pyspark-shell'}"
+    assert submit_arguments({**own, SUBMIT_VARIABLE: once}) == once, "a process may start more than one session"
