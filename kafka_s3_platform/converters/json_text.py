@@ -15,7 +15,7 @@ from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin,
 from kafka_s3_platform.converters.plain import is_utf8
 from kafka_s3_platform.converters.wire import extents
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
-from kafka_s3_platform.model.json_values import decoded, is_deeper
+from kafka_s3_platform.model.json_values import decoded, is_deeper, may_be_deeper
 
 MAX_DEPTH = 250
 """Objects and arrays inside each other. Fixed, because msgspec's own limit is what is left of Python's stack."""
@@ -109,21 +109,13 @@ def _is_plain(raw: pa.BinaryArray) -> bool:
         return not len(raw) or _is_plain(raw.drop_null())
     lengths, text = ends - starts, data[starts[0] : ends[-1]]
     # Control characters are line breaks, tabs or errors. Short texts cannot be nested deeply.
-    if not len(text) or text.min() < SPACE or (lengths.max() > 2 * MAX_DEPTH and _maybe_deep(raw)) or not is_utf8(raw):
+    if not len(text) or text.min() < SPACE or (may_be_deeper(raw, MAX_DEPTH).size) or not is_utf8(raw):
         return False
     try:
         found = _whole.decode_lines(text.data)
     except (msgspec.MsgspecError, RecursionError):
         return False
     return len(found) == len(raw) and np.array_equal(np.fromiter(map(len, found), np.int64, len(found)), lengths)
-
-
-def _maybe_deep(raw: pa.BinaryArray) -> bool:
-    return any(len(row) > 2 * MAX_DEPTH and _openings(row) > MAX_DEPTH for row in raw.to_numpy(zero_copy_only=False))
-
-
-def _openings(row: bytes) -> int:
-    return row.count(b"{") + row.count(b"[")
 
 
 def _one_line(position: int, row: bytes | None, changed: dict[int, bytes], bad: dict[int, str]) -> None:
