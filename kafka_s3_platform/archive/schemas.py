@@ -10,7 +10,7 @@ from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
 from kafka_s3_platform.converters.registry import Registry, registry_of
 from kafka_s3_platform.converters.wire import NO_ID, schema_ids
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.model.schema import ArchivedSchema, references_flaw
 from kafka_s3_platform.model.state import IndexState
 
 logger = logging.getLogger(__name__)
@@ -65,29 +65,32 @@ def archived_schemas(state: IndexState, ids: Iterable[int], records: RecordSetti
 
 
 class _Fetch:
-    """Fetches from one registry what is not `known`."""
+    """Fetches from one registry what is not `known`: each schema behind all that it refers to, or not at all."""
 
     def __init__(self, registry: Registry, known: set[int]) -> None:
         self._registry = registry
         self.known = known
         self.rows: list[ArchivedSchema] = []
+        self._flaw: str | None = None
 
     def all(self, ids: Iterable[int]) -> str | None:
-        """Fetch these, up to the first error of the registry, which is given back."""
+        """Fetch these, up to the first error of the registry, which is given back, else what is wrong with a schema."""
         for schema_id in ids:
             try:
                 self._one(schema_id)
             except PlatformError as err:
                 return str(err)
-        return None
+        return self._flaw
 
-    def _one(self, schema_id: int) -> None:
+    def _one(self, schema_id: int, outer: tuple[int, ...] = ()) -> bool:
         if schema_id in self.known:
-            return
+            return True
+        if flaw := references_flaw(outer, schema_id):
+            self._flaw = f"schema {outer[0] if outer else schema_id} {flaw}"
+            return False
         schema = self._registry.archived(schema_id)
-        if schema is None:
-            return
-        for reference in schema.schema_references:
-            self._one(reference.schema_id)
+        if schema is None or not all(self._one(r.schema_id, (*outer, schema_id)) for r in schema.schema_references):
+            return False
         self.known.add(schema_id)
         self.rows.append(schema)
+        return True

@@ -55,7 +55,7 @@ def _json_schema(registered: RegistrySchema) -> _JsonSchema:
     try:
         slot = connect_slot(registered.text, registered.references)
         text = avro_text(slot)
-    except (ValueError, KeyError, TypeError, Unresolvable) as err:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Unresolvable) as err:
         raise BadRecordError(f"{name}, which cannot be used: {type(err).__name__}: {err}") from err
     except BadRecordError as err:
         raise BadRecordError(f"{name}, which cannot be used: {err}") from err

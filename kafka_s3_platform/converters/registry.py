@@ -18,7 +18,7 @@ from kafka_s3_platform.config.certificates import advice
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, references_flaw
 
 TIMEOUT_SECONDS = "30"
 NOT_FOUND = 404
@@ -122,7 +122,7 @@ class Registry:
 
     def _reference(self, reference: ClientReference) -> SchemaReference:
         name, subject, version = str(reference.name), str(reference.subject), int(reference.version or 1)
-        found = self._client.get_version(subject, version, deleted=True)
+        found = self._client.get_version(_in_path(subject), version, deleted=True)
         return SchemaReference(name, subject, version, int(found.schema_id or 0))
 
     def compatibility(self, subject: str) -> str | None:
@@ -130,7 +130,7 @@ class Registry:
         for asked in (subject, None):
             try:
                 with self._told(f"the compatibility mode of {asked or 'all subjects'}"):
-                    return str(self._client.get_compatibility(asked))
+                    return str(self._client.get_compatibility(asked and _in_path(asked)))
             except BadRecordError:
                 continue
         return None
@@ -138,13 +138,13 @@ class Registry:
     def set_compatibility(self, subject: str, mode: str) -> None:
         """Give a subject a mode of its own."""
         with self._told(f"the compatibility mode of {subject} to be {mode}"):
-            self._client.set_compatibility(subject, mode)
+            self._client.set_compatibility(_in_path(subject), mode)
 
     def versions(self, subject: str) -> list[int]:
         """The versions of a subject, none where there is no such subject."""
         try:
             with self._told(f"the versions of {subject}"):
-                return [int(v) for v in self._client.get_versions(subject)]
+                return [int(v) for v in self._client.get_versions(_in_path(subject))]
         except BadRecordError:
             return []
 
@@ -152,7 +152,7 @@ class Registry:
         """Where the schema stands in a subject, None where it does not."""
         try:
             with self._told(f"a schema of {subject}"):
-                found = self._client.lookup_schema(subject, schema.as_client)
+                found = self._client.lookup_schema(_in_path(subject), schema.as_client)
         except BadRecordError:
             return None
         return Registration(subject, int(found.version or 0), int(found.schema_id or 0))
@@ -162,13 +162,16 @@ class Registry:
 
         Raises:
             IncompatibleSchemaError: the subject's compatibility mode does not allow it.
+            ConfigError: no registry can be asked for a subject of this name.
         """
+        if _is_path_step(subject):
+            raise ConfigError(f"{self._where}: {_unusable(subject)}: nothing is registered in it")
         key = (subject, schema)
         if key not in self._registered:
             found = self.find(subject, schema)
             if found is None:
                 with self._told(f"a new schema of {subject}"):
-                    self._client.register_schema(subject, schema.as_client)
+                    self._client.register_schema(_in_path(subject), schema.as_client)
                 found = self.find(subject, schema)
             if found is None:
                 raise ConfigError(f"{self._where} took a schema of {subject} and does not know it afterwards")
@@ -194,7 +197,8 @@ class Registry:
         self._refer_archived(schema, references)
         return RegistrySchema(schema.schema_id, found, version, schema.schema_type, schema.schema_text, references)
 
-    def _refer_archived(self, schema: ArchivedSchema, found: dict[str, str]) -> None:
+    def _refer_archived(self, schema: ArchivedSchema, found: dict[str, str], outer: tuple[int, ...] = ()) -> None:
+        _check_references(outer, schema.schema_id)
         for reference in schema.schema_references:
             other = self._archived.get(reference.schema_id)
             if other is None:
@@ -202,7 +206,7 @@ class Registry:
                     f"has schema {schema.schema_id}, which refers to {reference.name}, and that was not archived"
                 )
             if reference.name not in found:
-                self._refer_archived(other, found)
+                self._refer_archived(other, found, (*outer, schema.schema_id))
                 found[reference.name] = other.schema_text
 
     def _version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
@@ -210,12 +214,14 @@ class Registry:
         pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
         return _chosen(pairs, subject)
 
-    def _refer(self, schema: ClientSchema, found: dict[str, str]) -> None:
+    def _refer(self, schema: ClientSchema, found: dict[str, str], outer: tuple[str | None, ...] = ()) -> None:
+        _check_references(outer, schema.schema_str)
         for reference in schema.references or []:
             name, subject, version = str(reference.name), str(reference.subject), int(reference.version or 1)
             if name not in found:
-                other = self._client.get_version(subject, version, deleted=True, fmt="serialized").schema
-                self._refer(other, found)
+                asked = _in_path(subject)
+                other = self._client.get_version(asked, version, deleted=True, fmt="serialized").schema
+                self._refer(other, found, (*outer, schema.schema_str))
                 found[name] = other.schema_str or ""
 
     @contextmanager
@@ -258,6 +264,27 @@ class Registry:
 
 
 _UNTRUSTED = "Have schema.registry.ssl.ca.location name the authority that the registry's certificate is of"
+
+
+def _is_path_step(subject: str) -> bool:
+    """Whether a subject, put into the path of a URL, would be a step to another path instead of a name."""
+    return subject in {".", ".."}
+
+
+def _unusable(subject: str) -> str:
+    return f"a subject named {subject!r} leads to another place of its API"
+
+
+def _in_path(subject: str) -> str:
+    """The subject, which the client percent-encodes. Raises BadRecordError where that makes no name of it."""
+    if _is_path_step(subject):
+        raise BadRecordError(f"has a schema of which {_unusable(subject)}")
+    return subject
+
+
+def _check_references(outer: Sequence[object], schema: object) -> None:
+    if flaw := references_flaw(outer, schema):
+        raise BadRecordError(f"has a schema that {flaw}")
 
 
 def _chosen(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:

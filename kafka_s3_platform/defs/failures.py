@@ -1,5 +1,6 @@
 """The platform's errors as Dagster's: what waiting may mend is retried, all else fails at once."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -38,7 +39,7 @@ def dagster_failures(context: dg.AssetExecutionContext | dg.AssetCheckExecutionC
     try:
         yield
     except TransientError as err:
-        retries = int(context.run.tags.get(RETRIES_TAG, MAX_RETRIES))
+        retries = _retries(context.run.tags.get(RETRIES_TAG, ""))
         if context.op_execution_context.retry_number < retries:
             raise dg.RetryRequested(retries, _delay(err, context.op_execution_context.retry_number)) from err
         raise _failure(context, "transient", err) from err
@@ -64,6 +65,11 @@ def _names(given: object, path: str) -> list[str]:
         return [] if given is None else [path]
     deep = path.count(".") == len(("spark", "config", "spark_config"))
     return [path] if given and deep else [n for key, value in given.items() for n in _names(value, f"{path}.{key}")]
+
+
+def _retries(tag: str) -> int:
+    """As often as the tag says, if it is a number: whoever launches a run gives it tags."""
+    return int(tag) if re.fullmatch("[0-9]{1,4}", tag) else MAX_RETRIES
 
 
 def _delay(err: TransientError, retry_number: int) -> float:

@@ -65,8 +65,14 @@ def _ended(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
 
 
 def _known_process(run: dg.DagsterRun) -> Mapping[str, Any] | None:
-    found: Mapping[str, Any] = json.loads(run.tags.get(PROCESS_TAG, "{}"))
-    return found if found.get("run_id") == run.run_id else None
+    """None too where the tag is none of ours: whoever launches a run gives it tags."""
+    try:
+        found = json.loads(run.tags.get(PROCESS_TAG, "{}"))
+        processes = [[int(pid), float(started)] for pid, started in found["processes"]]
+        known = {"host": str(found["host"]), "processes": processes}
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return None
+    return known if found["run_id"] == run.run_id else None
 
 
 def _is_alive(pid: int, started: float) -> bool:

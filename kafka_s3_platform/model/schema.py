@@ -1,6 +1,10 @@
 """What the index keeps of a Schema Registry: enough to register the same schemas in another one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+MAX_REFERENCES_DEEP = 100
+"""How many schemas may refer to each other in a row. Real ones are a few deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,12 @@ class ArchivedSchema:
     schema_text: str
     subjects: tuple[SubjectVersion, ...]
     schema_references: tuple[SchemaReference, ...] = ()
+
+
+def references_flaw(outer: Sequence[object], schema: object) -> str | None:
+    """Why the references of `schema` are not followed, which those of the `outer` ones led to; None where they are."""
+    if schema in outer:
+        return "refers to itself in the end"
+    if len(outer) >= MAX_REFERENCES_DEEP:
+        return f"refers to schemas that refer to others, more than {MAX_REFERENCES_DEEP} deep"
+    return None

@@ -13,7 +13,7 @@ from kafka_s3_platform.converters.registry import (
     registry_of,
 )
 from kafka_s3_platform.errors import IntegrityError, PreflightError
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, references_flaw
 
 ANY_SCHEMA = "NONE"
 """The compatibility mode that lets every schema pass."""
@@ -116,6 +116,7 @@ class _Registrar:
 
     def __post_init__(self) -> None:
         self._done: dict[tuple[str, int], MappedSchema] = {}
+        self._under_way: list[tuple[str, int]] = []
         self._places: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
 
     @property
@@ -142,12 +143,14 @@ class _Registrar:
         return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
 
     def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
-        for schema in schemas:
+        left = list(schemas)
+        while left:
+            schema = left.pop()
             for reference in schema.schema_references:
                 other = self._referred(schema, reference)
                 if reference.version not in self._places[reference.subject]:
                     self._places[reference.subject][reference.version] = other
-                    self._add_references([other])
+                    left.append(other)
 
     def _referred(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
         if reference.schema_id not in self.schemas:
@@ -165,7 +168,8 @@ class _Registrar:
         for earlier in sorted(v for v in self._places[subject] if v < version):
             self._ensure(subject, earlier)
         schema = self._places[subject][version]
-        new = NewSchema(schema.schema_type, schema.schema_text, tuple(self._references(schema)))
+        references = self._behind(subject, version, schema)
+        new = NewSchema(schema.schema_type, schema.schema_text, references)
         target = self._target(subject)
         known = self.registry.find(target, new)
         found = known or self._registered(subject, target, new)
@@ -175,6 +179,18 @@ class _Registrar:
         self._done[subject, version] = done
         self.ids.setdefault(schema.schema_id, found.schema_id)
         return done
+
+    def _behind(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
+        """What the schema refers to, registered before it."""
+        if flaw := references_flaw(self._under_way, (subject, version)):
+            raise IntegrityError(
+                f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "
+                f"registry takes that, so somebody wrote to the index. Restore without mapping schema ids"
+            )
+        self._under_way.append((subject, version))
+        found = tuple(self._references(schema))
+        self._under_way.pop()
+        return found
 
     def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
         for reference in schema.schema_references:

@@ -95,3 +95,19 @@ def test_a_run_on_another_host_is_left_alone(instance: dg.DagsterInstance) -> No
 def test_tags_that_a_re_execution_inherits_are_not_its_own(instance: dg.DagsterInstance) -> None:
     run_id = add_run(instance, run_id="the-run-before", processes=[[1, 0.0]])
     assert [run.run_id for run in unfinished(instance, SLOW)] == [run_id]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["", "[", "[" * 100_000, "5", "[]", "{}", '{"run_id": "RUN"}', '{"run_id": "RUN", "host": "HOST"}',
+     '{"run_id": "RUN", "host": "HOST", "processes": [5]}',
+     '{"run_id": "RUN", "host": "HOST", "processes": [["a", 1]]}',
+     '{"run_id": "RUN", "host": "HOST", "processes": [[1e999, 1]]}'],
+)  # fmt: skip
+def test_a_tag_that_is_none_of_ours_keeps_no_run_from_being_seen(home: Path, tag: str) -> None:
+    """Whoever launches a run gives it tags, and every sensor and command looks at those of all runs."""
+    run_id = "0b9b1b7e-5f0c-4f0e-9a35-5f3d4d0f6c1a"
+    told = tag.replace("RUN", run_id).replace("HOST", socket.gethostname())
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        run = instance.create_run_for_job(slow_job(), run_id=run_id, status=Status.STARTED, tags={PROCESS_TAG: told})
+        assert unfinished(instance, SLOW) == [run]

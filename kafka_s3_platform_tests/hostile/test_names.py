@@ -1,0 +1,63 @@
+"""Names of others in the index: each is one value of one column, whatever it says."""
+
+import pytest
+
+from kafka_s3_platform.archive.repair import BadRow
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.groups import publish_offsets
+from kafka_s3_platform.model.segment import CommittedOffset, Segment
+from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.hostile.names import ODD
+from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, snapshot
+
+pytestmark = pytest.mark.integration
+
+
+def segment(key: str) -> Segment:
+    return Segment(key, "hourly", NOON, "hour=12", 0, 0, 10, 10, 2, 99, 55, "etag", "sha", "digest", 1, 2, "{}", 1)
+
+
+def test_groups_of_any_name_replace_their_own_offsets_only(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """A group's name is any text; it becomes a part of the predicate by which its earlier offsets are removed."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent() for _ in range(5)])
+    config = connector(kafka_settings, store_settings, topic_name, consumer_groups=(f"(?s).*{topic_name}",))
+    groups = [f"{name}{topic_name}" for name in ODD]
+
+    def commit(offset: int, names: list[str]) -> None:
+        with ClusterAdmin(kafka_settings) as admin:
+            for name in names:
+                publish_offsets(admin, name, topic_name, {0: offset}, {0: name})
+        archived(config)
+
+    commit(1, groups)
+    for turn, name in enumerate(groups[:3]):
+        commit(2 + turn, [name])
+    commit(5, groups[3:])
+    found = {row.group_id: (row.committed_offset, row.metadata) for row in snapshot(config).state.groups}
+    assert found == {name: (2 + at if at < 3 else 5, name) for at, name in enumerate(groups)}
+    assert sum(s.record_count for s in snapshot(config).segments) == 5
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_predicate_holds_for_the_row_of_that_very_name(store_settings: StoreSettings, name: str) -> None:
+    index = TopicIndex(store_settings, "_index", "c", "t")
+    rows = [CommittedOffset(group, 0, -5, "", None, "EMPTY", NOON) for group in (name, "other", name + "'")]
+    index.open().commit(Change((*rows, segment(name), segment("other"))))
+    bad = BadRow("group", 1, 0, {"group_id": name, "committed_offset": -5}, None, "")
+    index.open().commit(Change(removed=(bad.predicate,), retired=(segment(name),)))
+    left = index.open()
+    assert [s.key for s in left.segments] == ["other"]
+    assert [s.key for s in left.retired] == [name]
+    assert {r["group_id"] for r in left.judged().bad.to_pylist()} == {"other", name + "'"}
+
+
+def test_names_of_dagster_stay_apart_and_hold_no_more_than_dagster_takes() -> None:
+    made = {op_name("topic", name) for name in ODD}
+    assert len(made) == len(ODD)
+    assert all(name.isascii() and name.replace("_", "a").isalnum() for name in made)
