@@ -10,6 +10,9 @@ from typing import Any
 
 PACKAGE = "kafka_s3_platform"
 
+MASK = "****"
+"""What is shown of a secret."""
+
 _UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, escape sequences among them, but tabs and ends of lines
     r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # which turn the direction of what follows

@@ -54,7 +54,7 @@ def _variables(path: Path) -> dict[str, str]:
         for word in words:
             name, equals, value = word.partition("=")
             if not equals:
-                raise ConfigError(f"{path}, line {number}: {word!r} is no NAME=value")
+                raise ConfigError(f"{path}, line {number}: not NAME=value, without blanks around =")
             found[name] = value
     return found
 

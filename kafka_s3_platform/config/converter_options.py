@@ -180,7 +180,13 @@ def _registry(
 
 def _without_login(url: str) -> tuple[str, str]:
     """The URL without the credentials that it may hold, and those as `user:password`."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # its words may quote the password
+        raise ValueError("is no URL such as https://registry.example.com:8081") from None
+    if "@" in parts._replace(netloc="").geturl():
+        raise ValueError("has an @ behind its host; write /, ?, # and @ of a password as %2F, %3F, %23 and %40")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("is no URL such as https://registry.example.com:8081")
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""

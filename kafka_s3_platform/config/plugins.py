@@ -7,7 +7,8 @@ point or by the environment of the deployment.
 
 import importlib
 import os
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -15,9 +16,12 @@ from inspect import signature
 from typing import Any, cast
 
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.text import MASK
 
 VARIABLE = "KAFKA_S3_PLUGINS"
 """Names of modules, separated by commas: each allows what is in the module and in those below it."""
+
+_SHORTEST_SECRET = 4
 
 ENTRY_POINTS = "kafka_s3_platform.plugins"
 """The entry point group: `my_package.module` allows as the variable does, `my_package.module:MyClass` that class."""
@@ -84,6 +88,23 @@ def load_function(dotted: str, option: str) -> Callable[..., Any]:
     if not _takes_one(found):
         raise ConfigError(f"{where}, is no function for that: it has to take one argument, a pyarrow.RecordBatch")
     return cast("Callable[..., Any]", found)
+
+
+def without_options(text: str, options: Iterable[str]) -> str:
+    """What a plug-in says, without the values of its options: they may be secrets, and others read what it says.
+
+    What is shorter than a secret can be is no option's value alone.
+    """
+    for value in sorted(options, key=len, reverse=True):
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, MASK)
+    return text
+
+
+def chained(error: BaseException, options: Iterable[str]) -> BaseException | None:
+    """The error of a plug-in as a cause, None where it or a cause of its own shows an option: tracebacks hold it."""
+    told = "".join(traceback.format_exception(error))
+    return error if without_options(told, options) == told else None
 
 
 def _takes_one(function: Callable[..., object]) -> bool:

@@ -11,16 +11,22 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.clients import ClientOutcome
 from kafka_s3_platform.config.table import NOT_YET, Key, KeyTable, Support
 from kafka_s3_platform.config.values import Parser
+from kafka_s3_platform.text import MASK
 
 T = TypeVar("T")
 
-MASK = "****"
-
 _SECRET = re.compile(
     r"secret|password|passwd|passphrase|pwd|token|credential|jaas|licen[sc]e|user\.info|username"
-    r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key"
+    r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key|external\.id|proxy\.user$"
 )
-_USER_INFO = re.compile(r"//[^/@\s]*@")
+_OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
+"""Keys that say where credentials come from, and hold none."""
+
+_USER_INFO = re.compile(r"(//)?(?(1).*|[^\s/,]+:(?!//).*)@", re.DOTALL)
+"""What stands before a host, also where a password has characters that no URL may have."""
+
+_QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
+_SHORTEST_SECRET = 4
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*):([^}]*)\}")
 
 
@@ -56,6 +62,7 @@ class Sheet:
         self._judged: dict[str, tuple[KeyClass, str]] = {}
         self._aliases: dict[str, str] = {}
         self._hidden: set[str] = set()
+        self._resolved: dict[str, SecretStr] = {}
         for name, written in entries.items():
             self._judge(table, name, written.get_secret_value(), env)
 
@@ -71,7 +78,9 @@ class Sheet:
         else:
             self._aliases.setdefault(key.alias_of or name, name)
             try:
-                self._judge_value(key, name, substitute(written, env).strip())
+                value = substitute(written, env).strip()
+                self._resolved[name] = SecretStr(value)
+                self._judge_value(key, name, value)
             except ValueError as err:
                 self.refuse(name, str(err))
 
@@ -164,7 +173,13 @@ class Sheet:
             written = self._entries[name].get_secret_value() if name in self._entries else ""
             is_known = name not in self._hidden
             shown = masked(name, written) if is_known or not written else MASK
-            yield Finding(name, key_class, shown, effect, is_known)
+            yield Finding(name, key_class, shown, self._told(effect, name, is_shown=shown == written), is_known)
+
+    def _told(self, effect: str, name: str, *, is_shown: bool) -> str:
+        """What is said of a key: of a value that is not shown, it says no part."""
+        if name in self._resolved and (not is_shown or _PLACEHOLDER.search(self._entries[name].get_secret_value())):
+            return without(effect, self._resolved[name].get_secret_value())
+        return effect
 
 
 def substitute(text: str, env: Mapping[str, str]) -> str:
@@ -183,11 +198,23 @@ def substitute(text: str, env: Mapping[str, str]) -> str:
 
 def is_secret(name: str) -> bool:
     """Whether a key's name says that its value must not be shown."""
-    return _SECRET.search(name.casefold()) is not None
+    folded = name.casefold()
+    return _SECRET.search(folded) is not None and _OF_CREDENTIALS.search(folded) is None
 
 
 def masked(name: str, value: str) -> str:
     """The value as it may be shown: secrets and the credentials in URLs masked."""
     if value and is_secret(name):
         return MASK
-    return _USER_INFO.sub(f"//{MASK}@", value)
+    return _USER_INFO.sub(lambda found: f"{found[1] or ''}{MASK}@", value)
+
+
+def without(text: str, value: str) -> str:
+    """A text that may quote a value, or a part of it, without that."""
+
+    def quoted(found: re.Match[str]) -> str:
+        inner = found[1] or found[2]
+        return found[0].replace(inner, MASK) if inner.replace("\\\\", "\\") in value else found[0]
+
+    text = _QUOTED.sub(quoted, text)
+    return text.replace(value, MASK) if len(value) >= _SHORTEST_SECRET else text

@@ -208,9 +208,10 @@ def nested(one: str, other: str) -> bool:
 
 def url(text: str) -> str:
     """An endpoint: scheme and host, without a trailing slash."""
-    parts = urlsplit(text)
-    if parts.username or parts.password:
+    # before it is parsed: a password may hold what ends a host
+    if "@" in text:
         raise ValueError("holds credentials; set aws.access.key.id and aws.secret.access.key instead")
+    parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
         raise ValueError(f"{text!r} is no endpoint such as https://s3.example.com")
     if parts.path.strip("/") or parts.query or parts.fragment:
@@ -221,6 +222,8 @@ def url(text: str) -> str:
 def bootstrap_servers(text: str) -> str:
     """`host:port` pairs separated by commas; a listener's protocol in front of them is dropped."""
     servers = [server.strip().rpartition("://")[2] for server in text.split(",") if server.strip()]
+    if "@" in text:
+        raise ValueError("holds credentials; set sasl.username and sasl.password instead")
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:

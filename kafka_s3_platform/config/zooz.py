@@ -111,7 +111,8 @@ def _optional(env: Mapping[str, str]) -> dict[str, str]:
         found["aws.access.key.id"] = "${env:S3_ACCESS_KEY}"
         found["aws.secret.access.key"] = "${env:S3_SECRET_KEY}"
     if env.get("S3_ENDPOINT"):
-        found["store.url"] = env["S3_ENDPOINT"]
+        # where it holds a password, the file refers to it as to other secrets
+        found["store.url"] = "${env:S3_ENDPOINT}" if "@" in env["S3_ENDPOINT"] else env["S3_ENDPOINT"]
     if env.get("SKIP_CORRUPTED_MESSAGES", "").casefold() == "true":
         found["errors.tolerance"] = "all"
     return found

@@ -6,7 +6,7 @@ user's own class.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -20,9 +20,15 @@ from botocore.credentials import CredentialProvider, CredentialResolver, Refresh
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, load_class
+from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, chained, load_class, without_options
 from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
-from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    ConfigError,
+    PlatformError,
+    StoreUnavailableError,
+    TransientError,
+)
 from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted, untrusted
 
 ADVISORY_SECONDS, MANDATORY_SECONDS = 120, 60
@@ -238,11 +244,11 @@ def _assumed(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
 def _own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
     what = f"s3.credentials.provider.class {provider.class_name}"
     options: Mapping[str, str] = {name: value.get_secret_value() for name, value in provider.options}
-    with _faults_of_a_user(what):
+    with _faults_of_a_user(what, options.values()):
         source: CredentialsProvider = load_class(provider.class_name, CREDENTIALS_PROVIDER)(options)
 
     def fetch() -> Credentials:
-        with _faults_of_a_user(what):
+        with _faults_of_a_user(what, options.values()):
             given = source.credentials()
             found = Credentials(given.access_key, given.secret_key, given.token, given.expiry)
         if not found.access_key or not found.secret_key:
@@ -255,22 +261,32 @@ def _own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
 
 
 @contextmanager
-def _faults_of_a_user(what: str) -> Iterator[None]:
-    """A user's class raises what it likes: what cannot be reached may be later, the rest is refused."""
+def _faults_of_a_user(what: str, options: Collection[str]) -> Iterator[None]:
+    """A user's class raises what it likes: what cannot be reached may be later, the rest is refused.
+
+    What it says is told without its options.
+    """
     try:
         yield
-    except PlatformError:
-        raise
-    except (OSError, *UNREACHABLE) as err:
-        if is_untrusted(err):
-            raise untrusted(what, err) from err
-        raise StoreUnavailableError(f"{what}: no credentials: {type(err).__name__}: {err}") from err
-    except AttributeError as err:
-        raise ConfigError(
-            f"{what}: {err}. It has to have credentials(), which gives access_key, secret_key, token and expiry"
-        ) from err
     except Exception as err:
-        raise AuthorizationError(f"{what}: no credentials: {type(err).__name__}: {err}") from err
+        cause = chained(err, options)
+        if isinstance(err, PlatformError) and cause is not None:
+            raise
+        raise _fault(what, err, without_options(str(err), options)) from cause
+
+
+def _fault(what: str, err: Exception, said: str) -> PlatformError:
+    if isinstance(err, PlatformError):
+        return StoreUnavailableError(said) if isinstance(err, TransientError) else AuthorizationError(said)
+    if isinstance(err, (OSError, *UNREACHABLE)):
+        if is_untrusted(err):
+            return untrusted(what, said)
+        return StoreUnavailableError(f"{what}: no credentials: {type(err).__name__}: {said}")
+    if isinstance(err, AttributeError):
+        return ConfigError(
+            f"{what}: {said}. It has to have credentials(), which gives access_key, secret_key, token and expiry"
+        )
+    return AuthorizationError(f"{what}: no credentials: {type(err).__name__}: {said}")
 
 
 @contextmanager
@@ -287,7 +303,7 @@ def _refusals(what: str) -> Iterator[None]:
         ) from err
     except UNREACHABLE as err:
         if is_untrusted(err):
-            raise untrusted(what, err) from err
+            raise untrusted(what, str(err)) from err
         raise StoreUnavailableError(f"{what}: no answer ({type(err).__name__})") from err
     except BotoCoreError as err:
         raise AuthorizationError(f"{what}: {err}") from err

@@ -97,7 +97,7 @@ def translated(tried: Attempted) -> Iterator[None]:
         raise AuthorizationError(f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key") from err
     except UNREACHABLE as err:
         if is_untrusted(err):
-            raise untrusted(str(tried), err) from err
+            raise untrusted(str(tried), str(err)) from err
         raise StoreUnavailableError(
             f"{tried}: no answer ({type(err).__name__}). Check that the store is up and store.url is right"
         ) from err
@@ -110,11 +110,13 @@ def is_untrusted(err: Exception) -> bool:
     return any(isinstance(each, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(each) for each in _causes(err))
 
 
-def untrusted(what: str, err: Exception) -> ConfigError:
-    """The error to raise where `is_untrusted`; `what` was tried."""
-    if "WRONG_VERSION_NUMBER" in str(err):
-        return ConfigError(f"{what}: {err}. The server does not speak TLS at that port: correct the URL, or its scheme")
-    return ConfigError(f"{what}: {err}. {certificate_advice(str(err))}")
+def untrusted(what: str, said: str) -> ConfigError:
+    """The error to raise where `is_untrusted`; `what` was tried, and `said` is what the error says."""
+    if "WRONG_VERSION_NUMBER" in said:
+        return ConfigError(
+            f"{what}: {said}. The server does not speak TLS at that port: correct the URL, or its scheme"
+        )
+    return ConfigError(f"{what}: {said}. {certificate_advice(said)}")
 
 
 def certificate_advice(said: str) -> str:

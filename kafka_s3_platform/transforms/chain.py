@@ -8,7 +8,7 @@ import numpy as np
 
 from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.config.settings import TransformSettings
-from kafka_s3_platform.config.transform_catalogue import is_python_class, java_class, option_values
+from kafka_s3_platform.config.transform_catalogue import is_python_class, java_class, option_values, public_options
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure, Transform
 from kafka_s3_platform.transforms.cast import Cast
 from kafka_s3_platform.transforms.edits import Edit, Mask, Side
@@ -73,7 +73,9 @@ def _new_step(settings: TransformSettings, topic: str) -> Step:
     executing_class = java_class(settings.type)
     if is_python_class(settings):
         options = {name: value.get_secret_value() for name, value in settings.options.items()}
-        return MapperStep(executing_class, load_class(settings.type, MAPPER)(options), topic)
+        mapper = load_class(settings.type, MAPPER)
+        secrets = [value for name, value in options.items() if name not in public_options(settings.type)]
+        return MapperStep(executing_class, lambda: mapper(options), topic, secrets)
     values = option_values(settings)
     name, _, side = settings.type.partition("$")
     if name == "ExtractTopic":

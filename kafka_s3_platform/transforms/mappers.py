@@ -1,14 +1,16 @@
 """Mappers: a user's own transforms, on whole batches or, by RecordMapper, on one record at a time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.errors import PermanentError, PlatformError
+from kafka_s3_platform.config.plugins import chained, without_options
+from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int32s, Outcome, Payload, RecordFailure, Schema
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.transforms.edits import Mask, Positions, Side, with_payload
@@ -92,11 +94,16 @@ class RecordMapper(ABC):
 
 
 class MapperStep:
-    """A user's class among the steps: checks what comes back, and puts it among the records it was not given."""
+    """A user's class among the steps: checks what comes back, and puts it among the records it was not given.
 
-    def __init__(self, executing_class: str, mapper: Any, topic: str) -> None:
+    What it says of failures is told without its secret options.
+    """
+
+    def __init__(self, executing_class: str, new: Callable[[], Any], topic: str, secrets: Sequence[str] = ()) -> None:
         self.executing_class = executing_class
-        self._mapper, self._topic = mapper, topic
+        self._topic, self._secrets = topic, secrets
+        with self._faults(f"the transform {executing_class} on topic {topic}", "check its options"):
+            self._mapper = new()
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         given = batch if selected is None else batch.take(np.flatnonzero(selected))
@@ -108,17 +115,28 @@ class MapperStep:
 
     def _applied(self, batch: ConnectBatch) -> Outcome:
         where = f"the transform {self.executing_class} on topic {self._topic}, offsets {_span(batch)}"
-        try:
+        with self._faults(where, "a fault of one record belongs into Outcome.failures"):
             outcome: Outcome = self._mapper.apply(batch)
-        except PlatformError:
-            raise
-        except Exception as error:
-            raise PermanentError(
-                f"{where} failed: {_name(type(error))}: {error}; a fault of one record belongs into Outcome.failures"
-            ) from error
         if reason := _flaw(batch, outcome.batch):
             raise PermanentError(f"{where} gave back {reason}; see kafka_s3_platform.model.connect.ConnectBatch")
-        return outcome
+        return replace(outcome, failures=tuple(map(self._told, outcome.failures)))
+
+    def _told(self, failure: RecordFailure) -> RecordFailure:
+        return replace(failure, message=without_options(failure.message, self._secrets))
+
+    @contextmanager
+    def _faults(self, where: str, advice: str) -> Iterator[None]:
+        """Whatever a user's class raises ends the run; its own errors of ours stay what they are."""
+        try:
+            yield
+        except PlatformError as error:
+            if chained(error, self._secrets) is not None:
+                raise
+            kind = TransientError if isinstance(error, TransientError) else PermanentError
+            raise kind(without_options(str(error), self._secrets)) from None
+        except Exception as error:  # noqa: BLE001 - a user's code
+            said = without_options(f"{_name(type(error))}: {error}", self._secrets)
+            raise PermanentError(f"{where} failed: {said}; {advice}") from chained(error, self._secrets)
 
 
 def renumbered(offsets: Sequence[int] | Any) -> Int32s:

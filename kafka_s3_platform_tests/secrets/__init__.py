@@ -1,0 +1,1 @@
+"""Marked secrets in every place where a user may put one, searched for in everything that is written."""
