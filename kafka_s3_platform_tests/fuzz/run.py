@@ -112,21 +112,30 @@ def _fuzz(name: str, asked: argparse.Namespace) -> int:
     context = multiprocessing.get_context("spawn")
     worker = context.Process(target=_work, args=(name, asked.seconds, asked.seed, at, theirs))
     worker.start()
-    worker.join(asked.seconds + 6 * SECONDS)
-    if worker.is_alive():
+    theirs.close()
+    answer = _answer(ours, asked.seconds + 6 * SECONDS)
+    if answer is None and worker.is_alive():
         worker.kill()
-        worker.join()
-    if worker.exitcode:
+    worker.join()
+    if answer is None:
         kept = _keep(folder, at.read_bytes())
         sys.stdout.write(f"{name}: exit code {worker.exitcode} at {kept}\n")
     else:
-        tried, found = ours.recv()
+        tried, found = answer
         if asked.keep:
             for body in found:
                 _keep(folder, body)
         sys.stdout.write(f"{name}: {tried} objects, {len(found)} kinds of outcome\n")
     at.unlink(missing_ok=True)
-    return int(bool(worker.exitcode))
+    return int(answer is None)
+
+
+def _answer(pipe: Any, seconds: float) -> Any:
+    """What the worker sends, which it cannot do to its end while nobody takes it; None where it has died or hangs."""
+    try:
+        return pipe.recv() if pipe.poll(seconds) else None
+    except EOFError:
+        return None
 
 
 def _keep(folder: Path, body: bytes) -> Path:
