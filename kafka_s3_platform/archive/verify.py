@@ -16,7 +16,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.columns import Int64s
 from kafka_s3_platform.formats.digest import RecordDigest
-from kafka_s3_platform.formats.envelopes import envelope_reader, is_envelope
+from kafka_s3_platform.formats.envelopes import check_place, envelope_reader, is_envelope
 from kafka_s3_platform.formats.merge import offsets_of
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet
@@ -151,6 +151,7 @@ def checked_records(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordB
     digest, count = RecordDigest(), 0
     with store.open_stored(segment.objects[0]) as source:
         for batch in envelope_reader(segment.format, source, segment.key, store.settings.limits).batches():
+            check_place(batch, segment.kafka_partition, segment.offsets, store.uri(segment.key))
             digest.update(batch)
             count += batch.num_rows
             yield batch

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.errors import IntegrityError, PermanentError
 from kafka_s3_platform.formats.envelope import EnvelopeReader
 from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroReader
 from kafka_s3_platform.formats.envelope_json import EnvelopeJsonReader
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.model.offsets import OffsetRange
 
 
 class RecordObject(Protocol):
@@ -40,3 +42,24 @@ def envelope_reader(format_name: str, source: Any, key: str, limits: ReadLimits 
     if not is_envelope(format_name):
         raise PermanentError(f"object {key} is of format {format_name}, which holds values only, not whole records")
     return _READERS[format_name](source, key, limits)
+
+
+def check_place(batch: pa.RecordBatch, kafka_partition: int, offsets: OffsetRange, key: str) -> None:
+    """That records are where the index, or the object's key, says that they are.
+
+    Raises:
+        IntegrityError: some are of another kafka partition, or have other offsets.
+    """
+    if not batch.num_rows:
+        return
+    for name, least, most in (
+        ("partition", kafka_partition, kafka_partition),
+        ("offset", offsets.start_offset, offsets.end_offset - 1),
+    ):
+        found = pc.min_max(batch.column(name)).as_py()
+        if found["min"] < least or found["max"] > most:
+            what = "offsets" if name == "offset" else "kafka partitions"
+            raise IntegrityError(
+                f"object {key} holds records of {what} {found['min']} to {found['max']}, where {least} to {most} are "
+                f"due: it is another object's copy, or was made up"
+            )

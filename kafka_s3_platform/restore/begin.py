@@ -102,4 +102,4 @@ def stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport 
         content = store.get(request.report_key)
     except NotFoundError:
         return None
-    return replace(RestoreReport.from_json(content), already_finished=True)
+    return replace(RestoreReport.from_json(content, request.report_key), already_finished=True)

@@ -52,8 +52,8 @@ def _finished(earlier: RestoreRequest, store: ObjectStore) -> ForeignPlan:
         plan = ForeignPlan.from_json(store.get(earlier.plan_key), earlier.plan_key)
     except NotFoundError as err:
         raise PreflightError(f"no restore {after} was ever begun, so none can come after it: {err}") from err
-    if plan.terms["connector"] != connector:
-        raise PreflightError(f"restore {after} is one of connector {plan.terms['connector']}, not of {connector}")
+    if plan.terms.get("connector") != connector:
+        raise PreflightError(f"restore {after} is one of connector {plan.terms.get('connector')}, not of {connector}")
     if windows := [name for name in _PARTLY if plan.terms.get(name) is not None]:
         raise PreflightError(
             f"restore {after} sent a window ({', '.join(windows)}), so objects may have been sent in part: none can "

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from kafka_s3_platform.errors import SupersededError
+from kafka_s3_platform.restore.documents import document
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -41,7 +42,7 @@ class Checkpoint:
         if found is None:
             return None
         self._etag = found.etag
-        self.position = _parsed(self._store.get(self._key))
+        self.position = _parsed(self._store.get(self._key), self._key)
         return self.position
 
     def save(self, position: Position) -> None:
@@ -81,12 +82,10 @@ def save_document(store: ObjectStore, key: str, body: bytes) -> None:
 
 def _position(store: ObjectStore, key: str) -> Position | None:
     try:
-        return _parsed(store.get(key))
+        return _parsed(store.get(key), key)
     except NotFoundError:
         return None
 
 
-def _parsed(content: bytes) -> Position:
-    document = json.loads(content)
-    document.pop("owner")
-    return Position(**document)
+def _parsed(content: bytes, key: str) -> Position:
+    return document(content, Position, key)

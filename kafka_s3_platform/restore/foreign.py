@@ -27,6 +27,7 @@ from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
     ForeignPlan,
     as_restore_plan,
+    check_stored,
     foreign_terms,
     make_foreign_plan,
     offset_of,
@@ -153,6 +154,7 @@ def _stored_plan(asked: ForeignRequest, request: RestoreRequest, store: ObjectSt
         return None
     plan = ForeignPlan.from_json(content, request.plan_key)
     check_terms(request, foreign_terms(request, asked.topics, asked.rename, asked.after), plan.terms, plan.created_at)
+    check_stored(request, asked.topics, asked.rename, plan)
     return plan
 
 

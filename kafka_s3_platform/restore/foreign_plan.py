@@ -10,13 +10,21 @@ from typing import Any
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.segment import TopicGeneration
+from kafka_s3_platform.restore.documents import document
 from kafka_s3_platform.restore.known import Known, Unsent
-from kafka_s3_platform.restore.plan import BYTES_PER_SECOND, PlannedObject, RestorePlan, TargetStart, request_terms
+from kafka_s3_platform.restore.plan import (
+    BYTES_PER_SECOND,
+    PlannedObject,
+    RestorePlan,
+    TargetStart,
+    check_said,
+    request_terms,
+)
 from kafka_s3_platform.restore.renaming import Rename, Template, routed_topic, routes, target_topic
 from kafka_s3_platform.restore.request import Offsets, RestoreRequest
 from kafka_s3_platform.restore.selection import FOREVER, MILLISECOND, Selection
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, groups, within
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.scan import as_told, scan
 from kafka_s3_platform.store.objects import ObjectStore
 
 KIND = "foreign"
@@ -27,6 +35,14 @@ _COUNTED = {
     "index": "indexes of the blocks of others were ignored",
     "other_topic": "objects of other topics were ignored",
 }
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What tells kinds of plans apart, and the digest that a plan was stored with."""
+
+    digest: str | None = None
+    kind: object = None
 
 
 @dataclass(frozen=True)
@@ -74,21 +90,10 @@ class ForeignPlan:
     @staticmethod
     def from_json(content: bytes, key: str) -> "ForeignPlan":
         """The plan that `to_json` wrote. IntegrityError if the object was changed since."""
-        document = json.loads(content)
-        if document.pop("kind", None) != KIND:
+        said = document(content, _Said, key)
+        if said.kind != KIND:
             raise PreflightError(f"restore plan {key} is that of a connector's own archive. Take another restore id")
-        digest = document.pop("digest", None)
-        starts = document["starts"]
-        plan = ForeignPlan(
-            **document
-            | {
-                "objects": tuple(map(_object, document["objects"])),
-                "times": tuple((start, end) for start, end in document["times"]),
-                "notes": tuple(document["notes"]),
-                "skipped": tuple(document["skipped"]),
-                "starts": starts and {name: _start(start) for name, start in starts.items()},
-            }
-        )
+        plan, digest = document(content, ForeignPlan, key), said.digest
         if plan.digest != digest:
             raise IntegrityError(
                 f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
@@ -239,13 +244,20 @@ def _listed(report: ScanReport) -> Iterable[str]:
     yield from (line for line in report.lines if line not in bad)
 
 
-def _object(document: Mapping[str, Any]) -> ForeignObject:
-    window = document["window"]
-    return ForeignObject(**{**document, "window": window and (window[0], window[1])})
+def check_stored(request: RestoreRequest, topics: Sequence[str], rename: Rename | None, plan: ForeignPlan) -> None:
+    """That a stored plan of these terms goes where they say, and reads what their connector reads.
 
-
-def _start(document: Mapping[str, Any]) -> TargetStart:
-    return TargetStart(document["topic_id"], tuple((p, o) for p, o in document["offsets"]))
+    Raises:
+        IntegrityError: it does not: somebody changed it.
+    """
+    named = {o.topic for o in plan.objects}
+    wanted = {topic: _target(request, rename, topic) for topic in sorted(named)}
+    check_said(request, "restore_id", plan.restore_id, request.restore_id)
+    check_said(request, "targets", plan.targets, wanted)
+    check_said(request, "times", plan.times, _times(request))
+    check_said(request, "starts", set(plan.starts or wanted.values()), set(wanted.values()))
+    for item, told in zip(plan.objects, as_told(request.config, topics, plan.objects), strict=True):
+        check_said(request, f"object {item.key}", told and (item.topic, item.kafka_partition, item.first_offset), told)
 
 
 def with_starts(plan: ForeignPlan, look: Callable[[str], TargetStart]) -> ForeignPlan:

@@ -9,8 +9,6 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
@@ -32,7 +30,8 @@ from kafka_s3_platform.kafka.groups import (
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import CommittedOffset, overlap_clusters
-from kafka_s3_platform.restore.mapping import Runs
+from kafka_s3_platform.restore.documents import table
+from kafka_s3_platform.restore.mapping import MAPPING_SCHEMA, Runs
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.request import RestoreReport
 from kafka_s3_platform.store.errors import NotFoundError
@@ -112,10 +111,10 @@ def plan_and_report(config: ConnectorConfig, restore_id: str) -> tuple[RestorePl
             f"restore {restore_id} has no offsets of consumer groups to translate: {err}. Groups are archived with a "
             f"topic of ours, in its index; objects that others wrote tell of none"
         ) from err
-    if plan.terms["connector"] != config.name:
+    if plan.terms.get("connector") != config.name:
         return None
     try:
-        return plan, RestoreReport.from_json(store.get(f"{prefix}.report.json"))
+        return plan, RestoreReport.from_json(store.get(f"{prefix}.report.json"), f"{prefix}.report.json")
     except NotFoundError as err:
         raise PermanentError(
             f"restore {restore_id} is not finished, there is no {prefix}.report.json: offsets can be translated when "
@@ -179,8 +178,8 @@ def load_runs(store: ObjectStore, key: str | None) -> Runs:
     """An offset mapping that `MappingWriter` wrote; no key, no runs."""
     if key is None:
         return NO_RUNS
-    table = pq.ParquetFile(pa.BufferReader(store.get(key))).read(use_threads=False)
-    return np.stack([column.to_numpy() for column in table.columns])
+    found = table(store.get(key), MAPPING_SCHEMA, key)
+    return np.stack([column.to_numpy() for column in found.columns])
 
 
 def _restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:

@@ -7,7 +7,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.restore.documents import table
 from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject
 
 KNOWN_SCHEMA = pa.schema(
@@ -93,15 +93,7 @@ class Known:
     @staticmethod
     def from_parquet(content: bytes, key: str) -> "Known":
         """What `to_parquet` wrote. IntegrityError if it is damaged."""
-        try:
-            # in this thread: those of a dataset may outlive Python, and abort it (apache/arrow 34314)
-            file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-            table = file.read(use_threads=False)
-        except (pa.ArrowException, OSError) as err:
-            raise IntegrityError(f"{key}, which says what was sent before, cannot be read: {err}") from err
-        if not table.schema.equals(KNOWN_SCHEMA):
-            raise IntegrityError(f"{key} does not say what was sent before: its columns are {table.schema.names}")
-        return Known(table)
+        return Known(table(content, KNOWN_SCHEMA, key))
 
 
 def _records(item: ForeignObject) -> tuple[str, int, str, int | None]:

@@ -66,10 +66,12 @@ class Marker:
             said = json.loads(found.metadata)
             ends = {int(p): int(end) for p, end in said.get("ends", {}).items()}
             marker = Marker(str(said["plan"]), found.offset, int(said["records"]), ends)
-        except (ValueError, TypeError, KeyError, AttributeError) as err:
+            if min(marker.record_count, *ends, *ends.values(), 0) < 0:
+                raise ValueError("a number below 0")
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as err:
             raise PreflightError(
-                f"{where}: offset {found.offset} with metadata {found.metadata!r} is no progress marker: something "
-                f"else has committed it. Take another restore id"
+                f"{where}: offset {found.offset} with metadata {found.metadata[:200]!r} is no progress marker: "
+                f"something else has committed it. Take another restore id"
             ) from err
         if marker.plan_digest != plan_digest:
             raise PreflightError(

@@ -22,6 +22,7 @@ from kafka_s3_platform.formats.envelopes import is_envelope
 from kafka_s3_platform.model.offsets import RangeSet, span
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import HOUR, IndexState
+from kafka_s3_platform.restore.documents import document
 from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.selection import Selection, select
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
@@ -78,6 +79,14 @@ class TargetStart:
 
     def offset(self, kafka_partition: int) -> int:
         return dict(self.offsets)[kafka_partition]
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What tells kinds of plans apart, and the digest that a plan was stored with."""
+
+    digest: str | None = None
+    source: object = None
 
 
 @dataclass(frozen=True)
@@ -188,28 +197,10 @@ class RestorePlan:
     @staticmethod
     def from_json(content: bytes, key: str) -> "RestorePlan":
         """The plan that `to_json` wrote. IntegrityError if the object was changed since."""
-        document = json.loads(content)
-        if "source" not in document:
+        said = document(content, _Said, key)
+        if said.source is None:
             raise PreflightError(f"restore plan {key} is of objects that others wrote, not of an archive with an index")
-        digest = document.pop("digest", None)
-        source, target = document["source"], document["target"]
-        plan = RestorePlan(
-            **document
-            | {
-                "source": TopicGeneration(
-                    source["topic"],
-                    source["topic_id"],
-                    tuple(source["kafka_partitions"]),
-                    tuple((name, value) for name, value in source["configs"]),
-                    _acls(source.get("acls")),
-                ),
-                "selection": Selection.from_document(document["selection"]),
-                "objects": tuple(PlannedObject(**o) for o in document["objects"]),
-                "gaps": tuple(document["gaps"]),
-                "values_only": tuple(document.get("values_only", ())),
-                "target": target and TargetStart(target["topic_id"], tuple((p, o) for p, o in target["offsets"])),
-            }
-        )
+        plan, digest = document(content, RestorePlan, key), said.digest
         if plan.digest != digest:
             raise IntegrityError(
                 f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
@@ -224,6 +215,7 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
     Raises:
         MissingTopicError: the connector has archived nothing of the topic.
         ConfigError: the request names kafka partitions or offsets that cannot be.
+        IntegrityError: the index is that of another topic.
     """
     config = request.config
     index = TopicIndex(config.store, config.archive.index_dir, config.name, request.topic)
@@ -233,6 +225,11 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
         raise MissingTopicError(
             f"connector {config.name} has archived nothing of topic {request.topic}: there is no index at {index.uri}. "
             f"Archive it first, or correct the topic, the connector or archive.index.dir"
+        )
+    if source.topic != request.topic:
+        raise IntegrityError(
+            f"{index.uri} is the index of topic {source.topic}: its folder was copied or moved to that of "
+            f"{request.topic}. Put each index back into the folder of its topic"
         )
     known = {*source.kafka_partitions, *(s.kafka_partition for s in snapshot.segments)}
     selection = select(request, known)
@@ -274,10 +271,6 @@ def _known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicAcl, .
     return next((acls for acls in same if acls is not None), None)
 
 
-def _acls(rows: Iterable[Mapping[str, str]] | None) -> tuple[TopicAcl, ...] | None:
-    return None if rows is None else tuple(TopicAcl(**row) for row in rows)
-
-
 def estimated_seconds(request: RestoreRequest, plan: RestorePlan) -> float:
     """How long sending and verifying takes, roughly: the slowest of the records, the bytes and the limits."""
     tasks = max(1, min(request.config.tasks_max, len(plan.kafka_partitions)))
@@ -290,13 +283,37 @@ def estimated_seconds(request: RestoreRequest, plan: RestorePlan) -> float:
 
 
 def check_same(request: RestoreRequest, plan: RestorePlan) -> None:
-    """PreflightError if the restore id was used for something else before, naming each difference."""
+    """That a stored plan is this request's.
+
+    Raises:
+        PreflightError: the restore id was used for something else before; each difference is named.
+        IntegrityError: the plan's windows, or its id, are not those that the request makes: somebody changed it.
+    """
     check_terms(request, request_terms(request), plan.terms, plan.created_at)
+    for name, found, wanted in (
+        ("restore_id", plan.restore_id, request.restore_id),
+        ("topic", plan.source.topic, request.topic),
+        ("selection", plan.selection, select(request, plan.source.kafka_partitions)),
+        ("allow_unsendable_timestamps", plan.allow_unsendable_timestamps, request.allow_unsendable_timestamps),
+    ):
+        check_said(request, name, found, wanted)
+
+
+def check_said(request: RestoreRequest, name: str, found: object, wanted: object) -> None:
+    """IntegrityError where a plan has something that no request of these terms makes."""
+    if found != wanted:
+        raise IntegrityError(
+            f"restore plan {request.plan_key}: its {name} is {found}, what is asked for makes it {wanted}: somebody "
+            f"changed it. Restore to another topic, under another restore id"
+        )
 
 
 def check_terms(request: RestoreRequest, asked: Mapping[str, Any], terms: Mapping[str, Any], created_at: str) -> None:
     """As `check_same`, by the terms of whichever kind of plan."""
-    before = shown_terms(terms, request.restore_id)
+    try:
+        before = shown_terms(terms, request.restore_id)
+    except (TypeError, ValueError, LookupError, AttributeError) as err:
+        raise IntegrityError(f"restore plan {request.plan_key}: its terms are none of a restore: {err!r}") from err
     differences = [
         f"{name} was {before.get(name)}, is now {value}"
         for name, value in json.loads(json.dumps(asked)).items()

@@ -17,6 +17,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.config.transform_catalogue import is_python_class
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.restore.documents import document
 
 Delivery = Literal["exactly_once", "at_least_once"]
 
@@ -296,16 +297,6 @@ class RestoreReport:
         return json.dumps(asdict(self), indent=1).encode()
 
     @staticmethod
-    def from_json(content: bytes) -> "RestoreReport":
-        """The report that `to_json` wrote."""
-        document: dict[str, Any] = json.loads(content)
-        document["kafka_partitions"] = tuple(map(_kafka_partition_report, document["kafka_partitions"]))
-        document["schema_ids"] = tuple((one, other) for one, other in document.get("schema_ids", ()))
-        for name in ("gaps", "notes", "refusals", "skipped"):
-            document[name] = tuple(document.get(name, ()))
-        return RestoreReport(**document)
-
-
-def _kafka_partition_report(document: Mapping[str, Any]) -> KafkaPartitionReport:
-    sentences = {name: tuple(document.get(name, ())) for name in ("skipped", "notes")}
-    return KafkaPartitionReport(**{**document, **sentences, "left_out": LeftOut(**document.get("left_out", {}))})
+    def from_json(content: bytes, key: str) -> "RestoreReport":
+        """The report that `to_json` wrote. IntegrityError if it is none."""
+        return document(content, RestoreReport, key)

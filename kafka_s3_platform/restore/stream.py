@@ -1,7 +1,7 @@
 """The archived records of one kafka partition that a restore takes, in offset order, each object checked."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,17 +12,21 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope import EnvelopeReader, within
-from kafka_s3_platform.formats.envelopes import envelope_reader
+from kafka_s3_platform.formats.envelopes import check_place, envelope_reader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.restore.plan import NATIVE_FORMAT, PlannedObject, RestorePlan
 from kafka_s3_platform.restore.request import OnError, RestoreRequest
 from kafka_s3_platform.restore.selection import Selection
-from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
+from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
 
+Check = Callable[[pa.RecordBatch], None]
+
 COPIES_AT_ONCE = 8
+MAX_OFFSET = 2**63 - 1
 
 LEAVE_OUT = (
     "The restore does without it under the same restore id with --behavior-on-error log (behavior_on_error), or with "
@@ -107,11 +111,41 @@ class ArchivedStream:
         return True
 
     def _records(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
-        if item.format == NATIVE_FORMAT:
-            return self._of_parquet(item, start_offset)
-        return self._of_other(item, start_offset)
+        with self._opened(item) as source:
+            topic = self._topic(item, source.info)
+            read = self._of_parquet if item.format == NATIVE_FORMAT else self._of_other
+            yield from read(item, source, start_offset, partial(self._check, item, topic))
 
-    def _of_other(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+    def _opened(self, item: PlannedObject) -> ObjectFile:
+        try:
+            return self._store.open_stored(item.stored)
+        except IntegrityError as err:
+            raise _damaged(self._task, item, f"cannot be opened: {err}") from err
+
+    def _topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
+        """The topic that its records have to be of; None where its metadata say that it is of the archive.
+
+        Records of the archive may have another topic's name, if transforms gave them one.
+        """
+        writer = Provenance.of(info)
+        if writer is None:
+            return self._task.topic
+        if writer.topic != self._task.topic:
+            raise _damaged(self._task, item, f"was written for topic {writer.topic}: it was put here by mistake")
+        return None
+
+    def _check(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
+        try:
+            check_place(batch, item.kafka_partition, OffsetRange(item.start_offset, item.end_offset), item.key)
+        except IntegrityError as err:
+            raise _damaged(self._task, item, f"is not the one of the index: {err}") from err
+        names = [] if topic is None else batch.column("topic").unique().to_pylist()
+        if others := [name for name in names if name != topic and name not in item.key]:
+            raise _damaged(self._task, item, f"holds records of topic {others[0]}, and no metadata that explain it")
+
+    def _of_other(
+        self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
+    ) -> Iterator[pa.RecordBatch]:
         """Of an envelope without row groups: always read whole, and checked by what the index holds of it."""
         digest, count, selection = RecordDigest(), 0, self._task.selection
         start, end = selection.bounds(item)
@@ -119,13 +153,13 @@ class ArchivedStream:
         if selection.is_timed:
             windows["timestamp"] = (selection.from_ms, selection.to_ms)
         try:
-            with self._store.open_stored(item.stored) as source:
-                for batch in envelope_reader(item.format, source, item.key, self._task.store.limits).batches():
-                    digest.update(batch)
-                    count += batch.num_rows
-                    kept = selection.within_times(within(batch, windows))
-                    if kept.num_rows:
-                        yield kept
+            for batch in envelope_reader(item.format, source, item.key, self._task.store.limits).batches():
+                check(batch)
+                digest.update(batch)
+                count += batch.num_rows
+                kept = selection.within_times(within(batch, windows))
+                if kept.num_rows:
+                    yield kept
         except IntegrityError as err:
             raise _damaged(self._task, item, f"cannot be read: {err}") from err
         if (count, digest.hexdigest()) != (item.record_count, item.digest):
@@ -136,18 +170,21 @@ class ArchivedStream:
                 f"{item.digest}",
             )
 
-    def _of_parquet(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+    def _of_parquet(
+        self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
+    ) -> Iterator[pa.RecordBatch]:
         whole = self._task.selection.holds(item) and item.start_offset >= start_offset
-        reader = self._opened(item)
+        reader = self._reader(item, source)
         if reader.num_records != item.record_count:
             raise _damaged(self._task, item, f"holds {reader.num_records} records, planned were {item.record_count}")
         batches = self._checked(reader, item) if whole else self._selected(reader, item, start_offset)
         while (batch := self._next(batches, item)) is not None:
-            yield batch
+            check(batch)
+            yield self._task.selection.within_times(batch)
 
-    def _opened(self, item: PlannedObject) -> EnvelopeReader:
+    def _reader(self, item: PlannedObject, source: ObjectFile) -> EnvelopeReader:
         try:
-            return EnvelopeReader(self._store.open_stored(item.stored), item.key, self._task.store.limits)
+            return EnvelopeReader(source, item.key, self._task.store.limits)
         except IntegrityError as err:
             raise _damaged(self._task, item, f"cannot be opened: {err}") from err
 
@@ -171,9 +208,10 @@ class ArchivedStream:
         start = max(start, start_offset)
         if start >= end:
             return iter(())
-        offsets = OffsetRange(start, end)
+        # Where it is wanted to its end, also what lies beyond, which is then found out.
+        offsets = OffsetRange(start if start > item.start_offset else 0, end if end < item.end_offset else MAX_OFFSET)
         times = (selection.from_ms, selection.to_ms) if selection.is_timed else None
-        return map(selection.within_times, reader.batches(offsets, times))
+        return reader.batches(offsets, times)
 
 
 def differences(

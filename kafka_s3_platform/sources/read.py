@@ -24,12 +24,13 @@ from kafka_s3_platform.formats.block_gzip import INDEX_SUFFIX, read_index
 from kafka_s3_platform.formats.block_gzip_reader import BlockGzipReader
 from kafka_s3_platform.formats.bytes_reader import BytesReader
 from kafka_s3_platform.formats.damage import beyond
-from kafka_s3_platform.formats.envelopes import envelope_reader, is_envelope
+from kafka_s3_platform.formats.envelopes import check_place, envelope_reader, is_envelope
 from kafka_s3_platform.formats.json_reader import JsonLinePayload, JsonReader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
+from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.sources.blocks import WantedBlocks, wanted_blocks
 from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
@@ -44,6 +45,7 @@ Complaint = Callable[[int, dict[int, str]], str]
 HOLD_BYTES = 134_217_728
 """An object that comes to more is read twice instead of held: once to be sure of it, once to send it."""
 
+MAX_OFFSET = 2**63 - 1
 _NO_TIMESTAMP_TYPE = -1
 _CREATE_TIME = 0
 
@@ -202,10 +204,11 @@ class ForeignStream:
         return MergeSource(first, last + 1, records)
 
     def _envelope(self, item: ForeignObject) -> Iterator[pa.RecordBatch]:
+        offsets = OffsetRange(item.first_offset or 0, MAX_OFFSET)
         for batch in self._envelope_batches(item):
-            for name, wanted in (("topic", item.topic), ("partition", item.kafka_partition)):
-                if batch.num_rows and batch.column(name).unique().to_pylist() != [wanted]:
-                    raise IntegrityError(f"object {item.key} holds records of another {name} than {wanted}")
+            check_place(batch, item.kafka_partition, offsets, item.key)
+            if batch.num_rows and batch.column("topic").unique().to_pylist() != [item.topic]:
+                raise IntegrityError(f"object {item.key} holds records of another topic than {item.topic}")
             yield batch
 
     def _envelope_batches(self, item: ForeignObject) -> Iterator[pa.RecordBatch]:

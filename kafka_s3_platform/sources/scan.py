@@ -1,7 +1,7 @@
 """Which objects there are: the listing of a bucket, each key judged, in the order in which objects are read."""
 
 import logging
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import islice
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
@@ -140,6 +140,22 @@ def scan(
 ) -> Scan:
     """The objects of a source: of `topics`, else of those that its file names, else of every topic found."""
     return Scan(config, topics, store, known)
+
+
+Place = tuple[str, int, int | None]
+"""A topic, a kafka partition and the first offset, if it is told."""
+
+
+def as_told(config: ConnectorConfig, topics: Sequence[str], objects: Iterable[ForeignObject]) -> Iterator[Place | str]:
+    """What the key of each object tells, or why none of its kind is restored."""
+    reader, is_wanted = new_key_reader(config), wanted_topics(config, tuple(topics))
+    for item in objects:
+        read = reader.read(item.key) if item.key.startswith(reader.root) else None
+        told = read.told if isinstance(read, Refusal) else read
+        if told is None or not is_wanted(told.topic):
+            yield f"none that this connector reads below {reader.root or 'its bucket'}"
+        else:
+            yield told.topic, told.kafka_partition, told.first_offset
 
 
 def _object(told: Told, info: ObjectInfo) -> ForeignObject:

@@ -46,6 +46,12 @@ def test_the_marker_of_another_plan_is_refused() -> None:
     "metadata",
     [
         "",
+        "[" * 4000,
+        '{"plan": "aa", "records": 1e999}',
+        '{"plan": "aa", "records": -1}',
+        '{"plan": "aa", "records": 3, "ends": {"0": -1}}',
+        '{"plan": "aa", "records": 3, "ends": {"-1": 5}}',
+        "x" * 4096,
         "{",
         "5",
         "[]",

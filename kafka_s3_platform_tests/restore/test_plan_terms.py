@@ -12,6 +12,7 @@ from kafka_s3_platform.config.transform_catalogue import parse_transforms
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, request_terms, shown_terms
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
+from kafka_s3_platform.restore.selection import select
 from kafka_s3_platform_tests.restore.test_selection import hours, request
 from kafka_s3_platform_tests.restore.test_target import plan
 
@@ -53,7 +54,9 @@ def in_clear(outgoing: Outgoing) -> dict[str, Any]:
 
 def planned(**changes: Any) -> RestorePlan:
     """The plan of a request, as it comes back from the bucket."""
-    given = replace(plan(), terms=request_terms(request(**changes)))
+    asked = request(**changes)
+    chosen = select(asked, plan().source.kafka_partitions)
+    given = replace(plan(), terms=request_terms(asked), selection=chosen)
     return RestorePlan.from_json(given.to_json(), "k")
 
 

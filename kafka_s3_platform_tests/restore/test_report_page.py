@@ -213,7 +213,7 @@ def test_a_restore_of_nothing_has_a_page() -> None:
 def test_the_page_of_a_report_that_was_stored_is_the_same() -> None:
     given = report(schema_ids=((4, 17),), skipped=("x",))
 
-    assert page(RestoreReport.from_json(given.to_json())) == page(given)
+    assert page(RestoreReport.from_json(given.to_json(), "r")) == page(given)
 
 
 def test_the_page_is_stored_in_place_of_an_earlier_one(store_settings: StoreSettings) -> None:

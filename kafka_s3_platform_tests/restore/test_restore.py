@@ -134,7 +134,7 @@ def test_the_report_and_the_mapping_are_in_the_bucket(config: ConnectorConfig, s
     report = restored(config, restore_id="second", from_offset=4)
 
     store = ObjectStore(config.store)
-    assert RestoreReport.from_json(store.get("_restore/second.report.json")) == report
+    assert RestoreReport.from_json(store.get("_restore/second.report.json"), "r") == report
     (part,) = report.kafka_partitions
     assert part.mapping_key is not None
     mapping = pq.read_table(pa.BufferReader(store.get(part.mapping_key))).to_pylist()

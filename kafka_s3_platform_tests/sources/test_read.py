@@ -568,7 +568,7 @@ def test_envelopes_of_several_folders_are_merged_by_offset_and_read_from_any() -
     assert (report.record_count, report.position_count) == (10, 0)
     assert rows_of(pa.Table.from_batches(stream(source(layout), MemoryStore(objects), 7)))[0]["offset"] == 8
     misplaced = {key.replace("+3+", "+4+"): body for key, body in objects.items()}
-    with pytest.raises(IntegrityError, match="holds records of another partition than 4"):
+    with pytest.raises(IntegrityError, match="holds records of kafka partitions 3 to 3, where 4 to 4 are due"):
         restored(source(layout), misplaced)
 
 
