@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,11 +10,15 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.plugins import load_function
 from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.restore import deciding
+from kafka_s3_platform.restore.deciding import DecidingProcess, FailedError
 from kafka_s3_platform.restore.latest import LatestOffsets
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.sql import SqlCondition
 
-PREDICATE = "--predicate (predicate)"
+KEY_REGEX, PREDICATE = "--key-regex (key_regex)", "--predicate (predicate)"
+
+_MODULE = "kafka_s3_platform.restore.regex_process"
 
 Mask = Callable[[pa.RecordBatch], pa.BooleanArray]
 """Which records pass; null is no."""
@@ -70,6 +74,32 @@ class FilteredStream:
                 yield batch
 
 
+class KeyRegex:
+    """A regular expression of Python's that keys match as a whole: in a process of its own, with limits.
+
+    Raises:
+        ConfigError: it is none.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError) as err:
+            raise ConfigError(f"{KEY_REGEX} {text!r} is no Python regular expression: {err}") from err
+        self._text = text
+
+    def passing(self, keys: pa.BinaryArray) -> pa.BooleanArray:
+        """Which keys match. Raises FailedError where that takes too long."""
+        size = deciding.ROWS_AT_ONCE
+        batches = (pa.record_batch({"key": keys.slice(at, size)}) for at in range(0, len(keys), size))
+        found = [self._process.passing(batch, deciding.ROWS_SECONDS) for batch in batches]
+        return pa.concat_arrays(found) if found else pa.array([], pa.bool_())
+
+    @cached_property
+    def _process(self) -> DecidingProcess:
+        return DecidingProcess(_MODULE, self._text)
+
+
 def filtered(
     batches: Iterable[pa.RecordBatch], records: RecordFilter, first_pass: Iterable[pa.RecordBatch] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -108,33 +138,24 @@ def _by_key(records: RecordFilter) -> Mask:
         tests.append(partial(pc.is_in, value_set=pa.array(records.keys, pa.binary())))
     tests += [partial(pc.starts_with, pattern=prefix) for prefix in records.key_prefixes]
     if records.key_regex is not None:
-        tests.append(_by_regex(records.key_regex))
+        tests.append(KeyRegex(records.key_regex).passing)
     return partial(_any_test, tests)
 
 
 def _any_test(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], batch: pa.RecordBatch) -> pa.BooleanArray:
     """Each different key of the batch is tested once."""
     keys = pc.dictionary_encode(batch.column("key"))
-    known, *others = (test(keys.dictionary) for test in tests)
+    try:
+        known, *others = (test(keys.dictionary) for test in tests)
+    except FailedError as err:
+        offsets = batch.column("offset")
+        raise PermanentError(
+            f"{KEY_REGEX} failed on a key of offsets {offsets[0]} to {offsets[-1]}: {err}. Some keys take for ever "
+            f"where repetitions are inside of repetitions, as in (a+)+: write it without, or choose by --sql (sql)"
+        ) from err
     for found in others:
         known = pc.or_(known, found)
     return known.take(keys.indices)
-
-
-def _by_regex(text: str) -> Callable[[pa.BinaryArray], pa.BooleanArray]:
-    try:
-        pattern = re.compile(text)
-    except (re.error, OverflowError) as err:
-        raise ConfigError(f"--key-regex (key_regex) {text!r} is no Python regular expression: {err}") from err
-    return lambda keys: pa.array([_matches(pattern, key) for key in keys.to_pylist()], pa.bool_())
-
-
-def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
-    """A key that is not UTF-8 matches nothing."""
-    try:
-        return pattern.fullmatch(key.decode()) is not None
-    except UnicodeDecodeError:
-        return False
 
 
 def _by_function(dotted: str) -> Mask:

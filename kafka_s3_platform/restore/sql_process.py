@@ -16,7 +16,7 @@ from typing import IO, Any
 import duckdb
 import pyarrow as pa
 
-from kafka_s3_platform.restore.sql_frames import received, send
+from kafka_s3_platform.restore.frames import received, send
 
 TOO_MUCH_MEMORY = "it needs too much memory"
 

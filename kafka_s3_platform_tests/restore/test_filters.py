@@ -47,6 +47,7 @@ def fails_always(batch: pa.RecordBatch) -> pa.BooleanArray:
     raise ValueError(f"{batch.num_rows} records")
 
 
+@settings(deadline=None, max_examples=30)  # some start a process
 @given(STREAMS, SOME_KEYS, SOME_KEYS, st.none() | st.sampled_from(["eu-.*", "a", "é", "(?i)A"]))
 def test_keys_pass_that_are_named_begin_so_or_match_as_a_whole(
     batches: Any, keys: tuple[bytes, ...], prefixes: tuple[bytes, ...], regex: str | None
@@ -244,7 +245,7 @@ def test_a_hostile_condition_is_refused_quickly_in_little_memory(condition: str,
 def test_a_condition_that_costs_too_much_for_a_record_is_told_by_its_offsets(
     condition: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.restore.sql.ROWS_SECONDS", 3.0)
+    monkeypatch.setattr("kafka_s3_platform.restore.deciding.ROWS_SECONDS", 3.0)
     before = psutil.Process().memory_info().rss
     stream = filtered([batch_of([{"key": b"a", "offset": 100_000}])], RecordFilter(sql=condition))
     with pytest.raises(PermanentError, match=rf"(?s)--sql .* offsets 100000 to 100000: .*{said}"):
@@ -252,8 +253,36 @@ def test_a_condition_that_costs_too_much_for_a_record_is_told_by_its_offsets(
     assert psutil.Process().memory_info().rss - before < 50_000_000
 
 
+def test_a_key_that_keeps_a_regular_expression_busy_ends_the_restore_in_its_time_and_is_told_by_its_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever writes records chooses their keys; this one would take longer than the sun."""
+    monkeypatch.setattr("kafka_s3_platform.restore.deciding.ROWS_SECONDS", 3.0)
+    started = time.monotonic()
+    innocent = RecordFilter(key_regex="([a-z]+-?)+:[0-9]+")
+    rows = [{"key": b"eu-west:17", "offset": 6}, {"key": b"a" * 60, "offset": 7}]
+    assert offsets_of(filtered([batch_of(rows[:1])], innocent)) == [6]
+    with pytest.raises(
+        PermanentError, match=r"--key-regex .* failed on a key of offsets 6 to 7: it is not decided after"
+    ):
+        list(filtered([batch_of(rows)], innocent))
+    assert time.monotonic() - started < 30
+
+
+def test_the_regular_expression_of_keys_is_still_python_s() -> None:
+    """Those that a faster engine does not know, or takes for something else, among them."""
+    rows = [
+        {"key": key, "offset": n} for n, key in enumerate([b"aa", b"ab", "é".encode(), "٣".encode(), b"\xff", None])
+    ]
+    for regex, passing in (
+        (r"(.)\1", [0]), (r"(?=a).*(?<!a)", [1]), (r"\w", [2, 3]), (r"\d", [3]),
+        (r"a{,2}", [0]), (r".*\Z", [0, 1, 2, 3]),
+    ):  # fmt: skip
+        assert offsets_of(filtered([batch_of(rows)], RecordFilter(key_regex=regex))) == passing
+
+
 def test_more_records_than_are_asked_of_a_condition_at_once_are_decided_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.restore.sql.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("kafka_s3_platform.restore.deciding.ROWS_AT_ONCE", 7)
     rows = [{"offset": n} for n in range(100)]
     found = offsets_of(filtered([batch_of(rows)], RecordFilter(sql='"offset" % 3 = 0')))
     assert found == list(range(0, 100, 3))

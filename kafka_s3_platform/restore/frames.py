@@ -1,4 +1,4 @@
-"""Bytes with their length before them: how `sql` and the process that decides its conditions talk."""
+"""Bytes with their length before them: how a `DecidingProcess` is talked to."""
 
 import struct
 from typing import IO, Any
