@@ -133,6 +133,11 @@ def is_known(name: str) -> bool:
     return any(key is not None and not key.is_family for key in found)
 
 
+def is_of_registry(name: str) -> bool:
+    """Whether an option, with or without its converter's prefix, says where a registry is or how one gets in there."""
+    return name.rsplit(".converter.", maxsplit=1)[-1].startswith((_PREFIX, "basic.auth.", "bearer.auth.", "ssl."))
+
+
 def _judge(outcome: ClientOutcome, name: str, value: str) -> bool:
     """Whether the option is one to read, for now honoured."""
     key = _KEYS.find(name) or _KEYS.find(name.removeprefix(_PREFIX))

@@ -12,6 +12,7 @@ from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore_config import ForeignRestoreConfig, asked_window, foreign_request
 from kafka_s3_platform.defs.restored import restore_metadata
+from kafka_s3_platform.defs.run_config import config_of, plain_schema
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.restore.foreign import restore_foreign
 from kafka_s3_platform.restore.request import RestoreReport
@@ -47,15 +48,21 @@ def foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
         skippable=True,
     )
 
-    @dg.multi_asset(name=foreign_op(config.name), specs=[spec], pool=f"{config.name}/restore")
+    @dg.multi_asset(
+        name=foreign_op(config.name),
+        specs=[spec],
+        config_schema=plain_schema(ForeignRestoreConfig),
+        pool=f"{config.name}/restore",
+    )
     def restored(
-        context: dg.AssetExecutionContext, config: ForeignRestoreConfig, spark: dg.ResourceParam[SparkResource]
+        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
         run, zone = context.run, ZoneInfo(topics.config.layout.timezone)
         with dagster_failures(context), spark.runner() as runner:
-            window = asked_window(config, zone) or (None, None)
-            restore_id = config.restore_id or run.root_run_id or run.run_id
-            report = restore_foreign(foreign_request(topics, config, restore_id, run.run_id, window), runner)
+            asked = config_of(context, ForeignRestoreConfig)
+            window = asked_window(asked, zone) or (None, None)
+            restore_id = asked.restore_id or run.root_run_id or run.run_id
+            report = restore_foreign(foreign_request(topics, asked, restore_id, run.run_id, window), runner)
         metadata: Metadata = {
             "topic": dg.MetadataValue.text(report.topic),
             **restore_metadata(report, topics.config.restore_store.bucket),

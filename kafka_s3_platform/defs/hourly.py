@@ -11,6 +11,7 @@ from kafka_s3_platform.defs.checks import hourly_evaluations
 from kafka_s3_platform.defs.failures import dagster_failures
 from kafka_s3_platform.defs.metadata import hour_metadata, totals_metadata
 from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.run_config import config_of, plain_schema
 from kafka_s3_platform.defs.topic import ArchivedTopic
 
 
@@ -37,14 +38,18 @@ def hourly_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
     )
 
     @dg.multi_asset(
-        name=topic.op_name("hourly"), specs=[spec], backfill_policy=dg.BackfillPolicy.single_run(), pool=topic.name
+        name=topic.op_name("hourly"),
+        specs=[spec],
+        config_schema=plain_schema(ArchiveConfig),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=topic.name,
     )
     def hourly(
-        context: dg.AssetExecutionContext, config: ArchiveConfig, spark: dg.ResourceParam[SparkResource]
+        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation | dg.MaterializeResult[None]]:
         keys = list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
         with dagster_failures(context), spark.runner() as runner:
-            if config.until_now or not keys:
+            if config_of(context, ArchiveConfig).until_now or not keys:
                 report = archive(ArchiveRequest(topic.config, topic.topic, context.run.run_id, None), runner)
                 yield from hour_events(context, topic, report, keys)
                 yield from _failed_checks(topic, report)

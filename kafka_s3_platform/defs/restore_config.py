@@ -13,13 +13,14 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from pydantic import Field
 
+from kafka_s3_platform.config.converter_options import is_of_registry
 from kafka_s3_platform.config.files import connectors_folder, file_of_runs, load_connectors, read_worker
 from kafka_s3_platform.config.settings import THAW_TIERS, ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import cluster_of
 from kafka_s3_platform.defs.topic import ArchivedTopic, Windows
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.foreign import ForeignRequest
-from kafka_s3_platform.restore.outgoing_keys import outgoing, read_outgoing_file
+from kafka_s3_platform.restore.outgoing_keys import outgoing, read_outgoing_file, step_of
 from kafka_s3_platform.restore.renaming import Regex, Rename, Template, TopicMap, routed_topic, routes, target_topic
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
 
@@ -162,14 +163,14 @@ class RestoreConfig(dg.Config):
     )
     outgoing: Mapping[str, str] = Field(
         default_factory=dict,
-        description="Connect's keys for what becomes of records: `transforms.*`, `predicates.*`, `key.converter`, "
-        "`value.converter` and the target's `schema.registry.*`. Everyone who sees the run sees them: secrets belong "
-        "into `outgoing_file`.",
+        description="Connect's keys for what becomes of records: `transforms.*`, `predicates.*`, `key.converter` and "
+        "`value.converter`. Everyone who sees the run sees them: secrets belong into `outgoing_file`, and so does what "
+        "says where the target's registry is.",
     )
     outgoing_file: str | None = Field(
         default=None,
-        description="The name of a properties file of such keys in the folder `restore` of the connector files; "
-        "`outgoing` goes before.",
+        description="The name of a properties file of such keys, and the target's `schema.registry.*`, in the folder "
+        "`restore` of the connector files. `outgoing` goes before, and sets nothing of a transform or predicate there.",
     )
     map_schema_ids: bool = Field(
         default=False,
@@ -316,17 +317,34 @@ def _as_key(name: str, windows: Windows, topic: ArchivedTopic, text: str) -> str
 
 
 def _outgoing(config: RestoreConfig) -> Outgoing:
-    for name in config.outgoing:
-        if name.endswith(".location"):
-            raise ConfigError(f"outgoing {name}: names a file of the machine; set it in a file for outgoing_file")
     path = config.outgoing_file
     entries = {} if path is None else read_outgoing_file(_file("outgoing_file", path), os.environ)
+    _refuse_trusted(config.outgoing, entries)
     return outgoing(
         {**entries, **config.outgoing},
         partitioning=config.partitioning,
         provenance_headers=config.provenance_headers,
         map_schema_ids=config.map_schema_ids,
     )
+
+
+def _refuse_trusted(given: Mapping[str, str], entries: Mapping[str, str]) -> None:
+    """Refuses what only the file may say: the secrets of its `entries` go where it sends them, and nowhere else."""
+    steps = {step_of(name) for name in entries} - {None}
+    for name in given:
+        if name.endswith(".location"):
+            raise ConfigError(f"outgoing {name}: names a file of the machine; set it in a file for outgoing_file")
+    for name in given:
+        if is_of_registry(name):
+            raise ConfigError(
+                f"outgoing {name}: which registry is asked, and how one gets in there, is not for the config of a run "
+                f"to say; set it in a file for outgoing_file"
+            )
+        if step_of(name) in steps:
+            raise ConfigError(
+                f"outgoing {name}: {step_of(name)} is of outgoing_file, which may give it secrets: take it as it is, "
+                f"or name one of your own"
+            )
 
 
 def _to_topic(config: RestoreConfig, sent: Outgoing, topic: str) -> str:

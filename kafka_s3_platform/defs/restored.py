@@ -11,6 +11,7 @@ from kafka_s3_platform.defs.failures import dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata, table
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore_config import Moments, RestoreConfig, asked_window, new_request
+from kafka_s3_platform.defs.run_config import config_of, plain_schema
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -32,14 +33,15 @@ def restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
     @dg.multi_asset(
         name=topic.op_name("restored"),
         specs=[spec],
+        config_schema=plain_schema(RestoreConfig),
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=f"{topic.name}/restore",
     )
     def restored(
-        context: dg.AssetExecutionContext, config: RestoreConfig, spark: dg.ResourceParam[SparkResource]
+        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
         with dagster_failures(context), spark.runner() as runner:
-            report = restore(restore_request(context, topic, config), runner)
+            report = restore(restore_request(context, topic, config_of(context, RestoreConfig)), runner)
         metadata = restore_metadata(report, topic.config.restore_store.bucket)
         if report.dry_run:
             yield dg.AssetObservation(topic.key("restored"), metadata=metadata)

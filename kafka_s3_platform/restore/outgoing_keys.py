@@ -36,6 +36,12 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(f"{path}: {err}") from err
 
 
+def step_of(name: str) -> str | None:
+    """The transform or predicate that a key belongs to, as `transforms.mask`; None of another key."""
+    kind, _, rest = name.partition(".")
+    return f"{kind}.{rest.partition('.')[0]}" if kind in STEPS and rest else None
+
+
 def outgoing(
     entries: Mapping[str, str],
     *,

@@ -227,3 +227,31 @@ def test_a_source_connector_gets_an_asset_to_restore_a_sensor_that_waits_for_a_p
     assert found["sensors"].pop("poll__third") == (60, "restore__third", "STOPPED")
     same = ("checks", "schedules", "sensors")
     assert {name: found[name] for name in same} == {name: without[name] for name in same}
+
+
+SECRET_VARIABLE = "SOME_SECRET_OF_THE_PROCESS"
+
+
+def test_the_config_of_a_run_reads_no_variable_of_the_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a config class of Dagster says str, int or bool, a run could say `{"env": NAME}` and be told the value."""
+    keys = {"connector.class": "S3SourceConnector", "topics": "a", "s3.bucket.name": "bucket"}
+    (folder / "source.json").write_text(json.dumps({"name": "source", "config": keys}))
+    monkeypatch.setenv(SECRET_VARIABLE, "hunter2")
+    looked_up = {"env": SECRET_VARIABLE}
+    looked_at = 0
+    for job in load(folder).resolve_all_job_defs():
+        for node in job.nodes:
+            schema: Any = node.definition.config_schema
+            for name in getattr(schema.config_type, "fields", {}):
+                looked_at += 1
+                for hostile in (looked_up, [looked_up], {"all": looked_up}):
+                    assert "hunter2" not in resolved(job, {"ops": {node.name: {"config": {name: hostile}}}})
+    assert looked_at > 100, "each job was looked at"
+
+
+def resolved(job: dg.JobDefinition, given: dict[str, Any]) -> str:
+    """What Dagster makes of a run's config, or says of it."""
+    try:
+        return repr(ResolvedRunConfig.build(job, given).ops)
+    except dg.DagsterInvalidConfigError as err:
+        return str(err)

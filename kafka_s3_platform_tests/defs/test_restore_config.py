@@ -291,6 +291,57 @@ def test_the_keys_of_a_run_name_no_files(prefix: str, name: str) -> None:
         asked({"to_topic": "a", "outgoing": {**keys, key: "/etc/passwd"}})
 
 
+AVRO_WITH_PASSWORD = """
+value.converter=io.confluent.connect.avro.AvroConverter
+schema.registry.url=http://registry:8081
+schema.registry.basic.auth.credentials.source=USER_INFO
+schema.registry.basic.auth.user.info=me:hunter2
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "key.converter.", "value.converter."])
+@pytest.mark.parametrize(
+    "name",
+    ["url", "bearer.auth.issuer.endpoint.url", "basic.auth.user.info", "ssl.endpoint.identification.algorithm"],
+)
+@pytest.mark.parametrize("file", [True, False])
+def test_the_keys_of_a_run_send_no_password_of_a_file_to_another_registry_and_name_no_host(
+    folder: Path, prefix: str, name: str, file: bool
+) -> None:
+    """Whoever could launch a run named a host of theirs as the registry, and was sent the password of the file."""
+    (folder / "restore").mkdir()
+    (folder / "restore" / "target.properties").write_text(AVRO_WITH_PASSWORD)
+    of_file = {"outgoing_file": "target.properties"} if file else {}
+    keys = {"key.converter": "AvroConverter", "value.converter": "AvroConverter"}
+    short = [f"{prefix}{name}"] if prefix and name != "url" else []
+    for key in (f"{prefix}schema.registry.{name}", *short):
+        with pytest.raises(ConfigError, match=f"outgoing {key}: which registry is asked".replace(".", r"\.")):
+            asked({"to_topic": "a", **of_file, "outgoing": {**keys, key: "http://attacker"}})
+    if file:
+        found = asked({"to_topic": "a", **of_file, "outgoing": keys}).outgoing.key
+        assert found is not None
+        assert found.registry is not None
+        assert found.registry.url == "http://registry:8081", "the file's own may be used"
+
+
+@pytest.mark.parametrize("key", ["transforms.tag.type", "transforms.tag.header", "predicates.old.type"])
+def test_the_keys_of_a_run_change_no_step_of_a_file(folder: Path, key: str) -> None:
+    """A step of a file may be given a secret, and where to go with it."""
+    (folder / "restore").mkdir()
+    (folder / "restore" / "steps.properties").write_text(
+        "transforms=tag\ntransforms.tag.type=org.apache.kafka.connect.transforms.InsertHeader\n"
+        "transforms.tag.header=token\ntransforms.tag.value.literal=hunter2\n"
+        "predicates=old\npredicates.old.type=org.apache.kafka.connect.transforms.predicates.RecordIsTombstone\n"
+    )
+    asking = {"to_topic": "a", "outgoing_file": "steps.properties"}
+    with pytest.raises(ConfigError, match=f"outgoing {key}: .* is of outgoing_file") as told:
+        asked({**asking, "outgoing": {key: "other"}})
+    assert "hunter2" not in str(told.value)
+    more = {"transforms": "tag,Add", "transforms.Add.type": ROUTER["transforms.AddPrefix.type"]}
+    more |= {"transforms.Add.regex": ".*", "transforms.Add.replacement": "a"}
+    assert len(asked({**asking, "outgoing": more}).outgoing.transforms) == 2
+
+
 def test_a_person_at_the_machine_names_any_file(tmp_path: Path) -> None:
     path = tmp_path / "anywhere"
     path.write_text("bootstrap.servers=other:9092\n")
