@@ -72,12 +72,14 @@ class SparkResource:
     def _start(self, started: "list[SparkSession]") -> "SparkSession":
         # imports PySpark, which a code location need not know to load
         from dagster_pyspark import LazyPySparkResource
+        from pyspark import SparkContext
 
         deployed = deployed_conf(os.environ)
         conf = spark_conf(deployed)
         # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
         os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
-        if deployed and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        is_started = "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None  # noqa: SLF001
+        if deployed and not is_started:
             # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
             os.environ[SUBMIT_VARIABLE] = submit_arguments(os.environ)
             conf = {name: value for name, value in conf.items() if name not in deployed}
