@@ -11,7 +11,7 @@ import dagster as dg
 
 from kafka_s3_platform.config.parse import read_properties
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.spark.session import spark_conf
+from kafka_s3_platform.spark.session import is_started, private_files, spark_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,16 +72,15 @@ class SparkResource:
     def _start(self, started: "list[SparkSession]") -> "SparkSession":
         # imports PySpark, which a code location need not know to load
         from dagster_pyspark import LazyPySparkResource
-        from pyspark import SparkContext
 
         deployed = deployed_conf(os.environ)
         conf = spark_conf(deployed)
         # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
         os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
-        is_started = "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None  # noqa: SLF001
-        if deployed and not is_started:
+        if deployed and not is_started(os.environ):
             # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
             os.environ[SUBMIT_VARIABLE] = submit_arguments(os.environ)
             conf = {name: value for name, value in conf.items() if name not in deployed}
-        started.append(LazyPySparkResource(spark_config=conf).spark_session)
+        with private_files():
+            started.append(LazyPySparkResource(spark_config=conf).spark_session)
         return started[0]

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 MAX_TASK_ATTEMPTS = 4
 
@@ -31,3 +32,20 @@ def spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, str]:
         # a local master Spark makes up the secret by itself; a cluster's is a matter of its deployment.
         conf.setdefault("spark.authenticate", "true")
     return conf
+
+
+def is_started(env: Mapping[str, str]) -> bool:
+    """Whether this process has Spark's already, or was started by it: its arguments are what they are."""
+    from pyspark import SparkContext
+
+    return "PYSPARK_GATEWAY_PORT" in env or SparkContext._gateway is not None  # noqa: SLF001 - nothing else tells
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Processes that are started in this block write files for this user alone: tasks carry secrets, and may spill."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -13,7 +13,8 @@ from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, submit_arguments
 
 SECRET = "mark-7f3a-spark"
 LOOK = """
-import json, os
+import json, os, tempfile
+from pathlib import Path
 import psutil
 from kafka_s3_platform.defs.resources import SparkResource
 
@@ -23,26 +24,30 @@ def look(task, attempt):
 with SparkResource().runner() as runner:
     [found] = runner.run(look, [0], 1)
     conf = dict(runner._session().sparkContext.getConf().getAll())
-print(json.dumps([*found, conf]))
+    modes = {str(path): path.stat().st_mode for path in Path(tempfile.gettempdir()).rglob("*")}
+print(json.dumps([*found, conf, modes]))
 """
 
 
 def looked_at(folder: Path, **properties: str) -> Any:
-    """The arguments of Spark's process, a variable of its tasks, and its properties.
+    """The arguments of Spark's process, a variable of its tasks, its properties, and the modes of its local files.
 
     In a process of its own: Spark is started once in each.
     """
-    path = folder / "spark of mine.properties"
+    path, local = folder / "spark of mine.properties", folder / "local"
+    local.mkdir()
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     env = {**os.environ, "KAFKA_S3_SPARK_CONF": str(path), "SPARK_LOCAL_IP": "127.0.0.1"}
-    found = subprocess.run([sys.executable, "-c", LOOK], env=env, capture_output=True, text=True, check=False)
+    env |= {"TMPDIR": str(local), "SPARK_LOCAL_DIRS": str(local)}
+    command = [sys.executable, "-c", LOOK]
+    found = subprocess.run(command, env=env, capture_output=True, text=True, check=False, umask=0o022)
     assert found.returncode == 0, found.stderr
     assert SECRET not in found.stderr
     return json.loads(found.stdout)
 
 
 def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path: Path) -> None:
-    arguments, seen, conf = looked_at(
+    arguments, seen, conf, modes = looked_at(
         tmp_path,
         **{
             "spark.master": "local[1]",
@@ -56,6 +61,8 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
     assert conf["spark.speculation"] == "false", "what the file does not say is as the platform wants it"
     assert any("org.apache.spark.deploy.SparkSubmit" in argument for argument in arguments)
     assert SECRET not in " ".join(arguments)
+    assert any("blockmgr" in path for path in modes)
+    assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}, "tasks carry secrets, and may spill"
 
 
 @pytest.mark.parametrize("given", ["--jars /a.jar pyspark-shell", None])
