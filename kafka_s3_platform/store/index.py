@@ -52,6 +52,7 @@ from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.store.client import MAX_BACKOFF_SECONDS, delta_endpoint
 from kafka_s3_platform.store.credentials import current
+from kafka_s3_platform.store.delta_log import refuse_deletion_vectors
 from kafka_s3_platform.store.errors import certificate_advice
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
@@ -232,6 +233,8 @@ class TopicIndex:
         options = self.options
         table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
         self._refuse_strange_files(self.run("read", lambda: pa.table(table.get_add_actions(flatten=True))))
+        folder, at = f"{self.index_dir}/{self.connector}/{self.topic}", table.version()
+        self.run("read", lambda: refuse_deletion_vectors(ObjectStore(self.store), folder, at))
         return Handle(table, options)
 
     def _refuse_strange_files(self, files: pa.Table) -> None:

@@ -24,6 +24,9 @@ NOT_OURS = {
 OF_KAFKA = {"--bootstrap-server", "--delete-offsets", "--partition", "--start-offset"}
 """Of kafka-consumer-groups.sh and kafka-transactions.sh."""
 
+OF_SPARK = {"--load-spark-defaults", "--properties-file"}
+"""Of spark-submit."""
+
 
 def texts() -> Iterator[tuple[str, str]]:
     """(file and line, text) of every string that is no documentation; what an f-string fills in is X."""
@@ -57,7 +60,7 @@ OPTIONS = {command: options_of(command) for command in COMMANDS}
 
 
 def test_every_option_that_a_text_names_is_one_of_a_command() -> None:
-    known = OF_KAFKA.union(*OPTIONS.values())
+    known = OF_KAFKA.union(OF_SPARK, *OPTIONS.values())
     named = [(at, option) for at, text in TEXTS for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)]
     assert len(named) > 100
     assert [(at, option) for at, option in named if option not in known] == []
@@ -82,8 +85,8 @@ def test_every_allowance_of_a_restore_is_an_option_and_a_field_of_its_config(con
 
 
 def test_every_key_that_a_text_names_is_one_of_connector_files() -> None:
-    """What ends in a dot is the beginning of keys."""
-    pattern = r"(?<![\w.])(?:archive|errors|behavior)(?:\.[a-z]+)+(?![a-z]|\.$)"
+    """What ends in a dot, or goes on with what is filled in, is the beginning of keys."""
+    pattern = r"(?<![\w.])(?:archive|errors|behavior)(?:\.[a-z]+)+(?![a-z]|\.$|\.[a-zX])"
     named = [(at, key) for at, text in TEXTS for key in re.findall(pattern, text)]
     assert len(named) > 50
     assert [(at, key) for at, key in named if not CONNECTOR_KEYS.find(key)] == []

@@ -14,7 +14,9 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IndexDamagedError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.model.offsets import span
 from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.store import delta_log
 from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 
 pytestmark = pytest.mark.integration
@@ -157,3 +159,70 @@ def test_it_is_refused_in_a_checkpoint_too(index: TopicIndex, files: Files, buck
     DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
     with pytest.raises(IndexDamagedError, match=r"names '\.\./outside\.parquet'"):
         index.open()
+
+
+VECTOR = {"storageType": "p", "pathOrInlineDv": "file:///etc/passwd", "offset": 1, "sizeInBytes": 40, "cardinality": 1}
+"""Followed, delta-rs reads that file of this machine, and tells of what it begins with."""
+
+
+@pytest.mark.parametrize(
+    ("name", "in_checkpoint"),
+    [("deletionVector", False), ("deletionVector", True), ("deletionVe\\u0063tor", False), ("twice", False)],
+)
+@pytest.mark.parametrize("protocol", [False, True])
+def test_a_deletion_vector_is_refused_by_name_and_not_read(
+    index: TopicIndex, files: Files, bucket: str, s3_client: Any, name: str, *, in_checkpoint: bool, protocol: bool
+) -> None:
+    log = "_index/flights/topic.a/_delta_log/"
+    commit = s3_client.get_object(Bucket=bucket, Key=f"{log}{COMMITS:020d}.json")["Body"].read()
+    add = next(json.loads(line)["add"] for line in commit.splitlines() if b'"add"' in line)
+    named = json.dumps(VECTOR)
+    inside = f'"deletionVector": {named}, "deletionVector": null' if name == "twice" else f'"{name}": {named}'
+    lines = [
+        json.dumps({"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}}),
+        '{"add": ' + json.dumps(add)[:-1] + ", " + inside + "}}",
+    ]
+    if protocol:
+        features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+        lines.insert(0, json.dumps({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}))
+    key = f"{log}{COMMITS + 1:020d}.json"
+    s3_client.put_object(Bucket=bucket, Key=key, Body="\n".join(lines).encode())
+    if in_checkpoint:
+        DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    for read in (index.open, index.peek, lambda: index.handle(COMMITS + 1)):
+        with pytest.raises(PlatformError, match=r"names a deletion vector|could not open") as caught:
+            read()
+        assert "passwd" not in str(caught.value)
+        assert name == "twice" or isinstance(caught.value, IndexDamagedError)
+
+
+@pytest.mark.parametrize(
+    "name", ["VERSION.checkpoint.0000000001.0000000001.parquet", "VERSION.VERSION.compacted.json", "VERSION.crc"]
+)
+def test_files_of_the_log_that_no_index_has_are_refused(
+    index: TopicIndex, bucket: str, s3_client: Any, name: str
+) -> None:
+    key = f"_index/flights/topic.a/_delta_log/{name.replace('VERSION', f'{2:020d}')}"
+    source = {"Bucket": bucket, "Key": f"_index/flights/topic.a/_delta_log/{2:020d}.json"}
+    s3_client.copy_object(Bucket=bucket, Key=key, CopySource=source)
+    with pytest.raises(IndexDamagedError):
+        _ = index.open().state
+
+
+def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_once(
+    store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.store.index.OPTIMIZE_EVERY", 1000)
+    index = TopicIndex(store_settings, "_index", "flights", "topic.b")
+    for n in range(104):
+        index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
+    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    for n in range(104, 107):
+        index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
+    version, store = index.open().version, ObjectStore(store_settings)
+    folder = "_index/flights/topic.b"
+    names = [item.key.rpartition("/")[2].lstrip("0") for item in delta_log.log_segment(store, folder, version)]
+    assert names == ["104.checkpoint.parquet", "105.json", "106.json", "107.json"]
+    assert [i.key for i in delta_log.log_segment(store, folder, 50)][-1].endswith("50.json")
+    monkeypatch.delattr(delta_log, "_flaw")
+    assert index.open().state.coverage(0) == span(0, 1070)
