@@ -16,10 +16,15 @@ LIMIT_KEYS = (
     honoured(
         "archive.read.max.block.bytes",
         "134217728",
-        "What has to be in memory as a whole, uncompressed: an Avro block, a page of each column of a Parquet row group"
-        " together, an array of JSON.",
+        "What has to be in memory as a whole, uncompressed: an Avro block, an array of JSON; of Parquet a page and the"
+        " dictionary of a column, or of all columns inside of one, and some records.",
     ),
-    honoured("archive.read.max.row.group.bytes", "536870912", "A row group of Parquet as it is stored."),
+    honoured(
+        "archive.read.max.row.group.bytes",
+        "2147483648",
+        "A row group of Parquet as it is stored, and what is put into temporary files of each part of its columns where"
+        " they do not fit into memory together.",
+    ),
     honoured(
         "archive.read.max.footer.bytes",
         "4194304",

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.columns import record_sizes
-from kafka_s3_platform.formats.parquet_pages import RowGroupPages, opened
+from kafka_s3_platform.formats.parquet_batches import RowGroupReader
+from kafka_s3_platform.formats.parquet_pages import opened
 from kafka_s3_platform.formats.row_groups import DEFAULT_LEVELS, RowGroups
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -84,10 +85,11 @@ class EnvelopeReader:
     """
 
     def __init__(self, source: RawIOBase | BufferedIOBase, key: str, limits: ReadLimits = NO_KEYS) -> None:
-        self._source, self._key, self._limits = source, key, limits
+        self._key = key
         with self._damage_named():
             checked = opened(source, key, limits)
             self._file, self._row_groups = checked.file, checked.row_groups
+            self._reader = RowGroupReader(source, checked, key, limits)
             schema, found = self._file.schema_arrow, self.metadata.get(FORMAT_KEY)
         if not schema.equals(RECORD_SCHEMA) or found != FORMAT:
             raise IntegrityError(
@@ -125,9 +127,7 @@ class EnvelopeReader:
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
         with self._damage_named():
-            pages = RowGroupPages(self._source, self._row_groups[row_group], self._key, self._limits)
-            records = pages.batch_rows(BATCH_RECORDS)
-            batches = self._file.iter_batches(records, row_groups=[row_group], use_threads=False)
+            batches = self._reader.batches(row_group, BATCH_RECORDS)
         while True:
             with self._damage_named():
                 batch = next(batches, None)

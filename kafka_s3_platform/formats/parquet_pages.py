@@ -6,7 +6,7 @@ are read first, from bytes that are read for Arrow too, and batches have as many
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,26 @@ from kafka_s3_platform.model.limits import ReadLimits
 _TAIL_BYTES, _MAGIC_BYTES, _END_BYTES = 65_536, 4, 8
 """Arrow reads as much at the end of a file at once: a source that keeps its last read serves it from it."""
 
-_CONTAINER_ITEMS = 100_000
-_BATCH_BYTES = 16_777_216
+# pre_buffer reads whole row groups, by threads that may outlive the interpreter and abort it (apache/arrow 34314).
+_CHECKED: Mapping[str, Any] = {
+    "page_checksum_verification": True,
+    "pre_buffer": False,
+    "thrift_container_size_limit": 100_000,
+}
+_BATCH_BYTES = 8_388_608
+_SMALL_BYTES = 37_748_736
+"""Stored bytes of a row group that is read at once: a little more than those that we write."""
+
+BUFFER_BYTES = 4_194_304
+"""How much of a column of any other is read at a time, by Arrow too: what is fetched of an object at once."""
+
+_HEAD_BYTES = 1_048_576
+"""More than the head of a page has, with the least and the greatest value."""
+
+_PAGES_WITHOUT_VALUES = 16
+_POINTER_BYTES = 16
+"""What Arrow takes for each value of a dictionary beside its bytes."""
+
 _SMALL_DICTIONARY = 256
 _MOST_BLOCKS, _MOST_BLOCKS_OF_LISTS = 128, 8
 """What a column may come to, in times of the largest block, if each value were the longest of its dictionary."""
@@ -46,6 +64,10 @@ class CheckedFile:
 
     file: pq.ParquetFile
     row_groups: "tuple[RowGroup, ...]"
+
+    def buffered(self, source: Any) -> pq.ParquetFile:
+        """The same file, of which some of a column is read at a time."""
+        return pq.ParquetFile(source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, **_CHECKED)
 
 
 @dataclass(frozen=True)
@@ -79,8 +101,7 @@ def opened(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
     if footer > limits.footer_bytes and footer <= size:
         raise beyond(key, f"has a footer of {footer:,} bytes", "footer.bytes")
     source.seek(0)
-    # without pre_buffer: its threads may outlive the interpreter and abort the process (apache/arrow 34314)
-    file = pq.ParquetFile(source, page_checksum_verification=True, thrift_container_size_limit=_CONTAINER_ITEMS)
+    file = pq.ParquetFile(source, **_CHECKED)
     if footer + _END_BYTES > len(tail):
         source.seek(size - footer - _END_BYTES)
         tail = source.read(footer + _END_BYTES)
@@ -96,8 +117,16 @@ def opened(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
     return CheckedFile(file, groups)
 
 
+@dataclass(frozen=True)
+class Look:
+    """What reading a row group takes: of each of its columns `open_bytes`, beside a batch of `rows` records."""
+
+    rows: int
+    open_bytes: tuple[int, ...]
+
+
 class RowGroupPages:
-    """The pages of one row group, read at once where they lie together. `key` names the file in errors.
+    """The pages of one row group. `key` names the file in errors.
 
     Raises:
         ValueError: what they say of themselves contradicts the footer.
@@ -106,71 +135,119 @@ class RowGroupPages:
 
     def __init__(self, source: Any, row_group: RowGroup, key: str, limits: ReadLimits) -> None:
         self._source, self._key, self._limits = source, key, limits
-        self._chunks, self._rows = row_group.chunks, max(row_group.rows, 1)
-        self._size = source.seek(0, 2)
-        held = sum(chunk.size for chunk in self._chunks)
-        if any(chunk.start < 0 or chunk.size < 0 or chunk.start + chunk.size > self._size for chunk in self._chunks):
+        self._chunks, self._rows = row_group.chunks, row_group.rows
+        size, held = source.seek(0, 2), sum(chunk.size for chunk in self._chunks)
+        if any(chunk.start < 0 or chunk.size < 0 or chunk.start + chunk.size > size for chunk in self._chunks):
             raise ValueError("a column lies outside of the file")
-        if held > min(limits.row_group_bytes, self._size):
+        if held > min(limits.row_group_bytes, size):
             raise beyond(key, f"has a row group of {held:,} bytes", "row.group.bytes")
+        self.is_small = held <= _SMALL_BYTES
 
-    def batch_rows(self, most: int) -> int:
-        """How many records a batch may have, at most `most`, so that it takes some tens of megabytes."""
-        weight = largest = 0.0
-        for chunk, data in self._read():
-            pages = list(self._pages(chunk, data))
-            largest += max((page.size for page in pages), default=0)
-            if largest > self._limits.block_bytes:
-                what = f"has pages that come to more than {self._limits.block_bytes:,} bytes at once"
-                raise beyond(self._key, what, "block.bytes")
-            weight += self._weight(chunk, pages)
-        return max(1, min(most, math.floor(_BATCH_BYTES / max(weight, 1))))
+    def look(self, most: int) -> Look:
+        """At the head of each page. Batches are of at most `most` records, and so that they take some megabytes."""
+        found = [self._column(chunk, window) for chunk, window in self._windows()]
+        rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in found), 1))
+        return Look(max(1, min(most, rows)), tuple(column.memory + self._buffered(column) for column in found))
 
-    def _read(self) -> "Iterator[tuple[Chunk, memoryview]]":
-        """The bytes of each column: one read where they lie together, from which Arrow is served too."""
+    def _buffered(self, column: "_Column") -> int:
+        return 0 if self.is_small else min(column.chunk.size, max(column.stored, BUFFER_BYTES))
+
+    def _windows(self) -> "Iterator[tuple[Chunk, _Window]]":
+        """The bytes of each column: of a small row group one read, from which Arrow is served too."""
         start = min((c.start for c in self._chunks), default=0)
         end = max((c.start + c.size for c in self._chunks), default=0)
-        if end - start <= sum(c.size for c in self._chunks):
-            data = memoryview(self._bytes(start, end - start))
-            yield from ((c, data[c.start - start : c.start - start + c.size]) for c in self._chunks)
-        else:
-            yield from ((c, memoryview(self._bytes(c.start, c.size))) for c in self._chunks)
-
-    def _bytes(self, start: int, size: int) -> bytes:
+        if not self.is_small or end - start > sum(c.size for c in self._chunks):
+            yield from ((c, _Window(self._source, c)) for c in self._chunks)
+            return
         self._source.seek(start)
-        found: bytes = self._source.read(size)
-        return found
+        data = memoryview(self._source.read(end - start))
+        yield from (
+            (c, _Window(self._source, c, data[c.start - start : c.start - start + c.size])) for c in self._chunks
+        )
 
-    def _pages(self, chunk: "Chunk", data: memoryview) -> "Iterator[_Page]":
-        pos = values = 0
-        while pos < len(data):
+    def _column(self, chunk: "Chunk", window: "_Window") -> "_Column":
+        column = _Column(chunk)
+        for page, body in self._pages(chunk, window):
+            column.add(page)
+            if column.memory > self._limits.block_bytes:
+                raise beyond(self._key, f"has pages of {column.memory:,} bytes in one column", "block.bytes")
+            if page.is_dictionary:
+                column.longest = chunk.longest(page, body)
+        if not chunk.is_repeated and column.values != self._rows:
+            raise ValueError(f"column {chunk.name} has {column.values} values in a row group of {self._rows} records")
+        if chunk.is_repeated and column.values > max(self._limits.empty_records, column.size):
+            raise beyond(self._key, f"has {column.values:,} values in one column", "empty.records")
+        blocks = _MOST_BLOCKS_OF_LISTS if chunk.is_repeated else _MOST_BLOCKS
+        if column.values * column.longest > blocks * self._limits.block_bytes:
+            what = f"has {column.values:,} values of up to {column.longest:,} bytes in one column"
+            raise beyond(self._key, what, "block.bytes")
+        return column
+
+    def _pages(self, chunk: "Chunk", window: "_Window") -> "Iterator[tuple[_Page, memoryview]]":
+        """Each page, and the bytes of those that are a dictionary."""
+        pos = values = pages = 0
+        while pos < chunk.size:
             try:
-                found, body = struct_at(data, pos)
-                page = _Page.of(found, data[body : body + found[_COMPRESSED]])
+                found, head = struct_at(window.at(pos, _HEAD_BYTES), 0)
+                page = _Page.of(found)
             except (ValueError, LookupError, TypeError, AttributeError) as err:
                 if values >= chunk.values:
                     return  # old writers leave bytes behind their pages
                 raise ValueError(f"column {chunk.name} has a page without a head: {err!r}") from err
-            if min(page.size, found[_COMPRESSED], page.values) < 0 or body + found[_COMPRESSED] > len(data):
-                raise ValueError(f"column {chunk.name} has a page of {found[_COMPRESSED]} bytes in {len(data)}")
+            pos += head
+            if min(page.size, page.stored, page.values) < 0 or pos + page.stored > chunk.size:
+                raise ValueError(f"column {chunk.name} has a page of {page.stored} bytes in {chunk.size}")
             if page.size > self._limits.block_bytes:
                 raise beyond(self._key, f"has a page of {page.size:,} bytes", "block.bytes")
-            values += 0 if page.is_dictionary else page.values
-            yield page
-            pos = body + found[_COMPRESSED]
+            values, pages = values + (0 if page.is_dictionary else page.values), pages + 1
+            if pages > values + _PAGES_WITHOUT_VALUES:
+                raise ValueError(f"column {chunk.name} has {pages} pages of {values} values")
+            yield page, window.at(pos, page.stored)[: page.stored] if page.is_dictionary else memoryview(b"")
+            pos += page.stored
 
-    def _weight(self, chunk: "Chunk", pages: "list[_Page]") -> float:
+
+class _Window:
+    """The bytes of a column: all of them, or some at a time."""
+
+    def __init__(self, source: Any, chunk: "Chunk", data: memoryview | None = None) -> None:
+        self._source, self._chunk, self._data, self._from = source, chunk, data or memoryview(b""), 0
+
+    def at(self, pos: int, size: int) -> memoryview:
+        """What begins at `pos`: `size` bytes at least, where there are so many."""
+        size = min(size, self._chunk.size - pos)
+        if pos < self._from or pos + size > self._from + len(self._data):
+            self._source.seek(self._chunk.start + pos)
+            self._data = memoryview(self._source.read(min(max(size, BUFFER_BYTES), self._chunk.size - pos)))
+            self._from = pos
+        return self._data[pos - self._from :]
+
+
+class _Column:
+    """What a column comes to: `memory` are its largest page and its dictionary, `longest` is a value of that."""
+
+    def __init__(self, chunk: "Chunk") -> None:
+        self.chunk = chunk
+        self.values = self.size = self.longest = self.stored = 0
+        self._dictionary = self._page = 0
+        self._value = 0.0
+
+    @property
+    def memory(self) -> int:
+        return self._dictionary + self._page
+
+    def add(self, page: "_Page") -> None:
+        """Count a page."""
+        self.stored = max(self.stored, page.stored)
+        if page.is_dictionary:
+            self._dictionary = page.size + _POINTER_BYTES * page.values
+            return
+        self._page = max(self._page, page.size)
+        self.values, self.size = self.values + page.values, self.size + page.size
+        self._value = max(self._value, page.weight(self.chunk, self.longest))
+
+    def weight(self, rows: int) -> float:
         """Bytes that a record may take of this column, about: of a page that is plain, its share."""
-        values = sum(page.values for page in pages if not page.is_dictionary)
-        if chunk.is_repeated and values > max(self._limits.empty_records, sum(page.size for page in pages)):
-            raise beyond(self._key, f"has {values:,} values in one column", "empty.records")
-        dictionary = max((chunk.longest(page) for page in pages if page.is_dictionary), default=0)
-        blocks = _MOST_BLOCKS_OF_LISTS if chunk.is_repeated else _MOST_BLOCKS
-        if values * dictionary > blocks * self._limits.block_bytes:
-            raise beyond(self._key, f"has {values:,} values of up to {dictionary:,} bytes in one column", "block.bytes")
-        weights = (page.weight(chunk, dictionary) for page in pages if not page.is_dictionary)
-        items: float = max(1.0, values / self._rows)
-        return max(weights, default=0.0) * items
+        return self._value * max(1.0, self.values / max(rows, 1))
 
 
 @dataclass(frozen=True)
@@ -209,13 +286,13 @@ class Chunk:
             nulls=statistics.get(_NULLS),
         )
 
-    def longest(self, page: "_Page") -> int:
+    def longest(self, page: "_Page", body: memoryview) -> int:
         """Bytes of the longest value of a dictionary, at most those of all of them."""
         if self.kind != _BYTE_ARRAY:
             return self.width
         if page.size <= _SMALL_DICTIONARY or self.codec not in _CODECS:
             return page.size
-        data = bytes(page.body)
+        data = bytes(body)
         if _CODECS[self.codec]:
             data = pa.Codec(_CODECS[self.codec]).decompress(data, page.size, asbytes=True)
         at = longest = 0
@@ -234,27 +311,27 @@ _CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd"}
 
 @dataclass(frozen=True)
 class _Page:
-    """A page by its header; `size` is what it comes to."""
+    """A page by its header: `size` is what its `stored` bytes come to."""
 
     kind: int
     size: int
+    stored: int
     values: int
     encoding: int
-    body: memoryview
 
     @property
     def is_dictionary(self) -> bool:
         return self.kind == _DICTIONARY
 
     @classmethod
-    def of(cls, found: dict[int, Any], body: memoryview) -> "_Page":
-        kind = found[_TYPE]
+    def of(cls, found: dict[int, Any]) -> "_Page":
+        kind, sizes = found[_TYPE], (found[_SIZE], found[_COMPRESSED])
         if kind == _DICTIONARY:
-            return cls(kind, found[_SIZE], found[_DICTIONARY_HEAD][_COUNT], 0, body)
+            return cls(kind, *sizes, found[_DICTIONARY_HEAD][_COUNT], 0)
         if kind not in (_DATA, _DATA_V2):
-            return cls(kind, found[_SIZE], 0, 0, body)
+            return cls(kind, *sizes, 0, 0)
         head, encoding = (found[_V2_HEAD], _V2_ENCODING) if kind == _DATA_V2 else (found[_DATA_HEAD], _ENCODING)
-        return cls(kind, found[_SIZE], head[_COUNT], head[encoding], body)
+        return cls(kind, *sizes, head[_COUNT], head[encoding])
 
     def weight(self, chunk: Chunk, dictionary: int) -> float:
         """Bytes that one of its values may take, on the average where nothing repeats a longer one."""

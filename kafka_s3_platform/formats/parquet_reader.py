@@ -18,7 +18,8 @@ from fastavro import schemaless_writer
 from fastavro.schema import parse_schema
 
 from kafka_s3_platform.formats.damage import damaged
-from kafka_s3_platform.formats.parquet_pages import CheckedFile, Chunk, RowGroupPages, opened
+from kafka_s3_platform.formats.parquet_batches import RowGroupReader
+from kafka_s3_platform.formats.parquet_pages import CheckedFile, Chunk, opened
 from kafka_s3_platform.formats.parts import VALUE_ERRORS, ObjectPart
 from kafka_s3_platform.formats.reading import BATCH_RECORDS, ReadBatch, datum_payload, physical
 from kafka_s3_platform.model.connect import Schema
@@ -74,9 +75,9 @@ class ParquetReader:
             raise ValueError(f"{read} records where its footer says {file.metadata.num_rows}")
 
     def _record_batches(self, checked: CheckedFile) -> Iterator[pa.RecordBatch]:
-        for at, row_group in enumerate(checked.row_groups):
-            records = RowGroupPages(self._source, row_group, self._key, self._limits).batch_rows(BATCH_RECORDS)
-            yield from checked.file.iter_batches(records, row_groups=[at], use_threads=False)
+        reader = RowGroupReader(self._source, checked, self._key, self._limits)
+        for at in range(len(checked.row_groups)):
+            yield from reader.batches(at, BATCH_RECORDS)
 
     def _wrapped_text(self, columns: pa.Schema) -> str:
         if columns.names != [self._part]:

@@ -15,9 +15,10 @@ class ReadLimits:
     Attributes:
         depth: `archive.read.max.depth`: JSON's, Avro's and Parquet's values inside each other.
         record_bytes: `archive.read.max.record.bytes`: one line, one value between separators or behind its length.
-        block_bytes: `archive.read.max.block.bytes`: what is in memory as a whole, uncompressed: an Avro block, a page
-            of Parquet, an array of JSON.
-        row_group_bytes: `archive.read.max.row.group.bytes`: a row group of Parquet as it is stored.
+        block_bytes: `archive.read.max.block.bytes`: what is in memory as a whole, uncompressed: an Avro block, an array
+            of JSON, a page and the dictionary of a column of Parquet.
+        row_group_bytes: `archive.read.max.row.group.bytes`: a row group of Parquet as it is stored, and each temporary
+            file that some of its columns are put into.
         footer_bytes: `archive.read.max.footer.bytes`: what an object says of itself: an Avro header, a Parquet footer,
             an index of Block-GZIP.
         items: `archive.read.max.items`: items of the arrays and maps of one Avro record, where it is larger than a
@@ -29,7 +30,7 @@ class ReadLimits:
     depth: int = 250
     record_bytes: int = 134_217_728
     block_bytes: int = 134_217_728
-    row_group_bytes: int = 536_870_912
+    row_group_bytes: int = 2_147_483_648
     footer_bytes: int = 4_194_304
     items: int = 1_000_000
     empty_records: int = 10_000_000

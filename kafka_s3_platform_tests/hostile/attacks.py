@@ -1,25 +1,32 @@
 """The attacks: by name the format of the object, what makes its bytes, and what is said of it."""
 
+import gzip
 import io
 import lzma
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cramjam
 import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 
 from kafka_s3_platform.formats.envelope_avro import ENVELOPE_SCHEMA
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.hostile.containers import (
+    Page,
     avro,
     bomb,
     deep_schema,
     deflated,
     doubling,
     footer_of,
+    growing,
     long,
+    parquet_of,
+    said_to_have,
     zstd_frame,
 )
 
@@ -58,6 +65,38 @@ def _envelope(value: bytes) -> bytes:
     metadata = {"kafka-s3-platform.format": "envelope/1"}
     pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd", use_dictionary=False)
     return sink.getvalue()
+
+
+_CODECS = {"snappy": 1, "gzip": 2, "brotli": 4, "hadoop-lz4": 5, "zstd": 6, "lz4": 7}
+_TWO_VALUES = b"\1\0\0\0a\1\0\0\0b"
+_LARGE_VALUE = b"\0\0\x10\0" + bytes(2**20)
+_TWO = Page(2, _TWO_VALUES, len(_TWO_VALUES))
+_EMPTY_VALUES = Page(25 * 2**20, zstd_frame(100), 100 * 2**20, is_dictionary=True)
+_INDEXES = zstandard.compress(b"\1\x08\1")
+_BY_INDEX = Page(4, _INDEXES, 3, 8)
+
+
+def _page(body: bytes, values: int, encoding: int) -> Page:
+    return Page(values, body, len(body), encoding)
+
+
+def _saying(encoding: int, kind: int) -> bytes:
+    """A page of nine million values by its head, of two thousand million by its body."""
+    return parquet_of([_page(said_to_have(2**31 - 1) * 2, 9 * 10**6, encoding)], rows=9 * 10**6, kind=kind)
+
+
+def _bomb_page(codec: int, said: int) -> bytes:
+    """A page of 256 MiB that is said to come to something."""
+    zeros = bytes(2**28)
+    compress: Mapping[int, Callable[[bytes], Any]] = {
+        1: cramjam.snappy.compress_raw,
+        2: gzip.compress,
+        4: partial(cramjam.brotli.compress, level=5),
+        5: partial(cramjam.lz4.compress_block, store_size=False),
+        6: zstandard.compress,
+        7: partial(cramjam.lz4.compress_block, store_size=False),
+    }
+    return parquet_of([Page(2, bytes(compress[codec](zeros)), said)], rows=2, codec=codec)
 
 
 ATTACKS: Mapping[str, Attack] = {
@@ -150,6 +189,50 @@ ATTACKS: Mapping[str, Attack] = {
         lambda: _parquet(pa.table({"a": pa.ListArray.from_arrays([0, 10**6], _same(bytes(10**5), 10**6))})),
         "max.block.bytes",
     ),
+    **{
+        f"parquet-{name}-page": Attack("parquet", partial(_bomb_page, codec, 2**28), "has a page of 268,435,456 bytes")
+        for name, codec in _CODECS.items()
+    },
+    **{
+        f"parquet-{name}-page-that-says-less": Attack("parquet", partial(_bomb_page, codec, 120 * 2**20), "Parquet")
+        for name, codec in _CODECS.items()
+    },
+    "parquet-dictionary-of-nothing": Attack(
+        "parquet", lambda: parquet_of([_EMPTY_VALUES, _BY_INDEX], rows=4, codec=6), "max.block.bytes"
+    ),
+    "parquet-pages-without-values": Attack(
+        "parquet", lambda: parquet_of([Page(0, b"", 0)] * 100_000, rows=4), "17 pages of 0 values"
+    ),
+    "parquet-more-rows": Attack("parquet", lambda: parquet_of([_TWO], rows=3), "2 values in a row group of 3 records"),
+    "parquet-fewer-rows": Attack("parquet", lambda: parquet_of([_TWO], rows=1), "2 values in a row group of 1 records"),
+    "parquet-too-many-rows": Attack("parquet", lambda: parquet_of([_TWO], rows=10**12), "max.empty.records"),
+    "parquet-columns-at-the-same-pages": Attack(
+        "parquet",
+        lambda: parquet_of([_page(_LARGE_VALUE, 1, 0)], rows=1, columns=500, same_bytes=True),
+        "max.row.group.bytes",
+    ),
+    "parquet-records-side-by-side": Attack(
+        "parquet",
+        lambda: _parquet(pa.table({f"a{i}": [bytes(2**26)] for i in range(3)}), use_dictionary=False),
+        "side by side",
+    ),
+    "parquet-delta-byte-array": Attack(
+        "parquet",
+        lambda: parquet_of([_page(growing(100_000, 100_000), 100_000, 7)], rows=100_000),
+        "has a row group that comes to more than",
+    ),
+    **{
+        f"parquet-{name}-that-says-more": Attack(
+            "parquet", partial(_saying, encoding, kind), "cannot be read as Parquet"
+        )
+        for name, encoding, kind in (
+            ("delta-byte-array", 7, 6),
+            ("delta-length-byte-array", 6, 6),
+            ("byte-stream-split", 9, 5),
+            ("delta-binary", 5, 2),
+            ("plain", 0, 6),
+        )
+    },
     "parquet-nulls": Attack(
         "parquet", lambda: _parquet(pa.table({"a": pa.nulls(2 * 10**7, pa.int32())})), "max.empty.records"
     ),

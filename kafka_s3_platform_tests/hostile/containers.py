@@ -6,6 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import zstandard
@@ -81,3 +82,88 @@ def deep_schema(depth: int) -> bytes:
     group, leaf = b"\x35\x02\x18\x01g\x15\x02\x00", b"\x15\x02\x25\x00\x18\x01x\x00"
     body = b"\x15\x02\x19\xfc" + varint(depth + 1) + group * depth + leaf + b"\x16\x00\x19\x0c\x00"
     return b"PAR1" + body + struct.pack("<I", len(body)) + b"PAR1"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of Parquet. `stored` are its bytes as they lie there, `size` is what it says they come to."""
+
+    values: int
+    stored: bytes
+    size: int
+    encoding: int = 0
+    is_dictionary: bool = False
+
+    @property
+    def head(self) -> bytes:
+        inner = thrift([(1, _I32, self.values), (2, _I32, self.encoding), (3, _I32, 3), (4, _I32, 3)])
+        kind, field = (2, 7) if self.is_dictionary else (0, 5)
+        sizes = [(1, _I32, kind), (2, _I32, self.size), (3, _I32, len(self.stored))]
+        return thrift([*sizes, (field, _STRUCT, inner)])
+
+
+def parquet_of(
+    pages: Sequence[Page], *, rows: int, codec: int = 0, columns: int = 1, kind: int = 6, same_bytes: bool = False
+) -> bytes:
+    """A file of one row group, whose required columns are all of the same pages. `codec` and `kind` are Parquet's."""
+    chunk = b"".join(page.head + page.stored for page in pages)
+    places = [4 if same_bytes else 4 + at * len(chunk) for at in range(columns)]
+    size = sum(len(page.head) + page.size for page in pages)
+    names = [b"c%d" % at for at in range(columns)]
+    chunks = [_chunk(pages, name, at, codec, kind) for name, at in zip(names, places, strict=True)]
+    group = thrift([(1, _LIST, (_STRUCT, chunks)), (2, _I64, size * columns), (3, _I64, rows)])
+    leaves = [thrift([(1, _I32, kind), (3, _I32, 0), (4, _BINARY, name)]) for name in names]
+    schema = (_STRUCT, [thrift([(4, _BINARY, b"r"), (5, _I32, columns)]), *leaves])
+    footer = thrift([(1, _I32, 2), (2, _LIST, schema), (3, _I64, rows), (4, _LIST, (_STRUCT, [group]))])
+    body = chunk if same_bytes else chunk * columns
+    return b"PAR1" + body + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
+def _chunk(pages: Sequence[Page], name: bytes, at: int, codec: int, kind: int) -> bytes:
+    stored = sum(len(page.head + page.stored) for page in pages)
+    values = sum(page.values for page in pages if not page.is_dictionary)
+    first = len(pages[0].head + pages[0].stored) if pages[0].is_dictionary else 0
+    meta = [(1, _I32, kind), (2, _LIST, (_I32, [0, 8])), (3, _LIST, (_BINARY, [name])), (4, _I32, codec)]
+    sizes = [(5, _I64, values), (6, _I64, sum(page.size for page in pages)), (7, _I64, stored)]
+    ends = [(9, _I64, at + first), *([(11, _I64, at)] if first else [])]
+    return thrift([(2, _I64, at), (3, _STRUCT, thrift([*meta, *sizes, *ends]))])
+
+
+def growing(values: int, size: int) -> bytes:
+    """A page of DELTA_BYTE_ARRAY: each value but the first is what the one before it is, and takes no byte."""
+    prefixes = _steps(0, 0, [size] + [0] * 127, values)
+    return prefixes + _steps(size, -size, [-size] + [0] * 127, values) + b"x" * size
+
+
+def _steps(first: int, least: int, steps: Sequence[int], count: int) -> bytes:
+    """DELTA_BINARY_PACKED: the first number, 128 steps from one to the next, and then none."""
+    packed = sum(step - least << 17 * at for at, step in enumerate(steps)).to_bytes(17 * len(steps) // 8, "little")
+    head = varint(128) + varint(4) + varint(count) + long(first)
+    return head + long(least) + b"\x11" * 4 + packed + (long(0) + bytes(4)) * ((count - 2) // 128)
+
+
+def said_to_have(count: int) -> bytes:
+    """A page of DELTA_LENGTH_BYTE_ARRAY or DELTA_BYTE_ARRAY of so many values, of which there is none."""
+    return varint(128) + varint(4) + varint(count) + long(0)
+
+
+_I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
+
+
+def thrift(fields: Sequence[tuple[int, int, Any]]) -> bytes:
+    """A struct of Thrift's compact protocol: fields by id and type; what is a struct is given as its bytes."""
+    found, last = b"", 0
+    for field, kind, value in fields:
+        found += bytes([field - last << 4 | kind]) + _thrift_value(kind, value)
+        last = field
+    return found + b"\0"
+
+
+def _thrift_value(kind: int, value: Any) -> bytes:
+    if kind == _LIST:
+        item, values = value
+        head = bytes([len(values) << 4 | item]) if len(values) < 15 else bytes([0xF0 | item]) + varint(len(values))
+        return head + b"".join(_thrift_value(item, each) for each in values)
+    if kind == _BINARY:
+        return varint(len(value)) + bytes(value)
+    return bytes(value) if kind == _STRUCT else long(value)

@@ -1,0 +1,139 @@
+"""Reads row groups in bounded memory: as many columns at once as fit, those before them from temporary files.
+
+Arrow holds a page of each column that it reads, and DuckDB writes pages of up to 100 MB. What is put aside is
+compressed: what was made to be large does not become large there.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from typing import IO, Any
+
+import pyarrow as pa
+
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.formats.damage import beyond
+from kafka_s3_platform.formats.parquet_pages import CheckedFile, RowGroupPages
+from kafka_s3_platform.model.limits import ReadLimits
+
+_MOST_BLOCKS = 32
+"""What a row group may come to as records, in times of the largest block."""
+
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class RowGroupReader:
+    """Reads row groups of a file that `opened` has checked. `key` names it in errors."""
+
+    def __init__(self, source: Any, checked: CheckedFile, key: str, limits: ReadLimits) -> None:
+        self._source, self._checked, self._key, self._limits = source, checked, key, limits
+
+    def batches(self, at: int, most: int) -> Iterator[pa.RecordBatch]:
+        """The records of a row group, in batches of at most `most`.
+
+        Raises:
+            IntegrityError: it asks for more than the limits allow.
+            ValueError: it contradicts the footer. What Arrow has for damaged pages passes through.
+            PermanentError: there is no room for temporary files.
+        """
+        pages = RowGroupPages(self._source, self._checked.row_groups[at], self._key, self._limits)
+        look = pages.look(most)
+        file = self._checked.file if pages.is_small else self._checked.buffered(self._source)
+
+        def read(columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+            found: Iterator[pa.RecordBatch] = file.iter_batches(
+                look.rows, row_groups=[at], columns=columns, use_threads=False
+            )
+            return found
+
+        *aside, last = self._groups(at, look.open_bytes)
+        yield from self._counted(self._beside(aside, last, read) if aside else read(None))
+
+    def _beside(
+        self, aside: Sequence[list[str]], last: list[str], read: Callable[[list[str]], Iterator[pa.RecordBatch]]
+    ) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as files:
+            parts = [self._put_aside(read(names), files.enter_context(tempfile.TemporaryFile())) for names in aside]
+            yield from self._together([*parts, read(last)])
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Values that begin as the one before them take a byte each in a page, and whatever they come to here."""
+        come = 0
+        for batch in batches:
+            come += batch.nbytes
+            if come > _MOST_BLOCKS * self._limits.block_bytes:
+                raise beyond(self._key, f"has a row group that comes to more than {come:,} bytes", "block.bytes")
+            yield batch
+
+    def _groups(self, at: int, open_bytes: Sequence[int]) -> list[list[str]]:
+        """The columns, with all that is inside of each, that are read at once."""
+        groups, held = [list[str]()], 0
+        for name, taken in self._fields(at, open_bytes):
+            if taken > self._limits.block_bytes:
+                raise beyond(self._key, f"has pages of {taken:,} bytes in column {name}", "block.bytes")
+            if held + taken > self._limits.block_bytes:
+                groups.append([])
+                held = 0
+            groups[-1].append(name)
+            held += taken
+        return groups
+
+    def _fields(self, at: int, open_bytes: Sequence[int]) -> list[tuple[str, int]]:
+        paths = [chunk.name for chunk in self._checked.row_groups[at].chunks]
+        found, at = [], 0
+        for name in self._checked.file.schema_arrow.names:
+            start = at
+            while at < len(paths) and (paths[at] == name or paths[at].startswith(f"{name}.")):
+                at += 1
+            found.append((name, sum(open_bytes[start:at])))
+        return found
+
+    def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        first = next(batches, None)
+        if first is None:
+            return iter(())
+        with pa.ipc.new_stream(target, first.schema, options=_LZ4) as stream:
+            while first is not None:
+                with _room():
+                    stream.write_batch(first)
+                if target.tell() > self._limits.row_group_bytes:
+                    what = f"has a row group of which one part comes to {target.tell():,} bytes in a temporary file"
+                    raise beyond(self._key, what, "row.group.bytes")
+                first = next(batches, None)
+        target.seek(0)
+        return _taken_out(target)
+
+    def _together(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        schema = self._checked.file.schema_arrow
+        while columns := self._next_of(parts):
+            if list(columns) != schema.names:
+                raise ValueError(f"its columns {', '.join(schema.names)} cannot be told apart by their names")
+            yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+    def _next_of(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> dict[str, pa.Array]:
+        """The columns of the next batch of each part. What one row takes of each is known here only."""
+        found, held = dict[str, pa.Array](), 0
+        for part in parts:
+            for batch in islice(part, 1):
+                found |= zip(batch.schema.names, batch.columns, strict=True)
+                held += batch.nbytes
+            if held > self._limits.block_bytes:
+                raise beyond(self._key, f"has records of {held:,} bytes side by side", "block.bytes")
+        return found
+
+
+def _taken_out(source: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    with _room():
+        yield from pa.ipc.open_stream(source)
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        raise PermanentError(
+            f"columns of a Parquet file that do not fit into memory together cannot be kept in temporary files of "
+            f"{tempfile.gettempdir()}: {err}. Make room there"
+        ) from err
