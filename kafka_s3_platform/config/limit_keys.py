@@ -3,7 +3,7 @@
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.sheet import Sheet
 from kafka_s3_platform.config.table import honoured
-from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.model.limits import BATCH_BYTES, NO_KEYS, ReadLimits
 
 LIMIT_KEYS = (
     honoured(
@@ -37,6 +37,12 @@ LIMIT_KEYS = (
     ),
     honoured("archive.read.max.empty.records", "10000000", "Records of an object that take no byte."),
     honoured("archive.read.max.bad.records", "100000", "Lines of an object that are left out alone."),
+    honoured(
+        "archive.read.max.batch.bytes",
+        "134217728",
+        "What a compressed record batch of Kafka's log may come to in memory. One that comes to more is not archived:"
+        " its offsets are unresolved.",
+    ),
 )
 
 _MEGABYTE, _GIGABYTE = 2**20, 2**30
@@ -58,3 +64,8 @@ def read_limits(sheet: Sheet) -> ReadLimits:
         empty_records=most("empty.records", NO_KEYS.empty_records, 1, 2**40),
         bad_records=most("bad.records", NO_KEYS.bad_records, 1, 2**31),
     )
+
+
+def read_batch_bytes(sheet: Sheet) -> int:
+    """What a compressed record batch may come to."""
+    return sheet.read("archive.read.max.batch.bytes", values.integer(_MEGABYTE, 2**31 - 1), BATCH_BYTES)

@@ -12,6 +12,7 @@ from kafka_s3_platform.config.clients import Scope, client_properties, security_
 from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect
 from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.keys import CONNECTOR_KEYS
+from kafka_s3_platform.config.limit_keys import read_batch_bytes
 from kafka_s3_platform.config.mapping_layout import layout_settings
 from kafka_s3_platform.config.mapping_records import record_settings
 from kafka_s3_platform.config.mapping_source import needs_a_topic, source_settings
@@ -157,7 +158,14 @@ def _kafka(sheet: Sheet, worker: Worker) -> KafkaSettings:
     # Connect's consumer looks up offsets, for which the admin client stands here: it connects the same way.
     admin = {**security_of(consumer), **base["admin"], **_override(sheet, "admin")}
     common = {**base["common"], **api_key}
-    return KafkaSettings(bootstrap_servers=servers, common=common, consumer=consumer, producer=producer, admin=admin)
+    return KafkaSettings(
+        bootstrap_servers=servers,
+        batch_bytes=read_batch_bytes(sheet),
+        common=common,
+        consumer=consumer,
+        producer=producer,
+        admin=admin,
+    )
 
 
 def _override(sheet: Sheet, scope: Scope) -> dict[str, SecretStr]:

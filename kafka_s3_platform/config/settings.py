@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.model.limits import BATCH_BYTES, NO_KEYS, ReadLimits
 from kafka_s3_platform.model.schema import ArchivedSchema
 
 ThawTier = Literal["Standard", "Bulk", "Expedited"]
@@ -25,9 +25,13 @@ class Settings(BaseModel):
 
 
 class KafkaSettings(Settings):
-    """A cluster: librdkafka properties by client kind, every value possibly secret."""
+    """A cluster: librdkafka properties by client kind, every value possibly secret.
+
+    `batch_bytes` is what a compressed record batch of its log may come to.
+    """
 
     bootstrap_servers: str
+    batch_bytes: int = BATCH_BYTES
     common: Mapping[str, SecretStr] = Field(default_factory=dict)
     consumer: Mapping[str, SecretStr] = Field(default_factory=dict)
     producer: Mapping[str, SecretStr] = Field(default_factory=dict)

@@ -28,12 +28,17 @@ _DICTIONARY_BYTES, _SIZE_BYTES = (0, 1, 2, 4), (0, 2, 4, 8)
 _COMPRESSED_BLOCK, _ONE_BYTE_BLOCK = 2, 1
 
 
+class TooLargeError(ValueError):
+    """There are more bytes than are allowed."""
+
+
 def decompressed(codec: int, body: memoryview, most: int) -> Any:
     """The bytes that were compressed with Kafka's `codec`, no more than `most`.
 
     Raises:
         KeyError: there is no such codec.
-        ValueError: they are not of that codec, or more than `most`.
+        TooLargeError: they are more than `most`.
+        ValueError: they are not of that codec.
     """
     try:
         if codec == _SNAPPY:
@@ -45,7 +50,7 @@ def decompressed(codec: int, body: memoryview, most: int) -> Any:
     except (cramjam.DecompressionError, OSError) as err:
         raise ValueError(str(err)) from err
     if len(found) > most:
-        raise ValueError(f"there are more than {most} bytes")
+        raise TooLargeError(f"there are more than {most:,} bytes")
     return found
 
 
@@ -59,8 +64,10 @@ def _snappy(body: memoryview, most: int) -> bytes:
     blocks = list(_xerial_blocks(body)) if bytes(body[:8]) == _XERIAL else [body]
     sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
     # The size is the writer's word, for which memory is taken: it is held against what the bytes can come to.
-    if sum(sizes) > most or any(size > _SNAPPY_MOST * len(b) for size, b in zip(sizes, blocks, strict=True)):
+    if any(size > _SNAPPY_MOST * len(b) for size, b in zip(sizes, blocks, strict=True)):
         raise ValueError(f"snappy data of {len(body)} bytes says it is {sum(sizes)}")
+    if sum(sizes) > most:
+        raise TooLargeError(f"there are more than {most:,} bytes")
     return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
 
 

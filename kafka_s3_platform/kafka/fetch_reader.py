@@ -124,6 +124,7 @@ class FetchReader:
             end_seconds=end_seconds,
         )
         self._properties = settings.properties("consumer")
+        self._batch_bytes = settings.batch_bytes
         self._connection: BrokerConnection | None = None
         self._connected_to: TopicPartition | None = None
         self._fallback: ConfluentReader | None = None
@@ -292,7 +293,7 @@ class FetchReader:
             if batch.last_offset < progress.position or batch.base_offset >= progress.end:
                 continue
             try:
-                found = opened(batch)
+                found = opened(batch, self._batch_bytes)
             except ValueError as err:
                 yield from [group] if group else []
                 group, weight = [], 0

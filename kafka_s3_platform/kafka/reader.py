@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import TracebackType
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,13 @@ _DEFAULTS = {
     "fetch.wait.max.ms": 50,
     "check.crcs": True,
 }
+
+
+def _defaults(settings: KafkaSettings) -> dict[str, Any]:
+    """Librdkafka holds what most codecs decompress to against the largest answer that it takes; 100 MB is its own."""
+    return {**_DEFAULTS, "receive.message.max.bytes": max(100_000_000, settings.batch_bytes)}
+
+
 _FIXED = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
@@ -241,7 +248,7 @@ class ConfluentReader:
         self._answer_seconds = answer_seconds
         self._end_seconds = end_seconds
         self._reasons = Reasons()
-        self._consumer: Consumer = consumer_client(settings, self._reasons, _DEFAULTS, _FIXED)
+        self._consumer: Consumer = consumer_client(settings, self._reasons, _defaults(settings), _FIXED)
         self._kafka_partitions: frozenset[int] = frozenset()
         self._pull_records = FIRST_PULL_RECORDS
         self._stream: _Stream | None = None

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 
-from kafka_s3_platform.kafka.compression import decompressed
+from kafka_s3_platform.kafka.compression import TooLargeError, decompressed
 from kafka_s3_platform.model.offsets import TopicPartition
 from kafka_s3_platform.model.record import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
 
@@ -26,7 +26,9 @@ Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
 LARGEST_BATCH = 2**31 - 1
-"""Bytes that Arrow's int32 offsets reach. What is fetched is less, but may be compressed a thousandfold."""
+"""Bytes that Arrow's int32 offsets reach."""
+
+_LARGEST_CONTROL = 65_536
 
 _ROW_BYTES, _HEADER_BYTES, _ESCAPED = 64, 16, 4
 
@@ -188,13 +190,13 @@ class OpenedBatch:
     weight: int
 
 
-def opened(batch: LogBatch) -> OpenedBatch:
-    """The batch decompressed, and checked to its last byte.
+def opened(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
+    """The batch decompressed, and checked to its last byte. What is compressed may come to `most` bytes.
 
     Raises:
         ValueError: its records are not what its header says, or nobody could hold them.
     """
-    body = _body(batch)
+    body = _body(batch, most)
     sizes = np.zeros(_PARTS, np.int64)
     fault = (
         _NO_RECORDS if batch.count < 0 else _measure(body, batch.count, batch.last_offset - batch.base_offset, sizes)
@@ -211,6 +213,8 @@ def opened(batch: LogBatch) -> OpenedBatch:
     weight = texts + _ROW_BYTES * batch.count + _HEADER_BYTES * headers
     if weight > LARGEST_BATCH:
         raise ValueError(f"its records take {weight} bytes, of which {LARGEST_BATCH} can be held")
+    if batch.attributes & _COMPRESSION and weight > most:
+        raise _too_large(most)
     return OpenedBatch(batch, body, sizes, weight)
 
 
@@ -326,23 +330,32 @@ class _Strings:
         )
 
 
-def _body(batch: LogBatch) -> Bytes:
-    body: Bytes = np.frombuffer(_decompressed(batch), np.uint8)
+def _body(batch: LogBatch, most: int) -> Bytes:
+    body: Bytes = np.frombuffer(_decompressed(batch, most), np.uint8)
     body.flags.writeable = False
     return body
 
 
-def _decompressed(batch: LogBatch) -> Any:
+def _decompressed(batch: LogBatch, most: int) -> Any:
     codec = batch.attributes & _COMPRESSION
     try:
-        return decompressed(codec, batch.body, LARGEST_BATCH) if codec else batch.body
+        return decompressed(codec, batch.body, most) if codec else batch.body
+    except TooLargeError as err:
+        raise _too_large(most) from err
     except (KeyError, ValueError) as err:
         raise ValueError(f"it cannot be decompressed: {err}") from err
 
 
+def _too_large(most: int) -> ValueError:
+    return ValueError(
+        f"it is compressed, and takes more than the {most:,} bytes that archive.read.max.batch.bytes allows. If its "
+        f"records are what they should be, set that key higher"
+    )
+
+
 def _is_abort(batch: LogBatch) -> bool:
     """Whether a control batch ends a transaction that was aborted: the type is the second int16 of its record's key."""
-    body = _body(batch)
+    body = _body(batch, _LARGEST_CONTROL)
     _, at = _varint(body, 0, len(body))
     at += 1  # the attributes; lengths and deltas before and after are varints
     for _ in range(3):

@@ -39,3 +39,6 @@ class ReadLimits:
 
 NO_KEYS = ReadLimits()
 """Where no connector file says others."""
+
+BATCH_BYTES = 134_217_728
+"""`archive.read.max.batch.bytes`, where no connector file says others: what is larger could not be read back either."""

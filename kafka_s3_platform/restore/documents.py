@@ -7,12 +7,16 @@ import msgspec
 import pyarrow as pa
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.parquet_pages import RowGroupPages, opened
+from kafka_s3_platform.formats.parquet_batches import RowGroupReader
+from kafka_s3_platform.formats.parquet_pages import opened
 from kafka_s3_platform.model.limits import NO_KEYS
 
 T = TypeVar("T")
 
 BATCH_RECORDS = 65_536
+_MOST_TIMES = 100
+"""By how much such a document, which is in memory as a whole, may be larger than it is stored."""
+
 _ADVICE = "Somebody changed it, or something else wrote it: restore under another restore id"
 
 
@@ -40,11 +44,13 @@ def table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
         found = checked.file.schema_arrow
         if not found.equals(schema):
             raise IntegrityError(f"{key} is no document of a restore: its columns are {found.names}. {_ADVICE}")
-        batches = []
-        # in this thread: those of a dataset may outlive Python, and abort it (apache/arrow 34314)
-        for number, group in enumerate(checked.row_groups):
-            rows = RowGroupPages(source, group, key, NO_KEYS).batch_rows(BATCH_RECORDS)
-            batches += checked.file.iter_batches(rows, row_groups=[number], use_threads=False)
+        reader, batches, come = RowGroupReader(source, checked, key, NO_KEYS), list[pa.RecordBatch](), 0
+        for number in range(len(checked.row_groups)):
+            for batch in reader.batches(number, BATCH_RECORDS):
+                come += batch.nbytes
+                if come > max(NO_KEYS.block_bytes, _MOST_TIMES * len(content)):
+                    raise IntegrityError(f"{key} comes to {come:,} bytes from {len(content):,}. {_ADVICE}")
+                batches.append(batch)
         return pa.Table.from_batches(batches, schema).combine_chunks()
     except (pa.ArrowException, OSError, ValueError) as err:
         raise IntegrityError(f"{key} cannot be read as Parquet: {err}. {_ADVICE}") from err

@@ -32,7 +32,7 @@ def test_what_may_be_too_large_is_read_up_to_what_is_allowed(codec: int, monkeyp
     monkeypatch.setattr(compression, "_MOST", {GZIP: 10**9, LZ4: 10**9})
     body = COMPRESS[codec](bytes(1000)) + COMPRESS[codec](bytes(500))
     assert undone(codec, body, 1500) == bytes(1500)
-    with pytest.raises(ValueError, match=r"1499|says it is 1500"):
+    with pytest.raises(ValueError, match="more than 1,499 bytes"):
         undone(codec, body, 1499)
 
 
@@ -40,7 +40,7 @@ def test_what_may_be_too_large_is_read_up_to_what_is_allowed(codec: int, monkeyp
 def test_a_bomb_is_refused_before_it_is_held(codec: int) -> None:
     bomb = COMPRESS[codec](bytes(16 * MEBIBYTE)) * 20
     tracemalloc.start()
-    with pytest.raises(ValueError, match="more than 67108864 bytes"):
+    with pytest.raises(ValueError, match="more than 67,108,864 bytes"):
         undone(codec, bomb)
     assert tracemalloc.get_traced_memory()[1] < MOST + 2 * MEBIBYTE
     tracemalloc.stop()
