@@ -152,7 +152,7 @@ class World:
             {
                 "native": PROVIDER,
                 "text": {**text, **proxied, **STEPS, "topics.dir": "text"},
-                "letters": {**bad, **letters, "topics.dir": "letters"},
+                "letters": {**bad, **letters, "transforms.m.how": "value", "topics.dir": "letters"},
                 "failing": {**bad, "topics.dir": "failing"},
                 "source": source,
             },
