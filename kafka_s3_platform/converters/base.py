@@ -1,5 +1,6 @@
 """What every converter gives, and how a record that cannot be converted is told."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -7,7 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from fastavro.schema import parse_schema
 
+from kafka_s3_platform.errors import PermanentError, PlatformError
+from kafka_s3_platform.model.avro_walk import Datum
 from kafka_s3_platform.model.connect import Int64s, Payload, Positions, RecordFailure
 
 DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
@@ -16,6 +20,31 @@ SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException
 
 class BadRecordError(Exception):
     """One record cannot be converted; the message says why. Never leaves this room."""
+
+
+def refusal(err: Exception) -> str:
+    """Why one record cannot be converted. What is no matter of that record is raised again.
+
+    Schemas and values come from strangers: what they make libraries raise is never known in full.
+    """
+    if isinstance(err, PlatformError):
+        raise err
+    return str(err) if isinstance(err, BadRecordError) else f"cannot be converted: {type(err).__name__}: {err}"
+
+
+def walkable(avro: str) -> str:
+    """The text of an Avro schema that was made of a stranger's, if what is written with it can be read back.
+
+    Raises:
+        BadRecordError: its values would be too deep or too many; and whatever fastavro raises for what is no schema,
+            such as a decimal with more digits behind the point than at all.
+    """
+    try:
+        Datum(json.loads(avro))
+        parse_schema(json.loads(avro), _ignore_default_error=True)
+    except PermanentError as err:
+        raise BadRecordError(f"its values cannot be read back as Avro: {err}") from err
+    return avro
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ import msgspec
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.connect_schema import DECIMAL, ConnectType, Slot, has_text_keys
 from kafka_s3_platform.model.connect import MISSING
+from kafka_s3_platform.model.limits import MAX_DECIMAL_DIGITS
 
 Read = Callable[[Any], Any]
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _json = msgspec.json.Encoder(decimal_format="number")
-_EXACT = Context(prec=10_000)
+_EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 
 class Readers:
@@ -115,6 +116,8 @@ def unscaled(number: Decimal, scale: int, where: str) -> bytes:
     """A decimal as Avro has it: the unscaled number in two's complement, big endian, as short as can be."""
     try:
         exact = number.scaleb(scale, _EXACT)
+        if exact.adjusted() >= MAX_DECIMAL_DIGITS:
+            raise BadRecordError(f"has in {where} a decimal of more than {MAX_DECIMAL_DIGITS:,} digits")
         whole = int(exact)
     except (DecimalException, ValueError, OverflowError) as err:
         raise BadRecordError(f"has in {where} {number}, which is no decimal of scale {scale}") from err

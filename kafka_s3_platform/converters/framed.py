@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin
+from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin, refusal
 from kafka_s3_platform.converters.registry import Registry, registry_of
 from kafka_s3_platform.converters.wire import NO_ID, PREFIX_BYTES, schema_ids, unframed
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
@@ -46,8 +46,8 @@ class FramedConverter(ABC):
                 if schema_id == NO_ID:
                     raise BadRecordError(unframed(row))
                 schema, objects[position] = self.read(registry, schema_id, row[PREFIX_BYTES:])
-            except BadRecordError as err:
-                bad[position] = str(err)
+            except Exception as err:  # noqa: BLE001 - `refusal` tells what is a record's own
+                bad[position] = refusal(err)
                 continue
             if objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin
+from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin, refusal, walkable
 from kafka_s3_platform.converters.connect_json import Read, Readers
 from kafka_s3_platform.converters.connect_schema import AVRO_TYPES, ConnectType, Slot, avro_text
 from kafka_s3_platform.converters.json_text import JSON_CONVERTER
@@ -42,8 +42,8 @@ class JsonEnvelopeConverter:
                 continue
             try:
                 schema, objects[position] = _read(row)
-            except BadRecordError as err:
-                bad[position] = str(err)
+            except Exception as err:  # noqa: BLE001 - `refusal` tells what is a record's own
+                bad[position] = refusal(err)
                 continue
             if schema is not None and objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
@@ -66,7 +66,7 @@ def _schema(text: bytes) -> tuple[Schema | None, Read]:
     if given is None:
         return None, _plain
     slot = connect_slot(given, "")
-    return Schema(avro_text(slot)), Readers().slot(slot, "")
+    return Schema(walkable(avro_text(slot))), Readers().slot(slot, "")
 
 
 def _plain(value: Any) -> Any:

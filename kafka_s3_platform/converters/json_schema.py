@@ -17,12 +17,15 @@ from referencing import Resource
 from referencing.exceptions import NoSuchResource, Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.base import BadRecordError, walkable
 from kafka_s3_platform.converters.connect_json import Read, Readers
 from kafka_s3_platform.converters.connect_schema import AVRO_TYPES, ConnectType, Slot, avro_text
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import Schema
+
+MAX_PLACES, MAX_REFERENCES = 100_000, 100
+"""A schema of a kilobyte may double its types with each of forty $refs, or refer to nothing but itself."""
 
 ROOT = "urn:kafka-s3-platform:root"
 SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
@@ -54,7 +57,7 @@ def _json_schema(registered: RegistrySchema) -> _JsonSchema:
         raise BadRecordError(f"{name}, which is not JSON Schema but {registered.type}")
     try:
         slot = connect_slot(registered.text, registered.references)
-        text = avro_text(slot)
+        text = walkable(avro_text(slot))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Unresolvable) as err:
         raise BadRecordError(f"{name}, which cannot be used: {type(err).__name__}: {err}") from err
     except BadRecordError as err:
@@ -85,12 +88,15 @@ class _Types:
 
     def __init__(self) -> None:
         self._structs: dict[int, ConnectType] = {}
+        self._made = 0
 
     def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
         """What stands in a place that has this schema."""
+        self._made += 1
+        if self._made > MAX_PLACES:
+            raise BadRecordError(f"it comes to more than {MAX_PLACES:,} places where types stand")
         if isinstance(schema, Mapping) and "$ref" in schema:
-            found = resolver.lookup(schema["$ref"])
-            return self.slot(found.contents, found.resolver, name, is_optional)
+            return self.slot(*_resolved(schema, resolver), name, is_optional)
         if not isinstance(schema, Mapping):
             return Slot(_anything(), optional=True, name=name)
         resolver = resolver.in_subresource(Resource.from_contents(schema, DRAFT7)) if "$id" in schema else resolver
@@ -170,10 +176,13 @@ class _Types:
 
 
 def _resolved(schema: Any, resolver: Any) -> tuple[Any, Any]:
-    while isinstance(schema, Mapping) and "$ref" in schema:
+    """What a schema refers to in the end. BadRecordError where it never ends."""
+    for _ in range(MAX_REFERENCES):
+        if not isinstance(schema, Mapping) or "$ref" not in schema:
+            return schema, resolver
         found = resolver.lookup(schema["$ref"])
         schema, resolver = found.contents, found.resolver
-    return schema, resolver
+    raise BadRecordError(f"its $ref {schema['$ref']!r} leads back to itself, or over more than {MAX_REFERENCES} others")
 
 
 def _place(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.base import BadRecordError, refusal, walkable
 from kafka_s3_platform.converters.connect_json import unscaled
 from kafka_s3_platform.converters.connect_schema import (
     DATE,
@@ -36,6 +36,7 @@ from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.protobuf_files import main_file
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES
 
 Read = Callable[[Any], Any]
 
@@ -146,14 +147,21 @@ class _File:
     how: _NewFile
     registered: RegistrySchema
     file: FileDescriptor
-    made: dict[tuple[int, ...], _Message] = field(default_factory=dict)
+    made: dict[tuple[int, ...], "_Message | str"] = field(default_factory=dict)
 
     def message(self, indexes: tuple[int, ...]) -> _Message:
         if indexes not in self.made:
-            self.made[indexes] = self._make(indexes)
-        return self.made[indexes]
+            named = self._named(indexes)
+            try:
+                self.made[indexes] = self._make(named)
+            except Exception as err:  # noqa: BLE001 - `refusal` tells what is the schema's own
+                self.made[indexes] = f"has schema {self.registered.schema_id}, which {refusal(err)}"
+        found = self.made[indexes]
+        if isinstance(found, str):
+            raise BadRecordError(found)
+        return found
 
-    def _make(self, indexes: tuple[int, ...]) -> _Message:
+    def _named(self, indexes: tuple[int, ...]) -> Descriptor:
         found: Any = None
         inside: Sequence[Any] = list(self.file.message_types_by_name.values())
         for index in indexes:
@@ -161,9 +169,13 @@ class _File:
                 raise BadRecordError(f"names message {list(indexes)}, which schema {self.registered.schema_id} lacks")
             found = inside[index]
             inside = found.nested_types
+        message: Descriptor = found
+        return message
+
+    def _make(self, found: Descriptor) -> _Message:
         kind, read = _Messages(self.how).whole(found)
         schema = Schema(
-            avro_text(Slot(kind)), self.registered.schema_id, self.registered.subject, self.registered.version
+            walkable(avro_text(Slot(kind))), self.registered.schema_id, self.registered.subject, self.registered.version
         )
         return _Message(GetMessageClass(found), schema, read)
 
@@ -331,5 +343,7 @@ def _time(value: Any) -> int:
 
 
 def _decimal(value: Any, scale: int) -> bytes:
+    if len(value.value) > MAX_DECIMAL_BYTES:
+        raise BadRecordError(f"has a Decimal of {len(value.value)} bytes, read are {MAX_DECIMAL_BYTES}")
     number = int.from_bytes(value.value, "big", signed=True)
-    return unscaled(Decimal(number).scaleb(-value.scale), scale, "a Decimal")
+    return unscaled(Decimal(number), scale - value.scale, "a Decimal")

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 
 from kafka_s3_platform.config.certificates import advice
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.base import BadRecordError, refusal
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, references_flaw
 
@@ -87,6 +87,7 @@ class Registry:
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
         self._made: dict[Any, Any] = {}
+        self._unusable: dict[Any, str] = {}
         self._archived = {s.schema_id: s for s in sorted(archived, key=lambda s: s.registry_url == self.url)}
         self._registered: dict[tuple[str, NewSchema], Registration] = {}
 
@@ -97,8 +98,17 @@ class Registry:
             BadRecordError: there is no such schema, or `make` can make nothing of it.
         """
         key = (schema_id, subject, make)
+        if key in self._unusable:
+            raise BadRecordError(self._unusable[key])
         if key not in self._made:
-            self._made[key] = make(self._schema(schema_id, subject))
+            schema = self._schema(schema_id, subject)
+            try:
+                self._made[key] = make(schema)
+            except Exception as err:
+                # kept: each record of the schema would take as long again, a minute where protoc does not end
+                why = refusal(err)
+                self._unusable[key] = why if isinstance(err, BadRecordError) else f"has schema {schema_id}, which {why}"
+                raise BadRecordError(self._unusable[key]) from err
         made: T = self._made[key]
         return made
 

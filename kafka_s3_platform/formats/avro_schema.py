@@ -7,6 +7,7 @@ from typing import Any
 from fastavro.schema import parse_schema
 
 from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES
 
 _INT = range(-(2**31), 2**31)
 
@@ -90,5 +91,7 @@ _EXACT = Context(prec=1_000)
 
 
 def decimal_of(unscaled: bytes, scale: int) -> Decimal:
-    """The number that Avro's bytes of a decimal stand for."""
+    """The number that Avro's bytes of a decimal stand for. ValueError where they are too many."""
+    if len(unscaled) > MAX_DECIMAL_BYTES:
+        raise ValueError(f"a decimal of {len(unscaled):,} bytes, read are {MAX_DECIMAL_BYTES:,}")
     return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -scale)

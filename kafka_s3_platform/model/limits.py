@@ -7,6 +7,12 @@ raise them (`archive.read.max.*`); the defaults lie far above what sinks write.
 
 from dataclasses import dataclass
 
+MAX_DECIMAL_DIGITS = 10_000
+"""Of a decimal with its exponent written out: `1e999999` is eight bytes, and takes a minute to become a number."""
+
+MAX_DECIMAL_BYTES = 4_153
+"""Those digits as Avro's and Protobuf's bytes. A megabyte takes three minutes to become digits."""
+
 
 @dataclass(frozen=True)
 class ReadLimits:
