@@ -18,7 +18,12 @@ Framed = Callable[[int, bytes], bytes]
 DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 SECONDS = 10.0
-NUMBERS = {"type": "number", "title": DECIMAL, "connect.type": "bytes", "connect.parameters": {"scale": "2"}}
+NUMBERS: dict[str, Any] = {
+    "type": "number",
+    "title": DECIMAL,
+    "connect.type": "bytes",
+    "connect.parameters": {"scale": "2"},
+}
 
 
 def envelope(schema: Any, payload: str) -> bytes:
