@@ -85,7 +85,7 @@ STRUCTS = {
     f"a{n}": {"type": "object", "title": f"T{n}", "properties": dict.fromkeys("xy", *refers_to(f"a{n + 1}"))}
     for n in range(40)
 } | {"a40": {"type": "string"}}
-JSON_SCHEMAS = {
+JSON_SCHEMAS: dict[str, tuple[Any, bytes]] = {
     "decimals of a million digits": ({"type": "array", "items": NUMBERS}, b"[1e999990,1e999990]"),
     "a whole number beyond 28 digits": ({"type": "integer"}, b"1e30"),
     "a double beyond doubles": ({"type": "number"}, b"1" + b"0" * 400),
