@@ -62,6 +62,11 @@ logger = logging.getLogger(__name__)
 A = TypeVar("A")
 T = TypeVar("T")
 
+_ANY = {"UNKNOWN", "ANY"}
+ACL_OPERATIONS = frozenset(AclOperation.__members__) - _ANY
+ACL_PERMISSIONS = frozenset(AclPermissionType.__members__) - _ANY
+"""What an ACL may say, by Kafka's names."""
+
 Asked = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
 
 

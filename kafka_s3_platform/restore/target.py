@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+from kafka_s3_platform.kafka.admin import ACL_OPERATIONS, ACL_PERMISSIONS
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.plan import PlannedObject, RestorePlan
 from kafka_s3_platform.restore.request import RestoreRequest
@@ -174,6 +175,11 @@ def acl_findings(request: RestoreRequest, plan: RestorePlan, there: tuple[TopicA
 def _acl_remarks(
     request: RestoreRequest, archived: tuple[TopicAcl, ...], there: tuple[TopicAcl, ...]
 ) -> Iterator[Finding]:
+    if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
+        yield refusal(
+            f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
+            f"somebody wrote to the index. Leave --restore-acls (restore_acls) away"
+        )
     new = [acl for acl in restorable_acls(archived) if acl not in there]
     if new:
         yield remark(f"{request.to_topic} gets {len(new)} ACLs: {'; '.join(map(str, new))}")
@@ -182,6 +188,8 @@ def _acl_remarks(
             f"{request.to_topic} has no ACLs now: where its cluster allows everyone what has none "
             f"(allow.everyone.if.no.acl.found), from then on only those named may use it"
         )
+    for acl in (acl for acl in new if acl.principal == EVERYONE):
+        yield remark(f"with --restore-acls, everyone may use {request.to_topic} as the ACL says: {acl}")
     for acl in filter(_locks_out, archived):
         yield remark(f"{request.to_topic} does not get the ACL {acl}: it would lock out everyone. Add it afterwards")
 

@@ -10,13 +10,15 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
@@ -61,6 +63,7 @@ from kafka_s3_platform.store.sound import Judged, judged
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -162,6 +165,9 @@ STATE_KINDS = tuple(kind for kind in KINDS if kind != "segment")
 TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
 OPTIMIZE_EVERY = 100
 MAX_CONFLICTS, MAX_LOST = 20, 3
+
+_NO_ROW = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, msgspec.MsgspecError)
+"""What rows raise that are none of ours; Arrow's errors of types are ValueErrors and LookupErrors."""
 
 _told: set[tuple[str, int]] = set()
 """Indexes whose bad rows this process has told of, and how many those were."""
@@ -370,11 +376,13 @@ class IndexSnapshot:
     @cached_property
     def state(self) -> IndexState:
         """Everything but the segments."""
-        return state_of(self.version, self._judged.sound)
+        with self._made_of_rows():
+            return state_of(self.version, self._judged.sound)
 
     def judged(self, written_at: Mapping[int, datetime] | None = None) -> Judged:
         """All rows but segments; those that cannot be believed told apart, by `written_at` too, version -> time."""
-        return judged(self._read(list(STATE_KINDS)), datetime.now(timezone.utc), written_at)
+        with self._made_of_rows():
+            return judged(self._read(list(STATE_KINDS)), datetime.now(timezone.utc), written_at)
 
     @cached_property
     def _judged(self) -> Judged:
@@ -394,13 +402,27 @@ class IndexSnapshot:
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """Live segments by kafka partition and first offset."""
-        rows = self._read(["segment"]).sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
-        return tuple(_segment(row) for row in rows.to_pylist())
+        with self._made_of_rows():
+            rows = self._read(["segment"]).sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
+            return tuple(_segment(row) for row in rows.to_pylist())
 
     @cached_property
     def retired(self) -> tuple[Segment, ...]:
         """Segments whose records a live one holds; their objects are kept until a retention rule removes them."""
-        return tuple(_segment(row) for row in self._read([RETIRED]).to_pylist())
+        with self._made_of_rows():
+            return tuple(_segment(row) for row in self._read([RETIRED]).to_pylist())
+
+    @contextmanager
+    def _made_of_rows(self) -> Iterator[None]:
+        """What rows say that are none of ours is damage, and no error of Python's."""
+        try:
+            yield
+        except _NO_ROW as err:
+            raise IndexDamagedError(
+                f"the index {self.index.uri} has rows that nothing of ours writes ({type(err).__name__}: "
+                f"{str(err)[:200]}), and is not read. Find out who wrote to that folder, and put it back from the "
+                f"bucket's versions or a backup"
+            ) from err
 
     @property
     def index_id(self) -> str:
@@ -582,10 +604,10 @@ def _from_row(row: Mapping[str, Any]) -> Row:
     if cls is Scan and row["output_count"] is None:
         row = {**row, "filtered_count": 0, "dead_letter_count": 0, "output_count": row["record_count"]}
     if cls is TopicGeneration:
-        parts, configs = json.loads(row["kafka_partitions"]), json.loads(row["configs"])
-        acls = json.loads(row["acls"] or "null")
-        known = None if acls is None else tuple(TopicAcl(**acl) for acl in acls)
-        return TopicGeneration(row["topic"], row["topic_id"], tuple(parts), tuple(map(tuple, configs)), known)
+        numbers = _list(row["kafka_partitions"], tuple[int, ...])
+        configs = _list(row["configs"], tuple[tuple[str, str], ...])
+        acls = None if row["acls"] in (None, "null") else _list(row["acls"], tuple[TopicAcl, ...])
+        return TopicGeneration(row["topic"], row["topic_id"], numbers, configs, acls)
     if cls is ArchivedSchema:
         return _archived_schema(row)
     return cls(**{f.name: row[f.name] for f in fields(cls)})
@@ -593,15 +615,22 @@ def _from_row(row: Mapping[str, Any]) -> Row:
 
 def _archived_schema(row: Mapping[str, Any]) -> ArchivedSchema:
     known = {f.name: row[f.name] for f in fields(ArchivedSchema)}
-    subjects = tuple(SubjectVersion(**s) for s in json.loads(row["subjects"]))
-    references = tuple(SchemaReference(**r) for r in json.loads(row["schema_references"]))
+    subjects = _list(row["subjects"], tuple[SubjectVersion, ...])
+    references = _list(row["schema_references"], tuple[SchemaReference, ...])
     return ArchivedSchema(**{**known, "subjects": subjects, "schema_references": references})
 
 
 def _segment(row: Mapping[str, Any]) -> Segment:
     known = {f.name: row[f.name] for f in fields(Segment)}
-    siblings = tuple(StoredObject(**s) for s in json.loads(row["siblings"] or "[]"))
-    return Segment(**{**known, "siblings": siblings, "schema_ids": tuple(json.loads(row["schema_ids"] or "[]"))})
+    siblings = _list(row["siblings"] or "[]", tuple[StoredObject, ...])
+    found = Segment(**{**known, "siblings": siblings, "schema_ids": _list(row["schema_ids"] or "[]", tuple[int, ...])})
+    _ = found.format  # of its settings, which are text
+    return found
+
+
+def _list(text: str, kind: type[T]) -> T:
+    """What a column of JSON holds, every item of its type. Raises what _NO_ROW names."""
+    return msgspec.json.decode(text, type=kind)
 
 
 def _gap(row: Mapping[str, Any]) -> Gap:

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -259,3 +259,17 @@ def test_the_plan_comes_back_from_its_object_with_the_same_digest() -> None:
     given = plan({"a": "b"})
 
     assert RestorePlan.from_json(given.to_json(), "k") == replace(given, terms=dict(given.terms))
+
+
+@pytest.mark.parametrize("change", [{"operation": "ANY"}, {"operation": "x"}, {"permission": ""}])
+def test_archived_acls_that_are_none_of_kafka_s_are_refused(change: dict[str, str]) -> None:
+    """Whoever writes to the index says what they are."""
+    given = with_acls(ALLOW, TopicAcl(**{**asdict(ALLOW), **change}))
+    found = list(acl_findings(request(restore_acls=True), given, ()))
+    assert next(f.text for f in found if f.refuses).startswith("1 of the archived ACLs of")
+
+
+def test_an_acl_that_lets_everyone_in_is_told_by_itself() -> None:
+    everyone = replace(ALLOW, principal="User:*", operation="ALL")
+    found = [f.text for f in acl_findings(request(restore_acls=True), with_acls(ALLOW, everyone), (ALLOW,))]
+    assert any(text.endswith(f"everyone may use {request().to_topic} as the ACL says: {everyone}") for text in found)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
 from kafka_s3_platform.config.settings import StoreSettings
@@ -15,9 +16,10 @@ from kafka_s3_platform.errors import IndexDamagedError, PlatformError, StoreUnav
 from kafka_s3_platform.model.offsets import span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import delta_log
-from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index import INDEX_SCHEMA, Change, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.support import NOON
 
 pytestmark = pytest.mark.integration
 
@@ -226,3 +228,34 @@ def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_
     assert [i.key for i in delta_log.log_segment(store, folder, 50)][-1].endswith("50.json")
     monkeypatch.delattr(delta_log, "_flaw")
     assert index.open().state.coverage(0) == span(0, 1070)
+
+
+DEEP = "[" * 100_000
+BAD_TEXTS = ["", "{", "5", "[5]", DEEP, '[{"subject": 5}]', '["a", {}]', '[["a"]]', "\x00"]
+
+
+SAID = {
+    ("topic", "kafka_partitions"): {"[5]"},
+    ("topic", "configs"): set[str](),
+    ("topic", "acls"): set[str](),
+    ("schema", "subjects"): set[str](),
+    ("schema", "schema_references"): set[str](),
+    ("segment", "siblings"): {""},
+    ("segment", "schema_ids"): {"", "[5]"},
+    ("segment", "settings"): set[str](),
+}
+"""Columns, and what of these texts a row may say."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "text"),
+    [(kind, column, text) for (kind, column), usual in SAID.items() for text in BAD_TEXTS if text not in usual],
+)
+def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex, kind: str, column: str, text: str) -> None:
+    """Whoever writes to that folder chooses them: no error of Python's own comes of one, however deep."""
+    told = {"kafka_partitions": "[0]", "configs": "[]", "acls": "null", "subjects": "[]", "schema_references": "[]"}
+    row = {"kind": kind, "version": 9, "commit_id": "c", "committed_at": NOON, "settings": "{}", **told, column: text}
+    table = pa.Table.from_pylist([row], schema=INDEX_SCHEMA)
+    write_deltalake(index.uri, table, mode="append", storage_options=index.options)
+    with pytest.raises(IndexDamagedError, match=r"topic\.a has rows that nothing of ours writes"):
+        _ = index.open().segments if kind == "segment" else index.open().state
