@@ -1,0 +1,226 @@
+"""Whole restores of folders of hostile objects and good ones: each is named and left out, the good ones come back."""
+
+import bz2
+import gzip
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.envelope import EnvelopeWriter
+from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroWriter
+from kafka_s3_platform.formats.envelope_json import EnvelopeJsonWriter
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.restore.foreign import restore_foreign
+from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
+from kafka_s3_platform_tests.restore.conftest import load as load  # noqa: PLC0414 (a fixture)
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, asked, restored, values
+from kafka_s3_platform_tests.restore.test_foreign_layouts import BLOCK_GZIP, DEVIANT_CLASS, SOURCE_CLASS
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+CONFLUENT = "io.confluent.connect.s3.format"
+BYTES = "value.converter=org.apache.kafka.connect.converters.ByteArrayConverter\n"
+IN_ONE_FOLDER = "partitioner.class=io.confluent.connect.storage.partitioner.DefaultPartitioner\n"
+_AIVEN = """\
+name=aiven
+connector.class=io.aiven.kafka.connect.s3.source.S3SourceConnector
+aws.s3.bucket.name=confluent-kafka-connect-s3-testing
+aws.s3.prefix=topics/
+file.name.template={{topic}}/{{partition}}-{{start_offset}}
+file.compression.type=none
+format.output.fields=value
+format.output.fields.value.encoding=none
+"""
+TOPIC, AT = "hostile", 1_700_000_000_000
+AVRO_N = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}
+
+
+def _lines(first: int) -> bytes:
+    return b"".join(b'{"n":%d}\n' % n for n in range(first, first + 3))
+
+
+def _avro(first: int) -> bytes:
+    sink = io.BytesIO()
+    fastavro.writer(sink, AVRO_N, [{"n": n} for n in range(first, first + 3)], "zstandard")
+    return sink.getvalue()
+
+
+def _parquet(first: int) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": list(range(first, first + 3))}), sink)
+    return sink.getvalue()
+
+
+def _elements(first: int) -> bytes:
+    return b"[" + b",".join(b'{"value":%b}' % line for line in _lines(first).splitlines()) + b"]"
+
+
+def _envelope(writer: Callable[[Any], Any]) -> Callable[[int], bytes]:
+    def good(first: int) -> bytes:
+        sink = io.BytesIO()
+        row = {"key": None, "headers": None, "topic": TOPIC, "partition": 0, "timestamp": AT, "timestampType": 0}
+        rows = [{**row, "value": b'{"n":%d}' % n, "offset": n} for n in range(first, first + 3)]
+        made = writer(sink)
+        made.write(pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA))
+        made.close({})
+        return sink.getvalue()
+
+    return good
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A format: the file that reads it, how its objects are named, and a good one that begins at an offset."""
+
+    file: str
+    key: str
+    good: Callable[[int], bytes]
+
+
+def _confluent(format_class: str, suffix: str, good: Callable[[int], bytes], more: str = JSON) -> Kind:
+    file = LINES.replace(f"{CONFLUENT}.json.JsonFormat", f"{CONFLUENT}.{format_class}") + more
+    return Kind(file, "topics/{topic}/partition=0/{topic}+0+{offset:010d}" + suffix, good)
+
+
+def _own(format_class: str, suffix: str, writer: Callable[[Any], Any]) -> Kind:
+    file = LINES.replace(f"{CONFLUENT}.json.JsonFormat", format_class) + IN_ONE_FOLDER
+    return Kind(file, "topics/{topic}/partition=0/{topic}+0+{offset:010d}" + suffix, _envelope(writer))
+
+
+def _compressed(compress: Callable[[bytes], bytes]) -> Callable[[int], bytes]:
+    return lambda first: compress(_lines(first))
+
+
+KINDS: Mapping[str, Kind] = {
+    "avro": _confluent("avro.AvroFormat", ".avro", _avro),
+    "parquet": _confluent("parquet.ParquetFormat", ".snappy.parquet", _parquet),
+    "json": _confluent("json.JsonFormat", ".json", _lines),
+    "json.gz": _confluent("json.JsonFormat", ".json.gz", _compressed(gzip.compress)),
+    "json.bz2": _confluent("json.JsonFormat", ".json.bz2", _compressed(bz2.compress)),
+    "json.zst": _confluent("json.JsonFormat", ".json.zst", _compressed(zstandard.compress)),
+    "bytes.gz": _confluent("bytearray.ByteArrayFormat", ".bin.gz", _compressed(gzip.compress), BYTES),
+    "aiven.json": Kind(f"{_AIVEN}format.output.type=json\n{JSON}", "topics/{topic}/0-{offset}", _elements),
+    "aiven.jsonl": Kind(
+        f"{_AIVEN}format.output.type=jsonl\n{JSON}",
+        "topics/{topic}/0-{offset}",
+        lambda first: b"".join(b'{"value":%b}\n' % line for line in _lines(first).splitlines()),
+    ),
+    "envelope.parquet": _own("EnvelopeParquetFormat", ".parquet", EnvelopeWriter),
+    "envelope.avro": _own("EnvelopeAvroFormat", ".avro", partial(EnvelopeAvroWriter, codec="zstd")),
+    "envelope.json": _own("EnvelopeJsonFormat", ".json", partial(EnvelopeJsonWriter, codec="zstd")),
+}
+OF_KIND = {name: {n: a for n, a in ATTACKS.items() if a.format == name} for name in KINDS}
+SLOW = {"json-line", "json-nested-unclosed", "aiven-json-elements"}
+"""They are of a hundred megabytes: one restore has them."""
+
+
+def test_every_format_that_others_write_is_here() -> None:
+    # An index of Block-GZIP is an object of its own; nobody else writes a value behind its length.
+    assert {attack.format for attack in ATTACKS.values()} - {"length", "block_gzip"} == set(KINDS)
+
+
+def filled(s3: Any, bucket: str, kind: Kind, attacks: Mapping[str, Attack]) -> dict[str, str]:
+    """Good objects of three records with a hostile one after each: the keys of those, by the names of the attacks."""
+    keys = {}
+    for at, (name, attack) in enumerate(attacks.items()):
+        key = kind.key.format(topic=TOPIC, offset=1000 * at)
+        s3.put_object(Bucket=bucket, Key=key, Body=kind.good(1000 * at))
+        keys[name] = kind.key.format(topic=TOPIC, offset=1000 * at + 500)
+        s3.put_object(Bucket=bucket, Key=keys[name], Body=attack.build())
+    last = 1000 * len(attacks)
+    s3.put_object(Bucket=bucket, Key=kind.key.format(topic=TOPIC, offset=last), Body=kind.good(last))
+    return keys
+
+
+def good_values(count: int) -> list[bytes]:
+    return [b'{"n":%d}' % (1000 * at + n) for at in range(count + 1) for n in range(3)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_hostile_objects_are_left_out_and_named_and_the_others_are_restored(
+    load: Load, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str, name: str
+) -> None:
+    kind, attacks = KINDS[name], OF_KIND[name]
+    keys = filled(s3_client, store_settings.bucket, kind, attacks)
+    report = restored(load(kind.file), (), {TOPIC: topic_name}, behavior_on_error="ignore")
+    assert values(kafka_settings, topic_name) == good_values(len(attacks))
+    assert (report.record_count, report.verified) == (3 * len(attacks) + 3, True)
+    told = "\n".join(report.skipped)
+    for attack, key in keys.items():
+        assert key in told
+        assert ATTACKS[attack].fault in told
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if ATTACKS[name].format in KINDS and name not in SLOW])
+def test_fail_ends_with_the_one_error_that_names_the_object(
+    load: Load, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str, name: str
+) -> None:
+    kind, attack = KINDS[ATTACKS[name].format], ATTACKS[name]
+    keys = filled(s3_client, store_settings.bucket, kind, {name: attack})
+    with pytest.raises(IntegrityError) as failure:
+        restored(load(kind.file), (), {TOPIC: topic_name})
+    assert keys[name] in str(failure.value)
+    assert attack.fault in str(failure.value)
+    assert set(values(kafka_settings, topic_name)) <= set(good_values(0))
+
+
+def test_sparks_workers_survive_them(
+    load: Load,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    s3_client: Any,
+    topic_name: str,
+    spark: "SparkSession",
+) -> None:
+    kind, attacks = KINDS["avro"], OF_KIND["avro"]
+    keys = filled(s3_client, store_settings.bucket, kind, attacks)
+    request = asked(load(kind.file), (), {TOPIC: topic_name}, behavior_on_error="ignore")
+    report = restore_foreign(request, SparkRunner(lambda: spark))
+    assert values(kafka_settings, topic_name) == good_values(len(attacks))
+    assert all(key in "\n".join(report.skipped) for key in keys.values())
+    assert json.loads(report.to_json())["verified"] is True
+
+
+BLOCKS = {name: attack for name, attack in ATTACKS.items() if attack.format == "block_gzip"}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_so_is_an_object_of_block_gzip_with_such_an_index(
+    load: Load, kafka_settings: KafkaSettings, s3_client: Any, topic_name: str, create_topic: CreateTopic, name: str
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + n * HOUR) for n in range(3)])
+    text = BLOCK_GZIP.replace("system-test", topic_name)
+    archived(load(text))
+    source = load(
+        f"{text.replace(DEVIANT_CLASS, SOURCE_CLASS)}format.class=BlockGzipFormat\narchive.key.layout=block_gzip\n"
+    )
+    objects = s3_client.list_objects_v2(Bucket=source.store.bucket, Prefix="systest/")["Contents"]
+    key = sorted(o["Key"] for o in objects if o["Key"].endswith(".gz"))[1]
+    index, _, body = BLOCKS[name].build().partition(b"\n")
+    s3_client.put_object(Bucket=source.store.bucket, Key=f"{key.removesuffix('.gz')}.index.json", Body=index)
+    s3_client.put_object(Bucket=source.store.bucket, Key=key, Body=body or b"\x1f\x8b")
+    with pytest.raises(IntegrityError, match=key.removesuffix(".gz")):
+        restored(source, (), "{topic}-copy")
+    report = restored(source, (), "{topic}-others", behavior_on_error="ignore")
+    assert values(kafka_settings, f"{topic_name}-others") == [b"0", b"2"]
+    (line,) = report.skipped
+    assert key.removesuffix(".gz") in line
+    assert BLOCKS[name].fault in line
