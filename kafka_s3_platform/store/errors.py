@@ -141,11 +141,21 @@ def from_response(err: ClientError, tried: Attempted) -> PlatformError:
     return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
 
 
+def refused_advice(answer: str) -> str:
+    """What to do about credentials that a store refuses, by what it answered."""
+    if "ExpiredToken" in answer:
+        return (
+            "The session token has expired: give a new access key with its session token, or a role (sts.role.arn), "
+            "whose tokens are renewed"
+        )
+    return "Check aws.access.key.id, its secret or session token, and its rights on the bucket"
+
+
 def _kind(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError], str]:
     if code == "NoSuchBucket":
         return MissingBucketError, f"Create bucket {tried.bucket}, or correct s3.bucket.name"
     if status == _FORBIDDEN or code in _REFUSED:
-        return AuthorizationError, "Check aws.access.key.id, its secret or session token, and its rights on the bucket"
+        return AuthorizationError, refused_advice(code)
     if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and tried.operation == "PutObject"):
         return PreconditionError, "Somebody else created, replaced or deleted the object"
     if status == _NOT_FOUND:

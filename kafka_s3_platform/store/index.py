@@ -55,7 +55,7 @@ from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.store.client import MAX_BACKOFF_SECONDS, delta_endpoint
 from kafka_s3_platform.store.credentials import current
 from kafka_s3_platform.store.delta_log import refuse_deletion_vectors
-from kafka_s3_platform.store.errors import certificate_advice
+from kafka_s3_platform.store.errors import certificate_advice, refused_advice
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform.store.sound import Judged, judged
@@ -282,7 +282,7 @@ class TopicIndex:
         if "NoSuchBucket" in str(err):
             return MissingBucketError(f"{what}; create the bucket or correct s3.bucket.name")
         if _REFUSED.search(str(err)):
-            return AuthorizationError(f"{what}; check the aws.* keys and the bucket's policy")
+            return AuthorizationError(f"{what}. {refused_advice(str(err))}")
         if "invalid peer certificate" in str(err):
             return ConfigError(f"{what}. {certificate_advice(str(err))}")
         if _is_damage(str(err)):

@@ -344,7 +344,7 @@ def test_an_index_whose_session_was_revoked_is_an_authorization_error(short: Sto
     index.open()
     sts.sessions.clear()
     sts.lifetime = timedelta(hours=1)
-    with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*check the aws"):
+    with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*Check aws"):
         index.open()
 
 

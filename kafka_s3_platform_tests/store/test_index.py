@@ -129,7 +129,7 @@ def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
     ("change", "error", "words"),
     [
         ({"bucket": "no-such-bucket"}, MissingBucketError, "create the bucket"),
-        ({"secret_access_key": SecretStr("not-the-secret")}, AuthorizationError, r"check the aws\.\* keys"),
+        ({"secret_access_key": SecretStr("not-the-secret")}, AuthorizationError, r"Check aws\.access\.key\.id"),
         ({"endpoint_url": "http://127.0.0.1:1"}, StoreUnavailableError, "run again when the store answers"),
     ],
 )
