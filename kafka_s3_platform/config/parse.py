@@ -14,6 +14,9 @@ from kafka_s3_platform.errors import ConfigError
 ENVELOPE = frozenset({"name", "config", "tasks", "type"})
 """Top-level keys of what Connect's REST interface takes and gives."""
 
+_PEM = "-----"
+"""How the first and the last line of a PEM text begin."""
+
 
 @dataclass(frozen=True)
 class ConnectorFile:
@@ -42,7 +45,7 @@ def read_properties(path: Path) -> dict[str, SecretStr]:
     """Reads a file by the rules of `java.util.Properties`, as UTF-8 or, where it is not, as ISO 8859-1.
 
     Raises:
-        ConfigError: the file cannot be read, holds a malformed Unicode escape, or holds a key twice.
+        ConfigError: the file cannot be read, holds a malformed Unicode escape, a key twice, or lines of a PEM text.
     """
     return {key: SecretStr(value) for key, (_, value) in _properties(path).items()}
 
@@ -58,6 +61,12 @@ def _properties(path: Path) -> dict[str, tuple[int, str]]:
     try:
         for element in javaproperties.parse(_decode(_read(path))):
             if isinstance(element, javaproperties.KeyValue):
+                if element.key.startswith(_PEM):
+                    # Before any line of it is taken for a key, and told.
+                    raise ConfigError(
+                        f"{path}, line {line}: a PEM text over several lines, each of which would be a key. Write it "
+                        f"on one line, with \\n where its lines end, or into a file that a key names"
+                    )
                 if element.key in found:
                     # The file may be another than was meant: of what it holds nothing is told.
                     raise ConfigError(f"{path}, line {line}: the key of line {found[element.key][0]} again; keep one")

@@ -89,6 +89,21 @@ def test_two_names_must_be_the_same(tmp_path: Path) -> None:
         read(tmp_path, '{"name": "a", "config": {"name": "b"}}')
 
 
+def test_no_line_of_a_private_key_that_was_pasted_as_it_is_becomes_a_key(tmp_path: Path) -> None:
+    pasted = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+kqhkiG9w0B\nAQEFAASC\n-----END PRIVATE KEY-----"
+    with pytest.raises(ConfigError, match=r"a\.properties, line 5: a PEM text over several lines") as raised:
+        read(tmp_path, f"name=a\nssl.key.pem={pasted}", "a.properties")
+    assert "MIIE" not in str(raised.value)
+
+
+def test_a_private_key_on_one_line_or_on_lines_that_go_on_is_read(tmp_path: Path) -> None:
+    key = r"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"
+    continued = "-----BEGIN PRIVATE KEY-----\\n\\\nMIIE\\n\\\n-----END PRIVATE KEY-----"
+    for written in (key, continued):
+        found = plain(read(tmp_path, f"name=a\nssl.key.pem={written}", "a.properties"))
+        assert found["ssl.key.pem"] == "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----"
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.properties"])
 def test_a_file_without_a_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="the connector has no name; set `name`"):
