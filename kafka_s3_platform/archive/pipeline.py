@@ -17,6 +17,7 @@ from kafka_s3_platform.archive.task import HOUR_MS, ScanTask
 from kafka_s3_platform.archive.writers import Bucket, BucketPart
 from kafka_s3_platform.converters import Converter, new_converter
 from kafka_s3_platform.formats.byte_array import unsafe, unsafe_keys
+from kafka_s3_platform.formats.writers import WITH_SCHEMA
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, tolerated
 from kafka_s3_platform.model.connect import (
     NO_SCHEMA,
@@ -108,8 +109,17 @@ class Pipeline:
             yield from self._by_bucket(batch, places)
         self._bad.join(records)
 
-    def refuse(self, failures: Sequence[RecordFailure], left_out: int, *, is_one_of_many: bool = False) -> None:
+    def refuse(
+        self,
+        failures: Sequence[RecordFailure],
+        left_out: int,
+        *,
+        is_one_of_many: bool = False,
+        is_tolerable: bool = True,
+    ) -> None:
         """Records of the part in hand that their format cannot hold, and how many outputs are left out with them.
+
+        Those of a schema that the format cannot hold are not tolerated: all records of a topic may be of it.
 
         Raises:
             RecordError: the record is one of many that a mapper made of one, which may be written already; and errors
@@ -118,13 +128,13 @@ class Pipeline:
         task = self._task
         if is_one_of_many:
             tolerated(task.records.errors, failures, task.writer.topic, task.kafka_partition)
-        self._left_out(failures)
+        self._left_out(failures, is_tolerable=is_tolerable or is_one_of_many)
         self.counts.output -= left_out
 
-    def _left_out(self, failures: Sequence[RecordFailure]) -> int:
+    def _left_out(self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True) -> int:
         """Send records that failed to the dead letter topic, or note them as bad; how many they are."""
         failed = len({f.offset for f in failures})
-        if self._task.records.errors.tolerance == "none":
+        if self._task.records.errors.tolerance == "none" or not is_tolerable:
             self._bad.note(failures)
             self.counts.unresolved += failed
             return failed
@@ -262,6 +272,9 @@ class _Writable:
 
     def _mixed(self, values: Payload, nulls: Mask) -> Mask:
         has_schema = values.codes != NO_SCHEMA
+        if self._layout.format in WITH_SCHEMA:
+            # those without one are refused by their writer, whichever comes first
+            return np.zeros(len(nulls), bool)
         if self._with_schema is None and not nulls.all():
             self._with_schema = bool(has_schema[np.flatnonzero(~nulls)[0]])
         mixed: Mask = ~nulls & (has_schema != self._with_schema)

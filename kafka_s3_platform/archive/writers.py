@@ -19,7 +19,7 @@ from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.block_gzip import INDEX_SUFFIX
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.digest import RecordDigest
-from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError
+from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError
 from kafka_s3_platform.formats.writers import extension, new_writer
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Positions, RecordFailure, Schema
 from kafka_s3_platform.model.segment import Chunk, Segment, StoredObject
@@ -33,10 +33,13 @@ from kafka_s3_platform.store.upload import Provenance, SegmentUpload, UploadedOb
 class Refuse(Protocol):
     """Takes the failures of records that a format cannot hold, and how many records are left out with them.
 
-    `is_one_of_many`: a mapper made several of one record, others of which may be written.
+    `is_one_of_many`: a mapper made several of one record, others of which may be written. `is_tolerable`: it is the
+    values that do not fit; else no object can be of their schema, which may be a wrong setting as well as a stranger's.
     """
 
-    def __call__(self, failures: Sequence[RecordFailure], left_out: int, *, is_one_of_many: bool) -> None: ...
+    def __call__(
+        self, failures: Sequence[RecordFailure], left_out: int, *, is_one_of_many: bool, is_tolerable: bool
+    ) -> None: ...
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9!_.*'()=/:,@+-]*")
@@ -182,9 +185,15 @@ class SegmentWriters:
         """
         while len(part):
             if reason := self._refused_key(part):
-                part = self._without(part, _placeless(part, reason))
+                part = self._without(part, _all_failed(part, reason))
                 continue
-            writer = self._writer(part)
+            try:
+                writer = self._writer(part)
+            except UnwritableSchemaError as err:
+                if self._refuse is None:
+                    raise
+                part = self._without(part, _all_failed(part, str(err)), is_tolerable=False)
+                continue
             end = writer.end_of_room(part)
             try:
                 writer.write(part.rows(0, end))
@@ -196,12 +205,17 @@ class SegmentWriters:
             part = part.rows(end, len(part))
         self._relieve()
 
-    def _without(self, part: BucketPart, err: UnwritableRecordsError) -> BucketPart:
+    def _without(self, part: BucketPart, err: UnwritableRecordsError, *, is_tolerable: bool = True) -> BucketPart:
         """The part without the refused records, of which nothing was written."""
         if self._refuse is None:
             raise err
         kept = np.flatnonzero(~np.isin(part.batch.offsets, [f.offset for f in err.failures]))
-        self._refuse(err.failures, len(part) - len(kept), is_one_of_many=part.batch.ordinals is not None)
+        self._refuse(
+            err.failures,
+            len(part) - len(kept),
+            is_one_of_many=part.batch.ordinals is not None,
+            is_tolerable=is_tolerable,
+        )
         writer = self._open.get(part.bucket)
         if writer is not None and not writer.record_count:
             # its name is the offset of a record that it will not hold
@@ -246,8 +260,8 @@ class SegmentWriters:
             self._close(max(self._open, key=lambda bucket: self._open[bucket].in_flight))
 
 
-def _placeless(part: BucketPart, reason: str) -> UnwritableRecordsError:
-    """All records of the part fail, since no object can have their key."""
+def _all_failed(part: BucketPart, reason: str) -> UnwritableRecordsError:
+    """All records of the part fail, since no object can have their key, or be of their schema."""
     failed = (RecordFailure(offset, "TASK_PUT", _SINK, _EXCEPTION, reason) for offset in part.batch.offsets.tolist())
     return UnwritableRecordsError(tuple(failed))
 

@@ -56,12 +56,12 @@ def unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.Dagste
 
 
 def windows_of(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[datetime, datetime]]:
-    """The time windows that the runs' partition keys span."""
+    """The time windows that the runs' partition keys span, if they are keys: whoever launches a run gives it tags."""
     found = []
     for run in runs:
         first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG) or run.tags.get(PARTITION_NAME_TAG)
         last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG) or first
-        if first and last and windows.definition.has_partition_key(first):
+        if first and last and all(windows.definition.has_partition_key(key) for key in (first, last)):
             found.append((windows.start(first), windows.end(last)))
     return found
 

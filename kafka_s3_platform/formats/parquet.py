@@ -7,16 +7,23 @@ Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConver
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.avro_schema import AvroSchema, decimal_of
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.envelope import Sink
-from kafka_s3_platform.formats.parts import VALUE_ERRORS, ObjectPart, payload_of, unwritable, without_null
+from kafka_s3_platform.formats.parts import (
+    VALUE_ERRORS,
+    ObjectPart,
+    UnwritableSchemaError,
+    payload_of,
+    unwritable,
+    without_null,
+)
 from kafka_s3_platform.formats.row_groups import DEFAULT_LEVELS, RowGroups
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 
@@ -32,6 +39,9 @@ EXTENSIONS = {
 }
 """As Confluent's sink has them: parquet-java's CompressionCodecName. The codec is Parquet's LZ4_RAW, not Hadoop's."""
 
+MAX_COLUMNS = 100_000
+"""A schema of a kilobyte may double its columns with each of forty types."""
+
 _MAX_PRECISION_128, _MAX_PRECISION_256 = 38, 76
 
 Shape = Callable[[Any], Any]
@@ -45,8 +55,8 @@ class ParquetWriter:
     `ROW_GROUP_RECORDS`.
 
     Raises:
-        ConfigError: the schema has what Parquet has not: a type inside itself, a record without fields, a decimal of
-            more than 76 digits.
+        UnwritableSchemaError: the schema has what Parquet has not: a type inside itself, a record without fields, a
+            decimal of more than 76 digits, more than a hundred thousand columns.
     """
 
     def __init__(self, sink: Sink, part: ObjectPart, schema: Schema, codec: str, level: int | None) -> None:
@@ -88,7 +98,9 @@ class ParquetWriter:
         columns = getattr(payload, "columns", None)
         decoded = columns() if columns is not None and not self._is_wrapped else None
         if decoded is not None:
-            return _typed(decoded, self._columns.type)
+            # what does not fit is found again below, by its record
+            with suppress(*VALUE_ERRORS):
+                return _typed(decoded, self._columns.type)
         objects = [{self._part: o} for o in payload.objects] if self._is_wrapped else payload.objects
         try:
             return self._columns.of(objects)
@@ -108,6 +120,7 @@ class _Columns:
     def __init__(self, avro: AvroSchema, root: Any) -> None:
         self._avro = avro
         self._open: list[str] = []
+        self._count = 0
         self.type, self._shape = self._struct(root["name"], root["fields"])
 
     def of(self, objects: Sequence[Any]) -> pa.StructArray:
@@ -118,7 +131,13 @@ class _Columns:
         return found
 
     def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
-        """Type, nullability and shape of a node."""
+        """Type, nullability and shape of a node. A named type is written out wherever it is named."""
+        self._count += 1
+        if self._count > MAX_COLUMNS:
+            raise UnwritableSchemaError(
+                f"the schema comes to more than {MAX_COLUMNS:,} columns, with its types written out: write these "
+                f"topics as AvroFormat or JsonFormat"
+            )
         found = self._avro.resolved(node)
         if isinstance(found, list):
             return self._union(found)
@@ -136,12 +155,12 @@ class _Columns:
 
     def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
         if name in self._open:
-            raise ConfigError(
+            raise UnwritableSchemaError(
                 f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns; write "
                 f"these topics as AvroFormat or JsonFormat"
             )
         if not fields:
-            raise ConfigError(
+            raise UnwritableSchemaError(
                 f"the record {name} has no fields: Parquet has no such columns; write these topics as AvroFormat or "
                 f"JsonFormat"
             )
@@ -207,7 +226,7 @@ def _primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None
 
 def _decimal(precision: int, scale: int) -> pa.DataType:
     if precision > _MAX_PRECISION_256:
-        raise ConfigError(
+        raise UnwritableSchemaError(
             f"a decimal of {precision} digits: columns have {_MAX_PRECISION_256} at most; write these topics as "
             f"AvroFormat or JsonFormat"
         )

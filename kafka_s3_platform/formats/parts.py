@@ -44,6 +44,10 @@ class UnwritableRecordsError(PermanentError):
         self.failures = failures
 
 
+class UnwritableSchemaError(PermanentError):
+    """No object of the format can be of this schema. One record may name it, so it is no matter of the others."""
+
+
 def unwritable(
     batch: ConnectBatch, objects: Sequence[Any], format_name: str, encode: Callable[[Any], object]
 ) -> UnwritableRecordsError:

@@ -19,11 +19,15 @@ from kafka_s3_platform.formats.parts import (
     HEADERS_SCHEMA,
     ObjectPart,
     UnwritableRecordsError,
+    UnwritableSchemaError,
     failures_of,
     payload_of,
     without_null,
 )
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
+
+WITH_SCHEMA = frozenset({"avro", "parquet"})
+"""Formats that hold no value without a schema."""
 
 
 class RecordWriter(Protocol):
@@ -79,7 +83,8 @@ def new_writer(sink: Sink, layout: LayoutSettings, part: ObjectPart, schema: Sch
     `schema` is the one of its values or keys; headers have their own.
 
     Raises:
-        ConfigError: the format does not exist, needs a schema where there is none, or has no such codec or level.
+        ConfigError: the format does not exist, or has no such codec or level.
+        UnwritableSchemaError: the format cannot hold values of the schema, or needs one where there is none.
     """
     format_name = format_of(layout, part)
     if _is_own_class(format_name):
@@ -179,7 +184,7 @@ def _new_decoded(
             texts = json_lines.texts(schema, layout.decimal_format)
             return BlockGzipWriter(sink, texts, layout.block_size, level)
     if schema is None:
-        raise ConfigError(
+        raise UnwritableSchemaError(
             f"the {part} of these records has no schema, which {format_name} needs: use JsonFormat, or a converter "
             f"with schemas (AVRO, PROTOBUF, JSON_SR, JSON with schemas.enable=true)"
         )

@@ -33,6 +33,9 @@ SIMPLE: Mapping[str, Mapping[str, str]] = {
     "null": {"type": "null"},
 }
 NULL = SIMPLE["null"]
+MAX_PARTS = 100_000
+"""A schema of a kilobyte may double its parts with each of forty types."""
+
 MAP_ENTRY = "io.confluent.connect.avro.MapEntry"
 
 _json = msgspec.json.Encoder(decimal_format="number")
@@ -51,7 +54,11 @@ class JsonSchemaText:
 
 
 def json_schema(avro: Any) -> JsonSchemaText:
-    """The JSON Schema of an Avro schema, given as parsed JSON."""
+    """The JSON Schema of an Avro schema, given as parsed JSON.
+
+    Raises:
+        ValueError: with its types written out wherever they are named, it is too long.
+    """
     compiler = _Compiler(AvroSchema(avro))
     part = compiler.part(compiler.avro.root)
     definitions = {"definitions": compiler.definitions} if compiler.definitions else {}
@@ -72,8 +79,12 @@ class _Compiler:
         self.definitions: dict[str, Any] = {}
         self._open: dict[str, list[_Part]] = {}
         self._recursive: set[str] = set()
+        self._count = 0
 
     def part(self, node: Any) -> _Part:
+        self._count += 1
+        if self._count > MAX_PARTS:
+            raise ValueError(f"its JSON Schema comes to more than {MAX_PARTS:,} parts, with its types written out")
         found = self.avro.resolved(node)
         if isinstance(found, list):
             return self._union(found)

@@ -2,6 +2,11 @@ from uuid import uuid4
 
 import dagster as dg
 import pytest
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
 
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.runs import (
@@ -12,7 +17,10 @@ from kafka_s3_platform.defs.runs import (
     reason_to_wait,
     request,
     unfinished,
+    windows_of,
 )
+from kafka_s3_platform.defs.topic import Windows
+from kafka_s3_platform_tests.support import HOUR, NOON
 
 KEY = dg.AssetKey(["c", "hourly", "t"])
 Status = dg.DagsterRunStatus
@@ -130,3 +138,16 @@ def test_a_request_is_one_run_over_its_range(instance: dg.DagsterInstance) -> No
     assert asked.tags["dagster/asset_partition_range_end"] == "2026-01-01-01:00"
     assert asked.asset_selection == [KEY]
     assert asked.run_key == "c/hourly/t same"
+
+
+@pytest.mark.parametrize("end", ["never", "", "9999-12-31-23:00", "\0"])
+def test_a_range_that_ends_in_no_key_ends_no_look_at_the_runs(instance: dg.DagsterInstance, end: str) -> None:
+    """Tags are for whoever launches a run to set: each look at the runs under way failed, so the sensors did."""
+    windows = Windows(dg.HourlyPartitionsDefinition(NOON))
+    key = windows.key(NOON + HOUR)
+    hostile = {ASSET_PARTITION_RANGE_START_TAG: key, ASSET_PARTITION_RANGE_END_TAG: end}
+    for tags in (hostile, {PARTITION_NAME_TAG: key}):
+        instance.add_run(dg.DagsterRun("archive__c", str(uuid4()), status=Status.STARTED, tags=tags))
+    found = windows_of(instance.get_runs(), windows)
+    assert (NOON + HOUR, NOON + 2 * HOUR) in found
+    assert len(found) == (2 if end == "" else 1)

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats import parquet
 from kafka_s3_platform.formats.parquet import arrow_schema
-from kafka_s3_platform.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.formats.parts import UnwritableRecordsError, UnwritableSchemaError
 from kafka_s3_platform.model.connect import ConnectBatch, Payload, Schema
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
 
@@ -319,7 +319,7 @@ def test_a_key_record_may_be_named_like_its_column() -> None:
     ],
 )  # fmt: skip
 def test_a_schema_that_columns_cannot_have_is_refused(type_: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(UnwritableSchemaError, match=message):
         written(PARQUET, schema=schema(("f", type_)))
 
 

@@ -14,7 +14,7 @@ from kafka_s3_platform.config.codecs import CODECS
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.envelope import EnvelopeReader, Sink
-from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError
+from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError
 from kafka_s3_platform.formats.writers import codec_of, extension, new_writer
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.formats.connect import came, decoded, written
@@ -135,7 +135,9 @@ def test_a_users_own_format_is_called_by_its_dotted_name() -> None:
 
 @pytest.mark.parametrize("format_name", ["avro", "parquet"])
 def test_values_without_a_schema_are_refused_where_the_format_needs_one(format_name: str) -> None:
-    with pytest.raises(ConfigError, match=f"the value of these records has no schema, which {format_name} needs"):
+    with pytest.raises(
+        UnwritableSchemaError, match=f"the value of these records has no schema, which {format_name} needs"
+    ):
         new_writer(io.BytesIO(), LayoutSettings(format=format_name, codec="snappy"), "value", None)
 
 

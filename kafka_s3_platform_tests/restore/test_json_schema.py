@@ -121,3 +121,14 @@ def test_a_value_that_json_or_the_schema_cannot_have_is_refused(avro: str, value
 
 def test_a_float_is_written_as_the_shortest_number_that_is_the_same() -> None:
     assert json_schema("float").body(float(np.float32(0.1))) == b"0.1"
+
+
+def test_a_schema_that_doubles_with_each_type_is_refused() -> None:
+    """Named types are written out: a schema of three kilobytes took all memory."""
+    known: Any = "int"
+    for level in range(40):
+        again = known if isinstance(known, str) else known["name"]
+        fields = [{"name": "x", "type": ["null", known]}, {"name": "y", "type": ["null", again]}]
+        known = {"type": "record", "name": f"R{level}", "fields": fields}
+    with pytest.raises(ValueError, match="its JSON Schema comes to more than 100,000 parts"):
+        json_schema(known)
