@@ -7,6 +7,7 @@ from kafka_s3_platform.config import values
 from kafka_s3_platform.config.delimiters import check_delimiters
 from kafka_s3_platform.config.dialects import Dialect, KeyLayout
 from kafka_s3_platform.config.file_name_template import compile_template
+from kafka_s3_platform.config.folders import refusal
 from kafka_s3_platform.config.sheet import Sheet
 
 DEFAULT_TEMPLATE = "{{topic}}-{{partition}}-{{start_offset}}"
@@ -82,4 +83,7 @@ def _template(sheet: Sheet, start: str, dialect: Dialect) -> str:
 def _plain_prefix(text: str) -> str:
     if "{{" in text:
         raise ValueError("holds a placeholder; write it into file.name.template")
+    folders = [folder for folder in text.split("/") if folder]
+    if folders and (why := refusal("/".join(folders))):
+        raise ValueError(f"{text!r} is no beginning of keys: it {why}")
     return text

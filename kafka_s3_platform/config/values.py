@@ -212,7 +212,7 @@ def url(text: str) -> str:
     if "@" in text:
         raise ValueError("holds credentials; set aws.access.key.id and aws.secret.access.key instead")
     parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or not _is_host(text):
         raise ValueError(f"{text!r} is no endpoint such as https://s3.example.com")
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"{text!r} names more than a host; an endpoint has no path")
@@ -226,11 +226,16 @@ def bootstrap_servers(text: str) -> str:
         raise ValueError("holds credentials; set sasl.username and sasl.password instead")
     for server in servers:
         host, _, port = server.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or not _is_host(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{server!r} is no host:port")
     if not servers:
         raise ValueError("names no broker")
     return ",".join(servers)
+
+
+def _is_host(text: str) -> bool:
+    """Whether it has no blanks, control characters or such as turn the direction of what follows."""
+    return text.isprintable() and " " not in text
 
 
 WEEK = timedelta(days=7)
