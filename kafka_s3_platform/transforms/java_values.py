@@ -22,7 +22,7 @@ INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _DATE = SimpleDateFormat("yyyy-MM-dd")
 _TIME = SimpleDateFormat("HH:mm:ss.SSS'Z'")
 _TIMESTAMP = SimpleDateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
-_FLOAT = re.compile(r"([+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?", re.ASCII)
+_FLOAT = re.compile(r"([+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?))[fFdD]?", re.ASCII)
 
 
 def wrapped(value: int, bits: int) -> int:

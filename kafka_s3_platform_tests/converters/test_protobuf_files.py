@@ -1,6 +1,7 @@
 """Protobuf schemas of strangers: they become descriptors or are refused, and nothing else happens."""
 
 import base64
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,19 @@ def importing(*names: str) -> str:
 def serialized(*imports: str) -> str:
     file = FileDescriptorProto(name="any", syntax="proto3", dependency=imports)
     return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_imports_are_looked_for_in_time_that_grows_with_the_text() -> None:
+    """Each of a megabyte of empty lines was looked at from each line before it: an hour, and no bound of protoc's."""
+    start = time.monotonic()
+    main_file(f"{EMPTY}{chr(10) * 300_000}message Order {{}}", {})
+    main_file(f"{EMPTY}// {'import ' * 40_000}\nmessage Order {{}}", {})
+    assert time.monotonic() - start < 20
+
+
+def test_an_import_may_stand_behind_something_else() -> None:
+    text = f"{EMPTY} import 'confluent/type/decimal.proto'; message Order {{ confluent.type.Decimal price = 1; }}"
+    assert main_file(text, {}).message_types_by_name.keys() == ["Order"]
 
 
 @pytest.mark.parametrize("name", ["a.proto", "shop/v1/a b.proto", "größe.proto", "@a", "-a", "--version"])
