@@ -43,6 +43,19 @@ _INT64 = range(-(2**63), 2**63)
 Row = Mapping[str, Any]
 
 
+class _Line(msgspec.Struct, gc=False):
+    """A record as JSON. What has another name is passed over: names cost memory, and there may be millions."""
+
+    key: msgspec.Raw | None = None
+    value: msgspec.Raw | None = None
+    offset: msgspec.Raw | None = None
+    timestamp: msgspec.Raw | None = None
+    headers: msgspec.Raw | None = None
+
+
+_line = msgspec.json.Decoder(_Line).decode
+
+
 class AivenReader:
     """Reads an object of `kind` csv, jsonl, json, avro or parquet whose records have `fields`."""
 
@@ -103,11 +116,18 @@ class AivenReader:
     def _json_row(self, line: bytes) -> Row:
         if why := fault_of(line, self._limits.depth):
             raise ValueError(f"it {why}")
-        found = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-        row: dict[str, Any] = {name: _raw(found.get(name)) for name in ("key", "value")}
+        found = _line(line)
+        row: dict[str, Any] = {"key": _raw(found.key), "value": _raw(found.value)}
         for name in ("offset", "timestamp", "headers"):
-            row[name] = msgspec.json.decode(found[name]) if name in found else None
+            text = getattr(found, name)
+            row[name] = None if text is None else msgspec.json.decode(self._small(name, bytes(text), b","))
         return {**row, "timestamp": _milliseconds(row["timestamp"])}
+
+    def _small(self, name: str, text: bytes, separator: bytes) -> bytes:
+        """The text, if it is of no more items than are read: each of them takes some hundred bytes."""
+        if text.count(separator) > self._limits.items:
+            raise ValueError(f"its {name} have more than archive.read.max.items={self._limits.items:,} items")
+        return text
 
     def _csv(self, line: bytes) -> Row:
         """A value that is not base64 may hold commas: what stands before it and behind it does not."""
@@ -124,7 +144,7 @@ class AivenReader:
         if name == "timestamp":
             return _milliseconds(text.decode() or None)
         if name == "headers":
-            return [_csv_header(pair) for pair in text.split(b";") if pair]
+            return [_csv_header(pair) for pair in self._small(name, text, b";").split(b";") if pair]
         if not text:
             return None
         return _decoded(text) if name == "key" or self._is_base64 else text

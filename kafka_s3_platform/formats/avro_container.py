@@ -5,6 +5,7 @@ does not compare snappy's CRC-32.
 """
 
 import bz2
+import io
 import lzma
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,7 +15,7 @@ import cramjam
 import pyarrow as pa
 from isal import igzip_lib, isal_zlib
 
-from kafka_s3_platform.formats.compression import CHUNK_BYTES
+from kafka_s3_platform.formats.compression import CHUNK_BYTES, FIRST_BYTES, MOST_EMPTY_STREAMS
 from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.model.limits import ReadLimits
 
@@ -125,14 +126,24 @@ def _deflate(data: bytes, most: int) -> bytes:
 
 def _streams(new_stream: Callable[[], Any], data: bytes, most: int) -> bytes:
     """Of bzip2 or xz: one stream, or several in a row."""
-    found, left = [], most
+    found, left, at, empty, view = io.BytesIO(), most, 0, 0, memoryview(data)
     while True:
-        stream = new_stream()
-        found.append(_whole(stream, data, left))
-        left -= len(found[-1])
-        data = stream.unused_data
-        if not data:
-            return b"".join(found)
+        stream, size, start = new_stream(), FIRST_BYTES, found.tell()
+        # In growing pieces: what lies behind a stream is copied, and there may be a million of them.
+        while not stream.eof:
+            if at == len(data):
+                raise ValueError("a block ends in the middle of its compressed stream")
+            piece = view[at : at + size]
+            left -= found.write(stream.decompress(piece, left + 1))
+            if left < 0:
+                raise _TooLargeError
+            at, size = at + len(piece), min(2 * size, CHUNK_BYTES)
+        at -= len(stream.unused_data)
+        empty += found.tell() == start
+        if empty > MOST_EMPTY_STREAMS:
+            raise ValueError(f"more than {MOST_EMPTY_STREAMS:,} streams of a block are empty")
+        if at == len(data):
+            return found.getvalue()
 
 
 def _whole(stream: Any, data: bytes, most: int) -> bytes:

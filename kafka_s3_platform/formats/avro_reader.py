@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.formats.avro_container import AvroContainer
-from kafka_s3_platform.formats.avro_records import AvroRecords
+from kafka_s3_platform.formats.avro_records import BATCH_OBJECTS, AvroRecords, CutRecords
 from kafka_s3_platform.formats.damage import damaged
 from kafka_s3_platform.formats.reading import BATCH_BYTES, BATCH_RECORDS, ReadBatch, datum_payload
 from kafka_s3_platform.model.connect import Int64s, Schema
@@ -44,29 +44,35 @@ class AvroReader:
         container = AvroContainer(self._source, self._key, self._limits)
         schema = Schema(container.metadata["avro.schema"].decode())
         cut = AvroRecords(json.loads(schema.text), self._key, self._limits)
-        held, lengths, records, size = list[bytes](), list[Int64s](), 0, 0
+        held, lengths, records, size, objects = list[bytes](), list[Int64s](), 0, 0, 0
         for count, data in container.blocks():
-            for part, ends in _portions(data, cut.lengths(data, count)):
+            for part, found in _portions(data, cut.records(data, count)):
                 held.append(part)
-                lengths.append(ends)
-                records += len(ends)
+                lengths.append(found.lengths)
+                records += len(found.lengths)
                 size += len(part)
-                if size >= BATCH_BYTES or records >= BATCH_RECORDS:
+                objects += int(found.objects.sum())
+                if size >= BATCH_BYTES or records >= BATCH_RECORDS or objects >= BATCH_OBJECTS:
                     yield _batch(held, lengths, schema)
-                    held, lengths, records, size = [], [], 0, 0
+                    held, lengths, records, size, objects = [], [], 0, 0, 0
         if lengths:
             yield _batch(held, lengths, schema)
 
 
-def _portions(data: bytes, lengths: Int64s) -> Iterator[tuple[bytes, Int64s]]:
-    """A block of many records in several portions."""
-    if len(lengths) <= BATCH_RECORDS:
-        yield data, lengths
+def _portions(data: bytes, found: CutRecords) -> Iterator[tuple[bytes, CutRecords]]:
+    """A block of many records in several portions, each of one record at least."""
+    count, come = len(found.lengths), np.cumsum(found.objects)
+    if count <= BATCH_RECORDS and come[-1:].sum() <= BATCH_OBJECTS:
+        yield data, found
         return
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    for start in range(0, len(lengths), BATCH_RECORDS):
-        stop = min(start + BATCH_RECORDS, len(lengths))
-        yield data[ends[start] : ends[stop]], lengths[start:stop]
+    ends = np.concatenate([[0], np.cumsum(found.lengths)])
+    start = 0
+    while start < count:
+        before = come[start] - found.objects[start]
+        fitting = int(np.searchsorted(come, before + BATCH_OBJECTS, "right"))
+        stop = min(max(fitting, start + 1), start + BATCH_RECORDS, count)
+        yield data[ends[start] : ends[stop]], CutRecords(found.lengths[start:stop], found.objects[start:stop])
+        start = stop
 
 
 def _batch(held: list[bytes], lengths: list[Int64s], schema: Schema) -> ReadBatch:

@@ -24,8 +24,14 @@ from kafka_s3_platform.formats.envelope import Sink
 CHUNK_BYTES = 1_048_576
 READ_BYTES = 262_144
 
+FIRST_BYTES = 128
+"""How much a stream that may be one of a million is given first; the next piece is twice as large."""
+
 SUFFIXES = {"none": "", "gzip": ".gz", "bzip2": ".bz2", "zstd": ".zst"}
 """What a codec adds to an extension; `.gz` is Connect's."""
+
+MOST_EMPTY_STREAMS = 10_000
+"""Of gzip, bzip2 or xz, one after the other in an object or a block: each takes time and gives nothing."""
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
 # Its stub says instance where it is the class.
@@ -169,20 +175,29 @@ class _Decompressor(Protocol):
     @property
     def unused_data(self) -> bytes: ...
 
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
 
 
 def _members(new_decompressor: Callable[[], _Decompressor], source: _Behind) -> Iterator[bytes]:
     """EOFError where the last of the streams in a row has no end."""
-    stream = new_decompressor()
-    data = source.read(READ_BYTES)
+    stream, size, come, empty = new_decompressor(), FIRST_BYTES, 0, 0
+    data, at = memoryview(source.read(READ_BYTES)), 0
     while data:
         if stream.eof:
-            stream = new_decompressor()
-        yield stream.decompress(data, CHUNK_BYTES)
+            empty += not come
+            if empty > MOST_EMPTY_STREAMS:
+                raise ValueError(f"more than {MOST_EMPTY_STREAMS:,} of its streams are empty")
+            stream, size, come = new_decompressor(), FIRST_BYTES, 0
+        # In growing pieces: what lies behind a stream is copied, and there may be a million of them.
+        piece = data[at : at + size]
+        found = stream.decompress(piece, CHUNK_BYTES)
+        come += len(found)
+        yield found
         while not (stream.needs_input or stream.eof):
             yield stream.decompress(b"", CHUNK_BYTES)
-        data = stream.unused_data if stream.eof and stream.unused_data else source.read(READ_BYTES)
+        at, size = at + len(piece) - (len(stream.unused_data) if stream.eof else 0), min(2 * size, READ_BYTES)
+        if at == len(data):
+            data, at = memoryview(source.read(READ_BYTES)), 0
     if not stream.eof:
         raise EOFError
 

@@ -177,5 +177,11 @@ class EnvelopeAvroReader:
 
 
 def _size_of(row: tuple[Any, ...]) -> int:
-    """Of key and value."""
-    return len(row[0] or b"") + len(row[1] or b"")
+    """Of all that a record may have much of, headers as Python's objects."""
+    key, value, headers, topic = row[:4]
+    held = sum(len(h["key"]) + len(h["value"] or b"") + _HEADER_BYTES for h in headers or ())
+    return len(key or b"") + len(value or b"") + len(topic) + held
+
+
+_HEADER_BYTES = 256
+"""About what a header takes beside its bytes."""

@@ -7,13 +7,14 @@ null.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import IO, TypedDict
+from typing import IO, Any, TypedDict
 
 import msgspec
 import pyarrow as pa
 
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.compression import CompressedSink, decompressed
+from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.formats.envelope import Sink
 from kafka_s3_platform.formats.json_reader import lines_of
 from kafka_s3_platform.formats.lines import LINE
@@ -82,12 +83,18 @@ class EnvelopeJsonReader:
 
     def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
         try:
-            return batch_of([msgspec.structs.astuple(_decode(line)) for line in lines])
+            return batch_of([self._row(line) for line in lines])
         except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError, RecursionError) as err:
             raise IntegrityError(
                 f"object {self._key} holds a line that is no record of an envelope: {err}. It is damaged, or another "
                 f"tool wrote it; {HEAL_OBJECT}"
             ) from err
+
+    def _row(self, line: bytes) -> tuple[Any, ...]:
+        # A header has one comma and another behind it. Base64 has none; text may have some, in fewer headers.
+        if line.count(b",") > 2 * self._limits.items:
+            raise beyond(self._key, f"has a record of more than {self._limits.items:,} headers", "items")
+        return msgspec.structs.astuple(_decode(line))
 
     def _lines(self) -> Iterator[bytes]:
         try:

@@ -7,6 +7,7 @@ compressed: what was made to be large does not become large there.
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.formats.damage import beyond
-from kafka_s3_platform.formats.parquet_pages import CheckedFile, RowGroupPages
+from kafka_s3_platform.formats.parquet_pages import CheckedFile, Look, RowGroupPages
 from kafka_s3_platform.model.limits import ReadLimits
 
 _MOST_BLOCKS = 32
@@ -28,6 +29,7 @@ class RowGroupReader:
 
     def __init__(self, source: Any, checked: CheckedFile, key: str, limits: ReadLimits) -> None:
         self._source, self._checked, self._key, self._limits = source, checked, key, limits
+        self._rows = self._page_bytes = 0
 
     def batches(self, at: int, most: int) -> Iterator[pa.RecordBatch]:
         """The records of a row group, in batches of at most `most`.
@@ -39,6 +41,7 @@ class RowGroupReader:
         """
         pages = RowGroupPages(self._source, self._checked.row_groups[at], self._key, self._limits)
         look = pages.look(most)
+        self._count_rows(self._checked.row_groups[at].rows, look.size)
         file = self._checked.file if pages.is_small else self._checked.buffered(self._source)
 
         def read(columns: list[str] | None) -> Iterator[pa.RecordBatch]:
@@ -47,7 +50,10 @@ class RowGroupReader:
             )
             return found
 
-        *aside, last = self._groups(at, look.open_bytes)
+        fields = self._fields(at, look)
+        for field in fields:
+            self._check_lists(field, read)
+        *aside, last = self._groups(fields)
         yield from self._counted(self._beside(aside, last, read) if aside else read(None))
 
     def _beside(
@@ -66,27 +72,53 @@ class RowGroupReader:
                 raise beyond(self._key, f"has a row group that comes to more than {come:,} bytes", "block.bytes")
             yield batch
 
-    def _groups(self, at: int, open_bytes: Sequence[int]) -> list[list[str]]:
+    def _count_rows(self, rows: int, page_bytes: int) -> None:
+        """The footer's word for the bytes of a row group is not believed: nulls take none."""
+        self._rows, self._page_bytes = self._rows + rows, self._page_bytes + page_bytes
+        if self._rows > max(self._limits.empty_records, self._page_bytes):
+            raise beyond(self._key, f"has {self._rows:,} records in {self._page_bytes:,} bytes", "empty.records")
+
+    def _check_lists(self, field: "_Field", read: Callable[[list[str]], Iterator[pa.RecordBatch]]) -> None:
+        """A list of many columns may take nearly no bytes: where it could be too much, they are looked at one by one.
+
+        A column by itself has its own limits (`RowGroupPages`).
+        """
+        if field.list_bytes <= self._limits.block_bytes or len(field.paths) == 1:
+            return
+        come = list[int]()
+        for path in field.paths:
+            for place, batch in enumerate(read([path])):
+                come += [0] if place == len(come) else []
+                come[place] += batch.nbytes
+                if come[place] > self._limits.block_bytes:
+                    what = f"has records of {come[place]:,} bytes in column {field.name}"
+                    raise beyond(self._key, what, "block.bytes")
+                del batch  # it would be held while the next is read
+
+    def _groups(self, fields: Sequence["_Field"]) -> list[list[str]]:
         """The columns, with all that is inside of each, that are read at once."""
         groups, held = [list[str]()], 0
-        for name, taken in self._fields(at, open_bytes):
-            if taken > self._limits.block_bytes:
-                raise beyond(self._key, f"has pages of {taken:,} bytes in column {name}", "block.bytes")
-            if held + taken > self._limits.block_bytes:
+        for field in fields:
+            if field.open_bytes > self._limits.block_bytes:
+                what = f"has pages of {field.open_bytes:,} bytes in column {field.name}"
+                raise beyond(self._key, what, "block.bytes")
+            taken = field.open_bytes + field.list_bytes
+            if groups[-1] and held + taken > self._limits.block_bytes:
                 groups.append([])
                 held = 0
-            groups[-1].append(name)
+            groups[-1].append(field.name)
             held += taken
         return groups
 
-    def _fields(self, at: int, open_bytes: Sequence[int]) -> list[tuple[str, int]]:
+    def _fields(self, at: int, look: Look) -> "list[_Field]":
         paths = [chunk.name for chunk in self._checked.row_groups[at].chunks]
         found, at = [], 0
         for name in self._checked.file.schema_arrow.names:
             start = at
             while at < len(paths) and (paths[at] == name or paths[at].startswith(f"{name}.")):
                 at += 1
-            found.append((name, sum(open_bytes[start:at])))
+            taken = sum(look.open_bytes[start:at]), sum(look.list_bytes[start:at])
+            found.append(_Field(name, paths[start:at], *taken))
         return found
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
@@ -121,6 +153,16 @@ class RowGroupReader:
             if held > self._limits.block_bytes:
                 raise beyond(self._key, f"has records of {held:,} bytes side by side", "block.bytes")
         return found
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A column with the `paths` of those inside of it, and what they take together, as `Look` has it."""
+
+    name: str
+    paths: list[str]
+    open_bytes: int
+    list_bytes: int
 
 
 def _taken_out(source: IO[bytes]) -> Iterator[pa.RecordBatch]:

@@ -40,6 +40,7 @@ _PAGES_WITHOUT_VALUES = 16
 _POINTER_BYTES = 16
 """What Arrow takes for each value of a dictionary beside its bytes."""
 
+_OFFSET_BYTES = 4
 _SMALL_DICTIONARY = 256
 _MOST_BLOCKS, _MOST_BLOCKS_OF_LISTS = 128, 8
 """What a column may come to, in times of the largest block, if each value were the longest of its dictionary."""
@@ -119,10 +120,16 @@ def opened(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
 
 @dataclass(frozen=True)
 class Look:
-    """What reading a row group takes: of each of its columns `open_bytes`, beside a batch of `rows` records."""
+    """What reading a row group takes: of each of its columns `open_bytes`, beside a batch of `rows` records.
+
+    Of a column of lists, `list_bytes` are what it comes to if all of it is one record's, 0 of others: only its pages
+    tell where a record ends. `size` are the bytes of all pages, uncompressed.
+    """
 
     rows: int
     open_bytes: tuple[int, ...]
+    list_bytes: tuple[int, ...]
+    size: int
 
 
 class RowGroupPages:
@@ -147,7 +154,12 @@ class RowGroupPages:
         """At the head of each page. Batches are of at most `most` records, and so that they take some megabytes."""
         found = [self._column(chunk, window) for chunk, window in self._windows()]
         rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in found), 1))
-        return Look(max(1, min(most, rows)), tuple(column.memory + self._buffered(column) for column in found))
+        return Look(
+            max(1, min(most, rows)),
+            tuple(column.memory + self._buffered(column) for column in found),
+            tuple(column.whole if column.chunk.is_repeated else 0 for column in found),
+            sum(column.size for column in found),
+        )
 
     def _buffered(self, column: "_Column") -> int:
         return 0 if self.is_small else min(column.chunk.size, max(column.stored, BUFFER_BYTES))
@@ -234,6 +246,12 @@ class _Column:
     @property
     def memory(self) -> int:
         return self._dictionary + self._page
+
+    @property
+    def whole(self) -> int:
+        """What all of its values may come to."""
+        is_bytes = self.chunk.kind == _BYTE_ARRAY
+        return self.values * (_OFFSET_BYTES + self.longest) + self.size if is_bytes else self.values * self.chunk.width
 
     def add(self, page: "_Page") -> None:
         """Count a page."""

@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 from fastavro import schemaless_writer
 from fastavro.schema import parse_schema
 
-from kafka_s3_platform.formats.damage import damaged
+from kafka_s3_platform.formats.avro_records import BATCH_OBJECTS
+from kafka_s3_platform.formats.damage import beyond, damaged
 from kafka_s3_platform.formats.parquet_batches import RowGroupReader
 from kafka_s3_platform.formats.parquet_pages import CheckedFile, Chunk, opened
 from kafka_s3_platform.formats.parts import VALUE_ERRORS, ObjectPart
 from kafka_s3_platform.formats.reading import BATCH_RECORDS, ReadBatch, datum_payload, physical
+from kafka_s3_platform.model.avro_walk import FEW_VALUES
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
@@ -66,10 +68,11 @@ class ParquetReader:
         encode = datum_encoder(schema)
         read = 0
         for batch in self._record_batches(checked):
-            rows = objects_of(batch.to_struct_array())
-            values = [row[self._part] for row in rows] if wrapped else rows
-            read += len(values)
-            yield ReadBatch(datum_payload(encode(values), schema))
+            for records in self._portions(batch.to_struct_array()):
+                rows = objects_of(records)
+                values = [row[self._part] for row in rows] if wrapped else rows
+                read += len(values)
+                yield ReadBatch(datum_payload(encode(values), schema))
         if read != file.metadata.num_rows:
             # a damaged head of a page is told by nothing else
             raise ValueError(f"{read} records where its footer says {file.metadata.num_rows}")
@@ -79,10 +82,35 @@ class ParquetReader:
         for at in range(len(checked.row_groups)):
             yield from reader.batches(at, BATCH_RECORDS)
 
+    def _portions(self, records: pa.StructArray) -> Iterator[pa.StructArray]:
+        """A batch in parts that come to a bounded number of Python's objects, as many as its lists say."""
+        found, most = _values(records), FEW_VALUES * self._limits.items
+        if len(records) > 1 and found > BATCH_OBJECTS:
+            middle = len(records) // 2
+            yield from self._portions(records[:middle])
+            yield from self._portions(records[middle:])
+            return
+        if found > most:
+            raise beyond(self._key, f"has a record of {found:,} values", "items")
+        yield records
+
     def _wrapped_text(self, columns: pa.Schema) -> str:
         if columns.names != [self._part]:
             raise ValueError(f"its columns are {columns.names}, not the one column {self._part}")
         return json.dumps(_Names().nullable(columns.field(0)))
+
+
+def _values(column: pa.Array) -> int:
+    """How many values there are, with all inside of them."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return len(column) + sum(map(_values, column.flatten()))
+    if pa.types.is_map(kind):
+        start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        return _values(column.keys[start:end]) + _values(column.items[start:end])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return len(column) + _values(column.flatten())
+    return len(column)
 
 
 def _check_types(checked: CheckedFile) -> None:

@@ -28,8 +28,14 @@ MAX_DEPTH = 200
 
 MAX_VALUES = 100_000
 """Values of one datum whose lists are all empty: records that name each other twice double it at each step."""
+MAX_BRANCHES = 2_000
+"""Of a union: fastavro looks at all of them for each datum of a schema that is one."""
+
 MAX_EMPTY_ITEMS = 1_000_000
 """Items of one datum that take no byte: no data say when there are too many of them."""
+
+FEW_VALUES = 4
+"""An item of an array or a map that has so many values counts as one."""
 
 _CHUNK_RECORDS = 16_384
 _CHUNK_BYTES = 4_194_304
@@ -99,8 +105,13 @@ class Datum:
     def __init__(self, avro: Any, depth: int = MAX_DEPTH, items: int | None = None) -> None:
         compiler = _Compiler(depth, items)
         self._node, self._budget = compiler.root(avro), compiler.budget
-        self.size, self.density = self._node.size, self._node.density
+        self.size, self.density, self.values = self._node.size, self._node.density, self._node.values
         self.is_recursive, self.has_empty_items = compiler.is_recursive, compiler.has_empty_items
+
+    @property
+    def items(self) -> int:
+        """Items that were counted of the last datum, where `has_empty_items`: what takes many values is more."""
+        return self._budget.spent
 
     def end(self, data: memoryview, pos: int) -> int:
         """The position behind the datum at `pos`.
@@ -235,6 +246,11 @@ class _Budget:
     def renew(self) -> None:
         """For the next datum."""
         self.left = self.most
+
+    @property
+    def spent(self) -> int:
+        """Since the last `renew`."""
+        return self.most - self.left
 
     def spend(self, count: int) -> None:
         """Raises _InvalidError where there are too many."""
@@ -439,6 +455,8 @@ class _Blocks(_Node):
 
     def __init__(self, item: _Node, budget: _Budget) -> None:
         self._item, self._budget = item, budget
+        # A large item is several: else a million may be as many times a thousand fields.
+        self._weight = max(1, item.values // FEW_VALUES)
         self.depth = 1 + item.depth
         self.density = max(-(-item.values // max(item.least, 1)), item.density)
 
@@ -466,7 +484,7 @@ class _Blocks(_Node):
 
     def _items(self, data: memoryview, pos: int, count: int, depth: int) -> int:
         if self._item.size == 0 or self._budget.counts_all:
-            self._budget.spend(count)
+            self._budget.spend(count * self._weight)
         if self._item.size is not None:
             return _behind(data, pos + count * self._item.size)
         if count > len(data) - pos:
@@ -678,6 +696,8 @@ class _Compiler:
     def node(self, avro: Any, namespace: str) -> _Node:
         """The node of a schema that stands inside `namespace`."""
         if isinstance(avro, list):
+            if len(avro) > MAX_BRANCHES:
+                raise PermanentError(f"an Avro union has more than {MAX_BRANCHES:,} branches: correct the schema")
             return _Union([self.node(branch, namespace) for branch in avro])
         if isinstance(avro, str):
             return self._by_name(avro, namespace)

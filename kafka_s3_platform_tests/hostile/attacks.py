@@ -1,8 +1,10 @@
 """The attacks: by name the format of the object, what makes its bytes, and what is said of it."""
 
+import bz2
 import gzip
 import io
 import lzma
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +29,7 @@ from kafka_s3_platform_tests.hostile.containers import (
     long,
     parquet_of,
     said_to_have,
+    varint,
     zstd_frame,
 )
 
@@ -74,6 +77,28 @@ _TWO = Page(2, _TWO_VALUES, len(_TWO_VALUES))
 _EMPTY_VALUES = Page(25 * 2**20, zstd_frame(100), 100 * 2**20, is_dictionary=True)
 _INDEXES = zstandard.compress(b"\1\x08\1")
 _BY_INDEX = Page(4, _INDEXES, 3, 8)
+
+
+_ENVELOPE_HEADERS = b'{"key":null,"value":null,"headers":[' + b'{"key":"","value":null},' * (2 * _MEGABYTE)
+_ENVELOPE_END = b'{"key":"","value":null}],"topic":"t","partition":0,"offset":0,"timestamp":0,"timestampType":0}\n'
+_MANY = 4_000_000
+
+
+def _lists(column: pa.Array, columns: int) -> bytes:
+    """One record whose columns are lists that take nearly no bytes."""
+    found = pa.ListArray.from_arrays([0, len(column)], column)
+    return _parquet(pa.table({f"a{i}": found for i in range(columns)}))
+
+
+def _nulls(fields: int) -> pa.StructArray:
+    return pa.StructArray.from_arrays([pa.nulls(_MANY, pa.int64())] * fields, [f"x{i}" for i in range(fields)])
+
+
+def _null_rows(rows: int, pages: int) -> bytes:
+    """Nothing but nulls, whose footer says that they take a petabyte."""
+    levels = varint(rows // pages << 1) + b"\0"
+    body = struct.pack("<I", len(levels)) + levels
+    return parquet_of([Page(rows // pages, body, len(body))] * pages, rows=rows, said_bytes=2**50, is_optional=True)
 
 
 def _page(body: bytes, values: int, encoding: int) -> Page:
@@ -133,6 +158,19 @@ ATTACKS: Mapping[str, Attack] = {
     "avro-nested-schema": Attack(
         "avro", lambda: avro(b'{"type":"array","items":' * 50_000 + b'"int"' + b"}" * 50_000, []), "RecursionError"
     ),
+    "avro-bzip2-empty-streams": Attack(
+        "avro",
+        lambda: avro("bytes", [(1, bz2.compress(b"") * 400_000)], "bzip2"),
+        "10,000 streams of a block are empty",
+    ),
+    "avro-xz-empty-streams": Attack(
+        "avro", lambda: avro("bytes", [(1, lzma.compress(b"") * 200_000)], "xz"), "10,000 streams of a block are empty"
+    ),
+    "avro-branches": Attack(
+        "avro",
+        lambda: avro([{"type": "record", "name": f"R{i}", "fields": []} for i in range(70_000)], [(1, b"\0")]),
+        "more than 2,000 branches",
+    ),
     "avro-metadata": Attack("avro", lambda: b"Obj\x01" + long(1) + long(2**40), "max.footer.bytes"),
     "json-line": Attack("json", lambda: b"a" * 150 * _MEGABYTE + b"\n", "max.record.bytes"),
     "json-gzip": Attack("json.gz", lambda: bomb(".gz", 256), "max.record.bytes"),
@@ -140,6 +178,12 @@ ATTACKS: Mapping[str, Attack] = {
     "json-zstd": Attack("json.zst", lambda: bomb(".zst", 256), "max.record.bytes"),
     "json-nested": Attack("json", lambda: b"[" * 1000 + b"]" * 1000 + b"\n", ""),
     "json-nested-unclosed": Attack("json", lambda: b"[" * 20 * _MEGABYTE + b"\n", ""),
+    "json-gzip-empty-members": Attack(
+        "json.gz", lambda: gzip.compress(b"") * _MEGABYTE, "10,000 of its streams are empty"
+    ),
+    "json-bzip2-empty-streams": Attack(
+        "json.bz2", lambda: bz2.compress(b"") * _MEGABYTE, "10,000 of its streams are empty"
+    ),
     "bytes-gzip": Attack("bytes.gz", lambda: bomb(".gz", 256), "max.record.bytes"),
     "bytes-empty": Attack("bytes.gz", lambda: bomb(".gz", 256, b"\n"), "max.empty.records"),
     "bytes-length": Attack("length", lambda: b"\xff" * 4 + bytes(_MEGABYTE), "max.record.bytes"),
@@ -175,6 +219,15 @@ ATTACKS: Mapping[str, Attack] = {
     "aiven-jsonl-offset": Attack("aiven.jsonl", lambda: b'{"value":1,"offset":"x"}\n', ""),
     "aiven-jsonl-large-offset": Attack("aiven.jsonl", lambda: b'{"value":1,"offset":99999999999999999999}\n', ""),
     "aiven-jsonl-headers": Attack("aiven.jsonl", lambda: b'{"value":1,"headers":[{"key":5,"value":""}]}\n', ""),
+    **{
+        f"aiven-jsonl-{name}-items": Attack(
+            "aiven.jsonl",
+            partial(lambda n: b'{"value":1,"%s":[' % n + b"[]," * 20 * _MEGABYTE + b"[]]}\n", name.encode()),
+            "",
+        )
+        for name in ("headers", "offset", "timestamp")
+    },
+    "aiven-csv-headers": Attack("aiven.csv", lambda: b"QQ==,QQ==,1,1," + b"QQ==:;" * 5 * _MEGABYTE + b"\n", ""),
     "parquet-page": Attack("parquet", lambda: _parquet(pa.table({"a": [bytes(2**28)]})), "max.block.bytes"),
     "parquet-pages": Attack(
         "parquet",
@@ -241,10 +294,15 @@ ATTACKS: Mapping[str, Attack] = {
         lambda: _parquet(pa.table({"a": pa.ListArray.from_arrays([0, 2 * 10**7], pa.nulls(2 * 10**7, pa.int32()))})),
         "max.empty.records",
     ),
+    "parquet-lists-side-by-side": Attack("parquet", lambda: _lists(pa.nulls(_MANY, pa.int64()), 40), "side by side"),
+    "parquet-list-of-wide": Attack("parquet", lambda: _lists(_nulls(40), 1), "has records of"),
+    "parquet-list-of-many": Attack("parquet", lambda: _lists(pa.nulls(_MANY + 1, pa.int64()), 1), "max.items"),
+    "parquet-rows-of-a-footer-that-lies": Attack("parquet", lambda: _null_rows(2**40, 2**10), "max.empty.records"),
     "parquet-row-groups": Attack("parquet", lambda: footer_of(400_000), "Parquet"),
     "parquet-large-footer": Attack("parquet", lambda: footer_of(10**6), "max.footer.bytes"),
     "parquet-deep-schema": Attack("parquet", lambda: deep_schema(100_000), "Parquet"),
     "envelope-json-zstd": Attack("envelope.json", lambda: bomb(".zst", 256), "max.record.bytes"),
+    "envelope-json-headers": Attack("envelope.json", lambda: _ENVELOPE_HEADERS + _ENVELOPE_END, "max.items"),
     "envelope-avro-zstd": Attack(
         "envelope.avro", lambda: avro(ENVELOPE_SCHEMA.encode(), [(1, zstd_frame(256))], "zstandard"), "max.block.bytes"
     ),

@@ -103,16 +103,24 @@ class Page:
 
 
 def parquet_of(
-    pages: Sequence[Page], *, rows: int, codec: int = 0, columns: int = 1, kind: int = 6, same_bytes: bool = False
+    pages: Sequence[Page],
+    *,
+    rows: int,
+    codec: int = 0,
+    columns: int = 1,
+    kind: int = 6,
+    same_bytes: bool = False,
+    said_bytes: int | None = None,
+    is_optional: bool = False,
 ) -> bytes:
-    """A file of one row group, whose required columns are all of the same pages. `codec` and `kind` are Parquet's."""
+    """A file of one row group, whose columns are all of the same pages. `codec` and `kind` are Parquet's."""
     chunk = b"".join(page.head + page.stored for page in pages)
     places = [4 if same_bytes else 4 + at * len(chunk) for at in range(columns)]
     size = sum(len(page.head) + page.size for page in pages)
     names = [b"c%d" % at for at in range(columns)]
     chunks = [_chunk(pages, name, at, codec, kind) for name, at in zip(names, places, strict=True)]
-    group = thrift([(1, _LIST, (_STRUCT, chunks)), (2, _I64, size * columns), (3, _I64, rows)])
-    leaves = [thrift([(1, _I32, kind), (3, _I32, 0), (4, _BINARY, name)]) for name in names]
+    group = thrift([(1, _LIST, (_STRUCT, chunks)), (2, _I64, said_bytes or size * columns), (3, _I64, rows)])
+    leaves = [thrift([(1, _I32, kind), (3, _I32, int(is_optional)), (4, _BINARY, name)]) for name in names]
     schema = (_STRUCT, [thrift([(4, _BINARY, b"r"), (5, _I32, columns)]), *leaves])
     footer = thrift([(1, _I32, 2), (2, _LIST, schema), (3, _I64, rows), (4, _LIST, (_STRUCT, [group]))])
     body = chunk if same_bytes else chunk * columns

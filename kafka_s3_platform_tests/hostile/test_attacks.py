@@ -2,11 +2,14 @@
 
 import gzip
 import random
+import zlib
 from pathlib import Path
 
 import pytest
 
+from kafka_s3_platform.formats.envelope_avro import ENVELOPE_SCHEMA
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS
+from kafka_s3_platform_tests.hostile.containers import avro, long
 from kafka_s3_platform_tests.hostile.measure import measured
 from kafka_s3_platform_tests.hostile.readers import READERS
 
@@ -28,9 +31,41 @@ def test_an_attack_is_one_bad_object_and_costs_little(name: str, tmp_path: Path)
         assert (found.records, found.bad, found.fault) == (1, 1, "")
 
 
+def test_records_whose_items_take_no_byte_are_decoded_some_at_a_time(tmp_path: Path) -> None:
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "value", "type": {"type": "array", "items": "null"}}],
+    }
+    path = tmp_path / "items"
+    path.write_bytes(avro(schema, [(60, (long(10**6) + b"\0") * 60)]))
+    found = measured("aiven.avro", path)
+    assert (found.records, found.bad, found.fault) == (60, 0, "")
+    assert found.megabytes < MEGABYTES, found
+
+
+def test_names_that_are_no_fields_of_a_record_cost_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "names"
+    path.write_bytes(b'{"value":1,' + b",".join(b'"%d":0' % i for i in range(4_000_000)) + b"}\n")
+    found = measured("aiven.jsonl", path)
+    assert (found.records, found.bad, found.fault) == (1, 0, "")
+    assert found.megabytes < MEGABYTES, found
+
+
+def test_all_that_a_record_holds_counts_for_its_batch(tmp_path: Path) -> None:
+    record = b"\0\0\0" + long(10**6) + b"t" * 10**6 + bytes(4)
+    block = zlib.compressobj(6, zlib.DEFLATED, -15)
+    data = block.compress(record * 100) + block.flush()
+    path = tmp_path / "topics"
+    path.write_bytes(avro(ENVELOPE_SCHEMA.encode(), [(100, data)] * 10, "deflate"))
+    found = measured("envelope.avro", path)
+    assert (found.records, found.fault) == (1000, "")
+    assert found.megabytes < MEGABYTES, found
+
+
 def test_every_reader_is_attacked() -> None:
-    # csv, and the readers within Aiven's, have no attack of their own: they are the lines, Avro and Parquet above.
-    alike = {"aiven.csv", "aiven.avro", "aiven.parquet", "bytes", "bytes.bz2", "bytes.zst"}
+    # The readers within Aiven's, have no attack of their own: they are the lines, Avro and Parquet above.
+    alike = {"aiven.avro", "aiven.parquet", "bytes", "bytes.bz2", "bytes.zst"}
     assert {attack.format for attack in ATTACKS.values()} == set(READERS) - alike
 
 
