@@ -94,14 +94,16 @@ def bytes_payload(values: pa.BinaryArray) -> Payload:
 
 
 def physical(avro: Any) -> Any:
-    """An Avro schema without its logical types, so that data are decoded as Avro's own types."""
+    """An Avro schema without its logical types, so that data are decoded as Avro's own types, and without defaults."""
     if isinstance(avro, list):
         return [physical(branch) for branch in avro]
     if not isinstance(avro, Mapping):
         return avro
     inner = {name: physical(avro[name]) for name in ("type", "items", "values") if name in avro}
     if "fields" in avro:
-        inner["fields"] = [{**f, "type": physical(f["type"])} for f in avro["fields"]]
+        # Without defaults: a large one would be written for each record that lacks the field.
+        fields = ({name: value for name, value in f.items() if name != "default"} for f in avro["fields"])
+        inner["fields"] = [{**f, "type": physical(f["type"])} for f in fields]
     return {name: value for name, value in avro.items() if name != "logicalType"} | inner
 
 

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import json
 import lzma
 import struct
 from collections.abc import Callable, Mapping
@@ -90,6 +91,18 @@ def _lists(column: pa.Array, columns: int) -> bytes:
     return _parquet(pa.table({f"a{i}": found for i in range(columns)}))
 
 
+def _with_default() -> bytes:
+    """Records without a field, whose default is 2 MB."""
+    field = {"name": "b", "type": {"type": "array", "items": "string"}, "default": ["a" * 20] * 80_000}
+    sink, table = io.BytesIO(), pa.table({"a": [1] * 8000})
+    with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(
+            {"parquet.avro.schema": json.dumps({"type": "record", "name": "R", "fields": [field]})}
+        )
+    return sink.getvalue()
+
+
 def _nulls(fields: int) -> pa.StructArray:
     return pa.StructArray.from_arrays([pa.nulls(_MANY, pa.int64())] * fields, [f"x{i}" for i in range(fields)])
 
@@ -152,7 +165,9 @@ ATTACKS: Mapping[str, Attack] = {
         "more than 1,000,000 items",
     ),
     "avro-wide-items": Attack(
-        "avro", lambda: avro({"type": "array", "items": _WIDE}, [(1, long(200_000) + bytes(200_000))]), "no datum"
+        "avro",
+        lambda: avro({"type": "array", "items": _WIDE}, [(1, long(200_000) + bytes(200_000))]),
+        "more than 1,000,000 items",
     ),
     "avro-doubling-schema": Attack("avro", lambda: avro(doubling(40), [(1, b"")]), "more than 100,000 values"),
     "avro-nested-schema": Attack(
@@ -297,6 +312,7 @@ ATTACKS: Mapping[str, Attack] = {
     "parquet-lists-side-by-side": Attack("parquet", lambda: _lists(pa.nulls(_MANY, pa.int64()), 40), "side by side"),
     "parquet-list-of-wide": Attack("parquet", lambda: _lists(_nulls(40), 1), "has records of"),
     "parquet-list-of-many": Attack("parquet", lambda: _lists(pa.nulls(_MANY + 1, pa.int64()), 1), "max.items"),
+    "parquet-default-of-its-schema": Attack("parquet", _with_default, "no value and no default"),
     "parquet-rows-of-a-footer-that-lies": Attack("parquet", lambda: _null_rows(2**40, 2**10), "max.empty.records"),
     "parquet-row-groups": Attack("parquet", lambda: footer_of(400_000), "Parquet"),
     "parquet-large-footer": Attack("parquet", lambda: footer_of(10**6), "max.footer.bytes"),
