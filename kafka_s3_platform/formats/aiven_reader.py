@@ -43,14 +43,17 @@ _INT64 = range(-(2**63), 2**63)
 Row = Mapping[str, Any]
 
 
+_ABSENT = msgspec.Raw()
+
+
 class _Line(msgspec.Struct, gc=False):
     """A record as JSON. What has another name is passed over: names cost memory, and there may be millions."""
 
-    key: msgspec.Raw | None = None
-    value: msgspec.Raw | None = None
-    offset: msgspec.Raw | None = None
-    timestamp: msgspec.Raw | None = None
-    headers: msgspec.Raw | None = None
+    key: msgspec.Raw = _ABSENT
+    value: msgspec.Raw = _ABSENT
+    offset: msgspec.Raw = _ABSENT
+    timestamp: msgspec.Raw = _ABSENT
+    headers: msgspec.Raw = _ABSENT
 
 
 _line = msgspec.json.Decoder(_Line).decode
@@ -119,8 +122,8 @@ class AivenReader:
         found = _line(line)
         row: dict[str, Any] = {"key": _raw(found.key), "value": _raw(found.value)}
         for name in ("offset", "timestamp", "headers"):
-            text = getattr(found, name)
-            row[name] = None if text is None else msgspec.json.decode(self._small(name, bytes(text), b","))
+            text = bytes(getattr(found, name))
+            row[name] = msgspec.json.decode(self._small(name, text, b",")) if text else None
         return {**row, "timestamp": _milliseconds(row["timestamp"])}
 
     def _small(self, name: str, text: bytes, separator: bytes) -> bytes:
@@ -208,8 +211,8 @@ def _bytes(values: Sequence[bytes | None]) -> Payload:
     return bytes_payload(pa.array(values, pa.binary()))
 
 
-def _raw(text: msgspec.Raw | None) -> bytes | None:
-    return None if text is None or bytes(text) == b"null" else bytes(text)
+def _raw(text: msgspec.Raw) -> bytes | None:
+    return None if bytes(text) in {b"", b"null"} else bytes(text)
 
 
 def _milliseconds(value: Any) -> int | None:
