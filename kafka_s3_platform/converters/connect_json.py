@@ -11,29 +11,65 @@ import msgspec
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.connect_schema import DECIMAL, ConnectType, Slot, has_text_keys
 from kafka_s3_platform.model.connect import MISSING
-from kafka_s3_platform.model.limits import MAX_DECIMAL_DIGITS
+from kafka_s3_platform.model.limits import MAX_DECIMAL_DIGITS, MAX_RECORD_VALUES, NAME_BYTES
 
 Read = Callable[[Any], Any]
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _json = msgspec.json.Encoder(decimal_format="number")
+_MISFIT = 4
+"""What a type of a union that does not fit costs, in values."""
+
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 
+class _SpentError(Exception):
+    """A record comes to too many values. Unlike what does not fit, no other type of a union changes that."""
+
+
 class Readers:
-    """Makes a reader of the values of each Connect type."""
+    """Makes a reader of the values of each Connect type.
+
+    What a record comes to is counted: a schema may add a thousand absent fields to an object of two bytes, and of types
+    inside each other that do not fit, each is tried with each.
+    """
 
     def __init__(self) -> None:
         self._structs: dict[int, Read] = {}
+        self._left = MAX_RECORD_VALUES
+
+    def record(self, slot: Slot) -> Callable[[Any, int], Any]:
+        """Reads what is a record's whole value, of so many bytes."""
+        read = self.slot(slot, "")
+
+        def value(given: Any, size: int) -> Any:
+            most = self._left = max(MAX_RECORD_VALUES, 2 * size)
+            try:
+                return read(given)
+            except _SpentError:
+                raise BadRecordError(
+                    f"comes to more than {most:,} values by its schema: fields and defaults that it does not hold, or "
+                    f"types of which none fits"
+                ) from None
+
+        return value
+
+    def _spend(self, values: int) -> None:
+        self._left -= values
+        if self._left < 0:
+            raise _SpentError
 
     def slot(self, slot: Slot, where: str) -> Read:
         """Reads what stands in a slot; `where` names it in errors. A value that is absent is given as None."""
         read, missing = self._type(slot.type, where), _instead(slot)
+        added = len(str(missing)) // NAME_BYTES
 
         def value(given: Any) -> Any:
             if given is not None:
                 return read(given)
             if missing is MISSING:
                 raise BadRecordError(f"lacks {where}, which is required")
+            if added:
+                self._spend(added)
             return missing
 
         return value
@@ -53,10 +89,12 @@ class Readers:
         if id(kind) in self._structs:
             return self._structs[id(kind)]
         fields: list[tuple[str, Read]] = []
+        values = sum(1 + len(slot.name) // NAME_BYTES for slot in kind.fields)
 
         def read(given: Any) -> Any:
             if not isinstance(given, Mapping):
                 raise _unfit(where, given, "an object")
+            self._spend(values)
             return {name: value(given.get(name)) for name, value in fields}
 
         self._structs[id(kind)] = read
@@ -89,7 +127,7 @@ class Readers:
                 try:
                     return each(given)
                 except BadRecordError:
-                    continue
+                    self._spend(_MISFIT)
             raise _unfit(where, given, "of any of its types")
 
         return read

@@ -1,6 +1,6 @@
 """JSON with its schema beside it: Connect's JsonConverter with `schemas.enable=true`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin, refusal, walkable
-from kafka_s3_platform.converters.connect_json import Read, Readers
+from kafka_s3_platform.converters.connect_json import Readers
 from kafka_s3_platform.converters.connect_schema import AVRO_TYPES, ConnectType, Slot, avro_text
 from kafka_s3_platform.converters.json_text import JSON_CONVERTER
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+
+_KEPT_BYTES = 65_536
+"""Of a schema that is kept for the next record: each record may bring one of its own."""
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,19 +57,28 @@ def _read(row: bytes) -> tuple[Schema | None, Any]:
     try:
         envelope = _envelopes.decode(row)
         schema, read = _schema(bytes(envelope.schema))
-        return schema, read(_payloads.decode(envelope.payload))
+        return schema, read(_payloads.decode(envelope.payload), len(row))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
 
 
-@lru_cache
-def _schema(text: bytes) -> tuple[Schema | None, Read]:
+_Read = Callable[[Any, int], Any]
+
+
+def _schema(text: bytes) -> tuple[Schema | None, _Read]:
     """The Avro schema and the reader of a Connect schema written as JSON."""
+    return _known_schema(text) if len(text) <= _KEPT_BYTES else _new_schema(text)
+
+
+def _new_schema(text: bytes) -> tuple[Schema | None, _Read]:
     given = _schemas.decode(text)
     if given is None:
-        return None, _plain
+        return None, lambda value, _size: _plain(value)
     slot = connect_slot(given, "")
-    return Schema(walkable(avro_text(slot))), Readers().slot(slot, "")
+    return Schema(walkable(avro_text(slot))), Readers().record(slot)
+
+
+_known_schema = lru_cache(32)(_new_schema)
 
 
 def _plain(value: Any) -> Any:

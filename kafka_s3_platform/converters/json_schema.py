@@ -18,7 +18,7 @@ from referencing.exceptions import NoSuchResource, Unresolvable
 from referencing.jsonschema import DRAFT7
 
 from kafka_s3_platform.converters.base import BadRecordError, walkable
-from kafka_s3_platform.converters.connect_json import Read, Readers
+from kafka_s3_platform.converters.connect_json import Readers
 from kafka_s3_platform.converters.connect_schema import AVRO_TYPES, ConnectType, Slot, avro_text
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
@@ -35,7 +35,7 @@ _exactly = msgspec.json.Decoder(float_hook=Decimal)
 @dataclass(frozen=True)
 class _JsonSchema:
     schema: Schema
-    read: Read
+    read: Callable[[Any, int], Any]
 
 
 class JsonSchemaConverter(FramedConverter):
@@ -46,7 +46,7 @@ class JsonSchemaConverter(FramedConverter):
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
         made = registry.made(schema_id, self._origin.subject, _json_schema)
         try:
-            return made.schema, made.read(_exactly.decode(body))
+            return made.schema, made.read(_exactly.decode(body), len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
 
@@ -63,7 +63,7 @@ def _json_schema(registered: RegistrySchema) -> _JsonSchema:
     except BadRecordError as err:
         raise BadRecordError(f"{name}, which cannot be used: {err}") from err
     return _JsonSchema(
-        Schema(text, registered.schema_id, registered.subject, registered.version), Readers().slot(slot, "")
+        Schema(text, registered.schema_id, registered.subject, registered.version), Readers().record(slot)
     )
 
 

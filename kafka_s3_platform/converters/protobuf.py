@@ -34,6 +34,7 @@ from kafka_s3_platform.converters.connect_schema import (
 )
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.protobuf_files import main_file
+from kafka_s3_platform.converters.protobuf_walk import MessageSizes
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES
@@ -78,6 +79,7 @@ class ProtobufConverter(FramedConverter):
         file = registry.made(schema_id, self._origin.subject, self._file)
         indexes, at = message_indexes(body)
         message = file.message(indexes)
+        message.sizes.check(body[at:])
         try:
             parsed = message.new.FromString(body[at:])
         except (DecodeError, RecursionError) as err:
@@ -120,6 +122,7 @@ class _Message:
     new: Any
     schema: Schema
     read: Read
+    sizes: MessageSizes
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,7 @@ class _File:
         schema = Schema(
             walkable(avro_text(Slot(kind))), self.registered.schema_id, self.registered.subject, self.registered.version
         )
-        return _Message(GetMessageClass(found), schema, read)
+        return _Message(GetMessageClass(found), schema, read, MessageSizes(found))
 
 
 class _Messages:

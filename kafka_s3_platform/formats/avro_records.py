@@ -76,14 +76,14 @@ class AvroRecords:
         """The records of a block, as `lengths` has it, with what they come to."""
         lengths = self.lengths(data, count)
         objects = lengths * self._datum.density + self._datum.values
-        if self._datum.has_empty_items:
+        if self._datum.has_light_items:
             objects += FEW_VALUES * self._items
         return CutRecords(lengths, objects)
 
     def is_light(self, data: bytes) -> bool:
         """Whether fastavro reads a block without harm."""
         datum = self._datum
-        is_plain = not (datum.is_recursive or datum.has_empty_items)
+        is_plain = not (datum.is_recursive or datum.has_light_items)
         return is_plain and len(data) * max(datum.density, 1) <= _FEW_OBJECTS
 
     def _of_one_size(self, total: int, records: int, size: int) -> Int64s:

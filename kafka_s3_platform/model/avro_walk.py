@@ -22,17 +22,19 @@ import pyarrow as pa
 
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.model.connect import Int64s, Positions
+from kafka_s3_platform.model.limits import MAX_RECORD_VALUES, NAME_BYTES
 
 MAX_DEPTH = 200
 """Records, unions, arrays and maps inside each other. fastavro crashes its process some thousands of levels down."""
 
 MAX_VALUES = 100_000
 """Values of one datum whose lists are all empty: records that name each other twice double it at each step."""
+
 MAX_BRANCHES = 2_000
 """Of a union: fastavro looks at all of them for each datum of a schema that is one."""
 
-MAX_EMPTY_ITEMS = 1_000_000
-"""Items of one datum that take no byte: no data say when there are too many of them."""
+_DENSE = 4
+"""Values for a byte. Real data have less than two: only nulls and empty records take no byte."""
 
 FEW_VALUES = 4
 """An item of an array or a map that has so many values counts as one."""
@@ -66,7 +68,7 @@ def valid_bodies(avro: Any, column: pa.BinaryArray, skip: int) -> Bools:
     compiler = _Compiler()
     node, valid = compiler.root(avro), column.is_null().to_numpy(zero_copy_only=False)
     for rows, at in _chunks(column, skip):
-        if compiler.has_empty_items:
+        if compiler.has_light_items:
             compiler.one_by_one(node, at)
         else:
             node.skip(at, 0)
@@ -106,11 +108,11 @@ class Datum:
         compiler = _Compiler(depth, items)
         self._node, self._budget = compiler.root(avro), compiler.budget
         self.size, self.density, self.values = self._node.size, self._node.density, self._node.values
-        self.is_recursive, self.has_empty_items = compiler.is_recursive, compiler.has_empty_items
+        self.is_recursive, self.has_light_items = compiler.is_recursive, compiler.has_light_items
 
     @property
     def items(self) -> int:
-        """Items that were counted of the last datum, where `has_empty_items`: what takes many values is more."""
+        """Items that were counted of the last datum, where `has_light_items`: what takes many values is more."""
         return self._budget.spent
 
     def end(self, data: memoryview, pos: int) -> int:
@@ -237,7 +239,7 @@ class _InvalidError(Exception):
 
 @dataclass
 class _Budget:
-    """How many items a datum may have yet: of those that take no bytes, or, where `counts_all`, of all lists."""
+    """How many values of items that take few bytes a datum may have yet; where `counts_all`, items of all lists."""
 
     most: int
     counts_all: bool
@@ -264,7 +266,8 @@ class _Node(ABC):
 
     `arrow` is what `read` gives, None where it cannot; `size` the bytes of every datum, None where they vary or have
     rules of their own, `least` the fewest. `depth` is how many types lie inside each other, `values` how many a datum
-    is made of whose lists are empty, `density` how many a byte of a list's item stands for at most.
+    is made of whose lists are empty, `density` how many a byte of a list's item stands for at most. `excess` is by how
+    many values a datum may have more than `_DENSE` for each of its bytes.
     """
 
     arrow: pa.DataType | None = None
@@ -273,6 +276,7 @@ class _Node(ABC):
     depth = 1
     values = 1
     density = 0
+    excess = 1 - _DENSE
 
     @abstractmethod
     def skip(self, at: _Cursor, depth: int) -> None:
@@ -293,6 +297,7 @@ class _Fixed(_Node):
     def __init__(self, size: int, arrow: pa.DataType) -> None:
         self.size: int = size
         self.least = size
+        self.excess = 1 - _DENSE * size
         self.arrow = arrow
 
     def skip(self, at: _Cursor, depth: int) -> None:  # noqa: ARG002 - of the contract
@@ -393,6 +398,7 @@ class _Union(_Node):
         self.least = 1 + min((b.least for b in branches), default=0)
         self.depth = 1 + max((b.depth for b in branches), default=0)
         self.values = 1 + max((b.values for b in branches), default=0)
+        self.excess = 1 - _DENSE + max((b.excess for b in branches), default=0)
         self.density = max((b.density for b in branches), default=0)
         self.arrow = self._present[0][1].arrow if is_optional else None
 
@@ -427,7 +433,9 @@ class _Record(_Node):
         self.size = sum(sizes) if len(sizes) == len(nodes) else None
         self.least = sum(n.least for n in nodes)
         self.depth = 1 + max((n.depth for n in nodes), default=0)
-        self.values = 1 + sum(n.values for n in nodes)
+        of_names = sum(len(name) // NAME_BYTES for name in names)
+        self.values = 1 + of_names + sum(n.values for n in nodes)
+        self.excess = 1 + of_names + sum(n.excess for n in nodes)
         self.density = max((n.density for n in nodes), default=0)
         if nodes and self.values <= MAX_VALUES and all(n.arrow is not None for n in nodes):
             self.arrow = pa.struct([(name, n.arrow) for name, n in zip(names, nodes, strict=True)])
@@ -451,12 +459,16 @@ class _Record(_Node):
 
 
 class _Blocks(_Node):
-    """An array; a map is one of records of key and value."""
+    """An array; a map is one of records of key and value.
+
+    Items that take no bytes, or that are many values for each byte, are counted before they are made.
+    """
 
     def __init__(self, item: _Node, budget: _Budget) -> None:
         self._item, self._budget = item, budget
+        self.is_light = item.size == 0 or item.excess > 0
         # A large item is several: else a million may be as many times a thousand fields.
-        self._weight = max(1, item.values // FEW_VALUES)
+        self._weight = item.values if self.is_light else max(1, item.values // FEW_VALUES)
         self.depth = 1 + item.depth
         self.density = max(-(-item.values // max(item.least, 1)), item.density)
 
@@ -483,7 +495,7 @@ class _Blocks(_Node):
                 raise _InvalidError
 
     def _items(self, data: memoryview, pos: int, count: int, depth: int) -> int:
-        if self._item.size == 0 or self._budget.counts_all:
+        if self.is_light or self._budget.counts_all:
             self._budget.spend(count * self._weight)
         if self._item.size is not None:
             return _behind(data, pos + count * self._item.size)
@@ -670,8 +682,8 @@ class _Compiler:
     def __init__(self, depth: int = MAX_DEPTH, items: int | None = None) -> None:
         self._named: dict[str, _Node] = {}
         self._depth = depth
-        self.budget = _Budget(MAX_EMPTY_ITEMS if items is None else items, counts_all=items is not None)
-        self.has_empty_items = self.is_recursive = False
+        self.budget = _Budget(MAX_RECORD_VALUES if items is None else items, counts_all=items is not None)
+        self.has_light_items = self.is_recursive = False
 
     def root(self, avro: Any) -> _Node:
         """The node of a whole schema. Raises PermanentError where it names what it does not hold, or is too much."""
@@ -703,15 +715,18 @@ class _Compiler:
             return self._by_name(avro, namespace)
         kind = avro["type"]
         if kind == "array":
-            item = self.node(avro["items"], namespace)
-            self.has_empty_items |= item.size == 0
-            return _Blocks(item, self.budget)
+            return self._blocks(self.node(avro["items"], namespace))
         if kind == "map":
             values = self.node(avro["values"], namespace)
-            return _Blocks(_Record(["key", "value"], [_PRIMITIVES["string"], values]), self.budget)
+            return self._blocks(_Record(["key", "value"], [_PRIMITIVES["string"], values]))
         if kind in {"record", "error", "enum", "fixed"}:
             return self._definition(avro, _full_name(avro["name"], avro.get("namespace", namespace)))
         return self.node(kind, namespace)
+
+    def _blocks(self, item: _Node) -> _Node:
+        found = _Blocks(item, self.budget)
+        self.has_light_items |= found.is_light
+        return found
 
     def _by_name(self, name: str, namespace: str) -> _Node:
         if name in _PRIMITIVES:

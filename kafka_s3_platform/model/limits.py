@@ -14,6 +14,13 @@ MAX_DECIMAL_BYTES = 4_153
 """Those digits as Avro's and Protobuf's bytes. A megabyte takes three minutes to become digits."""
 
 
+MAX_RECORD_VALUES = 1_000_000
+"""Values of one live record, whatever its schema adds to what it holds: a field that is absent takes no byte of it."""
+
+NAME_BYTES = 64
+"""Of a field's name, or of a default, as a value: it is written with each record."""
+
+
 @dataclass(frozen=True)
 class ReadLimits:
     """Limits of reading, each with the key that raises it.

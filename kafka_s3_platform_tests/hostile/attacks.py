@@ -166,7 +166,7 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "avro-wide-items": Attack(
         "avro",
-        lambda: avro({"type": "array", "items": _WIDE}, [(1, long(200_000) + bytes(200_000))]),
+        lambda: avro({"type": "array", "items": _WIDE}, [(1, long(200_000) + bytes(200_001))]),
         "more than 1,000,000 items",
     ),
     "avro-doubling-schema": Attack("avro", lambda: avro(doubling(40), [(1, b"")]), "more than 100,000 values"),
