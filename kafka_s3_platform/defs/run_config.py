@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import dagster as dg
-from dagster._config import Array, BoolSource, ConfigType, IntSource, Map, Noneable, StringSource
 
 C = TypeVar("C", bound=dg.Config)
 
 _PLAIN: Mapping[str, Any] = {
-    StringSource.key: dg.String,
-    IntSource.key: dg.Int,
-    BoolSource.key: dg.Bool,
+    dg.StringSource.key: dg.String,
+    dg.IntSource.key: dg.Int,
+    dg.BoolSource.key: dg.Bool,
     "String": dg.String,
     "Float": dg.Float,
 }
@@ -37,11 +36,11 @@ def _plain_field(field: dg.Field) -> dg.Field:
     return dg.Field(_plain(field.config_type), is_required=field.is_required, description=field.description, **default)
 
 
-def _plain(kind: ConfigType) -> Any:
-    if isinstance(kind, Noneable):
-        return Noneable(_plain(kind.inner_type))
-    if isinstance(kind, Array):
-        return Array(_plain(kind.inner_type))
-    if isinstance(kind, Map):
+def _plain(kind: Any) -> Any:
+    if isinstance(kind, dg.Noneable):
+        return dg.Noneable(_plain(kind.inner_type))
+    if isinstance(kind, dg.Array):
+        return dg.Array(_plain(kind.inner_type))
+    if isinstance(kind, dg.Map):
         return {str: _plain(kind.inner_type)}
     return _PLAIN[kind.key]
