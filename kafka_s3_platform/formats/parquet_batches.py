@@ -12,6 +12,8 @@ from itertools import islice
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.formats.damage import beyond
@@ -44,15 +46,18 @@ class RowGroupReader:
         self._count_rows(self._checked.row_groups[at].rows, look.size)
         file = self._checked.file if pages.is_small else self._checked.buffered(self._source)
 
-        def read(columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-            found: Iterator[pa.RecordBatch] = file.iter_batches(
+        def read(columns: list[str] | None, source: pq.ParquetFile = file) -> Iterator[pa.RecordBatch]:
+            found: Iterator[pa.RecordBatch] = source.iter_batches(
                 look.rows, row_groups=[at], columns=columns, use_threads=False
             )
             return found
 
         fields = self._fields(at, look)
-        for field in fields:
-            self._check_lists(field, read)
+        large = [field for field in fields if field.list_bytes > self._limits.block_bytes]
+        if large:
+            encoded = self._checked.encoded(self._source, at)
+            for field in large:
+                self._check_lists(field, lambda path: read([path], encoded))
         *aside, last = self._groups(fields)
         yield from self._counted(self._beside(aside, last, read) if aside else read(None))
 
@@ -78,18 +83,16 @@ class RowGroupReader:
         if self._rows > max(self._limits.empty_records, self._page_bytes):
             raise beyond(self._key, f"has {self._rows:,} records in {self._page_bytes:,} bytes", "empty.records")
 
-    def _check_lists(self, field: "_Field", read: Callable[[list[str]], Iterator[pa.RecordBatch]]) -> None:
-        """A list of many columns may take nearly no bytes: where it could be too much, they are looked at one by one.
+    def _check_lists(self, field: "_Field", read: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
+        """Lists may take nearly no bytes: where one could be too much, its columns are looked at one by one.
 
-        A column by itself has its own limits (`RowGroupPages`).
+        Bytes are looked at as places in a dictionary, which a list may name a million times.
         """
-        if field.list_bytes <= self._limits.block_bytes or len(field.paths) == 1:
-            return
         come = list[int]()
         for path in field.paths:
-            for place, batch in enumerate(read([path])):
+            for place, batch in enumerate(read(path)):
                 come += [0] if place == len(come) else []
-                come[place] += batch.nbytes
+                come[place] += sum(map(_size, batch.columns))
                 if come[place] > self._limits.block_bytes:
                     what = f"has records of {come[place]:,} bytes in column {field.name}"
                     raise beyond(self._key, what, "block.bytes")
@@ -163,6 +166,18 @@ class _Field:
     paths: list[str]
     open_bytes: int
     list_bytes: int
+
+
+def _size(column: pa.Array) -> int:
+    """What a column takes when each of its values stands there itself."""
+    if pa.types.is_dictionary(column.type):
+        sizes = pc.binary_length(column.dictionary).take(column.indices)
+        return int(column.indices.nbytes) + int(pc.sum(sizes).as_py() or 0)
+    if pa.types.is_struct(column.type):
+        return sum(map(_size, column.flatten()))
+    if pa.types.is_list(column.type) or pa.types.is_map(column.type):
+        return int(column.offsets.nbytes) + _size(column.flatten())
+    return int(column.nbytes)
 
 
 def _taken_out(source: IO[bytes]) -> Iterator[pa.RecordBatch]:

@@ -70,6 +70,13 @@ class CheckedFile:
         """The same file, of which some of a column is read at a time."""
         return pq.ParquetFile(source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, **_CHECKED)
 
+    def encoded(self, source: Any, row_group: int) -> pq.ParquetFile:
+        """The same file, whose columns of bytes come as they are stored: places in a dictionary."""
+        names = [chunk.name for chunk in self.row_groups[row_group].chunks if chunk.kind == _BYTE_ARRAY]
+        return pq.ParquetFile(
+            source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, read_dictionary=names, **_CHECKED
+        )
+
 
 @dataclass(frozen=True)
 class RowGroup:

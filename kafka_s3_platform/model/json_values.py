@@ -8,7 +8,6 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import types
 
 MAX_DIGITS = 4300
 """What Python turns into an int."""
@@ -19,9 +18,6 @@ _STEPS[[ord("["), ord("{")]] = 1
 _STEPS[[ord("]"), ord("}")]] = -1
 
 _OPENING, _CASE = ord("{"), ord("{") ^ ord("[")
-_COUNT = types.boolean[::1](
-    types.Array(types.uint8, 1, "C", readonly=True), types.Array(types.int32, 1, "C", readonly=True), types.int64
-)
 
 _untyped = msgspec.json.Decoder()
 
@@ -67,7 +63,8 @@ def _as_int(digits: str) -> int | float:
     return int(digits) if len(digits) < MAX_DIGITS else float(digits)
 
 
-@numba.njit(_COUNT, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+# No types are given: they would have it compiled, or loaded, by the import, which costs each process half a second.
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _have_more(
     data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int32], most: int
 ) -> npt.NDArray[np.bool_]:  # pragma: no cover - compiled
