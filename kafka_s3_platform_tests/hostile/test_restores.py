@@ -1,5 +1,6 @@
 """Whole restores of folders of hostile objects and good ones: each is named and left out, the good ones come back."""
 
+import base64
 import bz2
 import gzip
 import io
@@ -72,6 +73,10 @@ def _elements(first: int) -> bytes:
     return b"[" + b",".join(b'{"value":%b}' % line for line in _lines(first).splitlines()) + b"]"
 
 
+def _csv(offset: int, value: bytes) -> bytes:
+    return b",%b,%d,2023-11-14T22:13:20Z,\n" % (base64.b64encode(value), offset)
+
+
 def _envelope(writer: Callable[[Any], Any]) -> Callable[[int], bytes]:
     def good(first: int) -> bytes:
         sink = io.BytesIO()
@@ -117,6 +122,14 @@ KINDS: Mapping[str, Kind] = {
     "json.zst": _confluent("json.JsonFormat", ".json.zst", _compressed(zstandard.compress)),
     "bytes.gz": _confluent("bytearray.ByteArrayFormat", ".bin.gz", _compressed(gzip.compress), BYTES),
     "aiven.json": Kind(f"{_AIVEN}format.output.type=json\n{JSON}", "topics/{topic}/0-{offset}", _elements),
+    "aiven.csv": Kind(
+        _AIVEN.replace("fields=value", "fields=key,value,offset,timestamp,headers").replace(
+            "encoding=none", "encoding=base64"
+        )
+        + f"format.output.type=csv\n{BYTES}",
+        "topics/{topic}/0-{offset}",
+        lambda first: b"".join(_csv(first + n, line) for n, line in enumerate(_lines(first).splitlines())),
+    ),
     "aiven.jsonl": Kind(
         f"{_AIVEN}format.output.type=jsonl\n{JSON}",
         "topics/{topic}/0-{offset}",
