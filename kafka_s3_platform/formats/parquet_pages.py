@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.formats.thrift import struct_at
+from kafka_s3_platform.model.avro_walk import FEW_VALUES
 from kafka_s3_platform.model.limits import ReadLimits
 
 _TAIL_BYTES, _MAGIC_BYTES, _END_BYTES = 65_536, 4, 8
@@ -196,6 +197,9 @@ class RowGroupPages:
             raise ValueError(f"column {chunk.name} has {column.values} values in a row group of {self._rows} records")
         if chunk.is_repeated and column.values > max(self._limits.empty_records, column.size):
             raise beyond(self._key, f"has {column.values:,} values in one column", "empty.records")
+        if column.values > FEW_VALUES * self._limits.items * self._rows:
+            # one of them has more than its share, before any is read
+            raise beyond(self._key, f"has {column.values:,} values in {self._rows:,} records", "items")
         blocks = _MOST_BLOCKS_OF_LISTS if chunk.is_repeated else _MOST_BLOCKS
         if column.values * column.longest > blocks * self._limits.block_bytes:
             what = f"has {column.values:,} values of up to {column.longest:,} bytes in one column"

@@ -313,8 +313,9 @@ ATTACKS: Mapping[str, Attack] = {
     "parquet-list-of-wide": Attack("parquet", lambda: _lists(_nulls(40), 1), "has records of"),
     "parquet-list-of-many": Attack("parquet", lambda: _lists(pa.nulls(_MANY + 1, pa.int64()), 1), "max.items"),
     "parquet-list-of-one-value": Attack(
-        "parquet", lambda: _lists(pa.repeat("x" * 100, 9_000_000), 1), "has records of"
+        "parquet", lambda: _lists(pa.repeat("x" * 100, _MANY), 1), "has records of"
     ),
+    "parquet-list-of-numbers": Attack("parquet", lambda: _lists(pa.repeat(1, 9_000_000), 1), "max.items"),
     "parquet-default-of-its-schema": Attack("parquet", _with_default, "no value and no default"),
     "parquet-rows-of-a-footer-that-lies": Attack("parquet", lambda: _null_rows(2**40, 2**10), "max.empty.records"),
     "parquet-row-groups": Attack("parquet", lambda: footer_of(400_000), "Parquet"),
