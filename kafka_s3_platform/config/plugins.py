@@ -97,7 +97,8 @@ def without_options(text: str, options: Iterable[str]) -> str:
     """
     for value in sorted(options, key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, MASK)
+            # As it is, and as Python quotes it.
+            text = text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
     return text
 
 

@@ -217,4 +217,7 @@ def without(text: str, value: str) -> str:
         return found[0].replace(inner, MASK) if inner.replace("\\\\", "\\") in value else found[0]
 
     text = _QUOTED.sub(quoted, text)
-    return text.replace(value, MASK) if len(value) >= _SHORTEST_SECRET else text
+    if len(value) < _SHORTEST_SECRET:
+        return text
+    # As it is, and as Python quotes it.
+    return text.replace(value, MASK).replace(repr(value)[1:-1], MASK)

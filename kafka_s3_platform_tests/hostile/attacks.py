@@ -312,9 +312,7 @@ ATTACKS: Mapping[str, Attack] = {
     "parquet-lists-side-by-side": Attack("parquet", lambda: _lists(pa.nulls(_MANY, pa.int64()), 40), "side by side"),
     "parquet-list-of-wide": Attack("parquet", lambda: _lists(_nulls(40), 1), "has records of"),
     "parquet-list-of-many": Attack("parquet", lambda: _lists(pa.nulls(_MANY + 1, pa.int64()), 1), "max.items"),
-    "parquet-list-of-one-value": Attack(
-        "parquet", lambda: _lists(pa.repeat("x" * 100, _MANY), 1), "has records of"
-    ),
+    "parquet-list-of-one-value": Attack("parquet", lambda: _lists(pa.repeat("x" * 100, _MANY), 1), "has records of"),
     "parquet-list-of-numbers": Attack("parquet", lambda: _lists(pa.repeat(1, 9_000_000), 1), "max.items"),
     "parquet-default-of-its-schema": Attack("parquet", _with_default, "no value and no default"),
     "parquet-rows-of-a-footer-that-lies": Attack("parquet", lambda: _null_rows(2**40, 2**10), "max.empty.records"),
