@@ -93,7 +93,7 @@ class RowGroup:
         if len(columns) != len(schema):
             raise ValueError(f"a row group of {len(columns)} columns where the schema has {len(schema)}")
         chunks = tuple(Chunk.of(column, schema.column(at)) for at, column in enumerate(columns))
-        return cls(told[_GROUP_ROWS], told[_GROUP_BYTES], chunks)
+        return cls(_number(told, _GROUP_ROWS), _number(told, _GROUP_BYTES), chunks)
 
 
 def opened(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
@@ -299,20 +299,20 @@ class Chunk:
     @classmethod
     def of(cls, told: Any, column: pq.ColumnSchema) -> "Chunk":
         # Arrow begins at the dictionary where it is said to lie before the data.
-        starts = [told[_DATA_AT], told.get(_DICTIONARY_AT) or told[_DATA_AT]]
+        starts = [_number(told, _DATA_AT), _number(told, _DICTIONARY_AT if told.get(_DICTIONARY_AT) else _DATA_AT)]
         statistics = told.get(_STATISTICS, {})
         return cls(
             name=column.path,
             start=min(starts),
-            size=told[_CHUNK_BYTES],
-            values=told[_CHUNK_VALUES],
-            codec=told[_CODEC],
+            size=_number(told, _CHUNK_BYTES),
+            values=_number(told, _CHUNK_VALUES),
+            codec=_number(told, _CODEC),
             kind=column.physical_type,
             width=column.length if column.physical_type == _FIXED else 12,
             is_repeated=column.max_repetition_level > 0,
             least=_bytes_or_none(statistics.get(_LEAST)),
             most=_bytes_or_none(statistics.get(_MOST)),
-            nulls=statistics.get(_NULLS),
+            nulls=_number(statistics, _NULLS) if _NULLS in statistics else None,
         )
 
     def longest(self, page: "_Page", body: memoryview) -> int:
@@ -331,8 +331,17 @@ class Chunk:
         return min(longest, page.size)
 
 
+def _number(told: Mapping[int, Any], field: int) -> int:
+    """A field of a struct, which may be anything. ValueError where it is no number."""
+    found = told[field]
+    if type(found) is not int:
+        raise ValueError(f"field {field} of a struct is no number but {type(found).__name__}")
+    return found
+
+
 def _bytes_or_none(found: Any) -> bytes | None:
-    return None if found is None else bytes(found)
+    """Of a number, Python would make as many bytes."""
+    return bytes(found) if isinstance(found, memoryview) else None
 
 
 _CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd"}
@@ -354,13 +363,13 @@ class _Page:
 
     @classmethod
     def of(cls, found: dict[int, Any]) -> "_Page":
-        kind, sizes = found[_TYPE], (found[_SIZE], found[_COMPRESSED])
+        kind, sizes = _number(found, _TYPE), (_number(found, _SIZE), _number(found, _COMPRESSED))
         if kind == _DICTIONARY:
-            return cls(kind, *sizes, found[_DICTIONARY_HEAD][_COUNT], 0)
+            return cls(kind, *sizes, _number(found[_DICTIONARY_HEAD], _COUNT), 0)
         if kind not in (_DATA, _DATA_V2):
             return cls(kind, *sizes, 0, 0)
         head, encoding = (found[_V2_HEAD], _V2_ENCODING) if kind == _DATA_V2 else (found[_DATA_HEAD], _ENCODING)
-        return cls(kind, *sizes, head[_COUNT], head[encoding])
+        return cls(kind, *sizes, _number(head, _COUNT), _number(head, encoding))
 
     def weight(self, chunk: Chunk, dictionary: int) -> float:
         """Bytes that one of its values may take, on the average where nothing repeats a longer one."""

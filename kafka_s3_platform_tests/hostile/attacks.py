@@ -30,6 +30,7 @@ from kafka_s3_platform_tests.hostile.containers import (
     long,
     parquet_of,
     said_to_have,
+    thrift,
     varint,
     zstd_frame,
 )
@@ -270,6 +271,11 @@ ATTACKS: Mapping[str, Attack] = {
     ),
     "parquet-pages-without-values": Attack(
         "parquet", lambda: parquet_of([Page(0, b"", 0)] * 100_000, rows=4), "17 pages of 0 values"
+    ),
+    "envelope-parquet-statistic-that-is-a-number": Attack(
+        "envelope.parquet",
+        lambda: parquet_of([_TWO], rows=2, statistics=thrift([(5, 6, 2**40), (6, 6, 2**40)])),
+        "not an envelope/1",
     ),
     "parquet-more-rows": Attack("parquet", lambda: parquet_of([_TWO], rows=3), "2 values in a row group of 3 records"),
     "parquet-fewer-rows": Attack("parquet", lambda: parquet_of([_TWO], rows=1), "2 values in a row group of 1 records"),

@@ -112,13 +112,14 @@ def parquet_of(
     same_bytes: bool = False,
     said_bytes: int | None = None,
     is_optional: bool = False,
+    statistics: bytes = b"",
 ) -> bytes:
     """A file of one row group, whose columns are all of the same pages. `codec` and `kind` are Parquet's."""
     chunk = b"".join(page.head + page.stored for page in pages)
     places = [4 if same_bytes else 4 + at * len(chunk) for at in range(columns)]
     size = sum(len(page.head) + page.size for page in pages)
     names = [b"c%d" % at for at in range(columns)]
-    chunks = [_chunk(pages, name, at, codec, kind) for name, at in zip(names, places, strict=True)]
+    chunks = [_chunk(pages, name, at, codec, kind, statistics) for name, at in zip(names, places, strict=True)]
     group = thrift([(1, _LIST, (_STRUCT, chunks)), (2, _I64, said_bytes or size * columns), (3, _I64, rows)])
     leaves = [thrift([(1, _I32, kind), (3, _I32, int(is_optional)), (4, _BINARY, name)]) for name in names]
     schema = (_STRUCT, [thrift([(4, _BINARY, b"r"), (5, _I32, columns)]), *leaves])
@@ -127,13 +128,17 @@ def parquet_of(
     return b"PAR1" + body + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 
-def _chunk(pages: Sequence[Page], name: bytes, at: int, codec: int, kind: int) -> bytes:
+def _chunk(pages: Sequence[Page], name: bytes, at: int, codec: int, kind: int, statistics: bytes) -> bytes:
     stored = sum(len(page.head + page.stored) for page in pages)
     values = sum(page.values for page in pages if not page.is_dictionary)
     first = len(pages[0].head + pages[0].stored) if pages[0].is_dictionary else 0
     meta = [(1, _I32, kind), (2, _LIST, (_I32, [0, 8])), (3, _LIST, (_BINARY, [name])), (4, _I32, codec)]
     sizes = [(5, _I64, values), (6, _I64, sum(page.size for page in pages)), (7, _I64, stored)]
-    ends = [(9, _I64, at + first), *([(11, _I64, at)] if first else [])]
+    ends = [
+        (9, _I64, at + first),
+        *([(11, _I64, at)] if first else []),
+        *([(12, _STRUCT, statistics)] if statistics else []),
+    ]
     return thrift([(2, _I64, at), (3, _STRUCT, thrift([*meta, *sizes, *ends]))])
 
 
