@@ -174,6 +174,7 @@ class EnvelopeAvroReader:
                 yield tuple(record.values())
             if body.tell() != len(data):
                 raise ValueError(f"a block of {len(data)} bytes, of which its {count} records have {body.tell()}")
+            del data, body  # else it would be in memory while the next one is decompressed
 
 
 def _size_of(row: tuple[Any, ...]) -> int:
