@@ -7,7 +7,7 @@ from typing import Any
 from fastavro.schema import parse_schema
 
 from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES
+from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS
 
 _INT = range(-(2**31), 2**31)
 
@@ -87,7 +87,7 @@ _PYTHON_TYPES: Mapping[str, Any] = {
 }
 
 
-_EXACT = Context(prec=1_000)
+_EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 
 def decimal_of(unscaled: bytes, scale: int) -> Decimal:

@@ -140,10 +140,12 @@ def test_decimals_are_numbers_when_asked(unscaled: bytes, expected: str) -> None
     assert line(unscaled, DECIMAL, NUMERIC) == expected
 
 
-def test_a_decimal_keeps_all_of_its_digits() -> None:
-    wide = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 5}
-    number = 10**59 + 1
-    assert line(number.to_bytes(30, "big"), wide, NUMERIC) == f"{number // 10**5}.00001"
+@pytest.mark.parametrize("digits", [60, 1_001, 4_000])
+def test_a_decimal_keeps_all_of_its_digits(digits: int) -> None:
+    wide = {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": 5}
+    number = 10 ** (digits - 1) + 1
+    size = number.bit_length() // 8 + 1
+    assert line(number.to_bytes(size, "big"), wide, NUMERIC) == f"1{'0' * (digits - 6)}.00001"
 
 
 def test_a_map_whose_keys_are_strings_or_null_is_an_object() -> None:
