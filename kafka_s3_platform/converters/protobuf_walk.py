@@ -15,6 +15,9 @@ _LEAST_BYTES = 2
 _MOST_DEEP = 100
 """What is deeper is not parsed."""
 
+_NUMBER_BYTES = 10
+"""A message with a longer number is not parsed either."""
+
 
 class MessageSizes:
     """Counts the values of messages of one type."""
@@ -73,12 +76,10 @@ class _Walk:
 
 
 def _varint(data: memoryview, pos: int) -> tuple[int, int]:
-    number = shift = 0
-    while pos < len(data):
-        byte = data[pos]
-        pos += 1
-        number |= (byte & 127) << shift
+    """The number at `pos`, and the position behind it; behind all data where it does not end."""
+    number = 0
+    for place, byte in enumerate(data[pos : pos + _NUMBER_BYTES]):
+        number |= (byte & 127) << 7 * place
         if byte < 128:
-            break
-        shift += 7
-    return number, pos
+            return number, pos + place + 1
+    return number, len(data)
