@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastavro.schema import parse_schema
 
-from kafka_s3_platform.errors import PermanentError, PlatformError
+from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
 from kafka_s3_platform.model.avro_walk import Datum
 from kafka_s3_platform.model.connect import Int64s, Payload, Positions, RecordFailure
 
@@ -23,12 +23,21 @@ class BadRecordError(Exception):
 
 
 def refusal(err: Exception) -> str:
-    """Why one record cannot be converted. What is no matter of that record is raised again.
+    """Why one record cannot be converted. What is no matter of that record is raised.
 
-    Schemas and values come from strangers: what they make libraries raise is never known in full.
+    Schemas and values come from strangers: what they make libraries raise is never known in full. What the operating
+    system refuses is never theirs.
+
+    Raises:
+        TransientError: this machine lacks something.
     """
     if isinstance(err, PlatformError):
         raise err
+    if isinstance(err, OSError):
+        raise TransientError(
+            f"records cannot be converted on this machine: {err}. Make sure that it has room for files in its temporary"
+            f" folder, and for processes, and run again"
+        ) from err
     return str(err) if isinstance(err, BadRecordError) else f"cannot be converted: {type(err).__name__}: {err}"
 
 

@@ -8,7 +8,9 @@ Nothing of a schema reaches that process's command line.
 
 import base64
 import binascii
+import errno
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message import DecodeError
 
 from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.errors import TransientError
 
 MAIN, ALL = "kafka_s3_platform_main.proto", "kafka_s3_platform_all.proto"
 COMPILE_SECONDS, COMPILE_BYTES = 60.0, 512 << 20
@@ -39,6 +42,9 @@ sys.exit(protoc.main(sys.argv))
 _name = re.compile(r"[^\x00-\x1f\x7f\"'\\]{1,255}")
 """What may stand in an import, and be a path."""
 
+_OF_NAMES = frozenset({errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.EINVAL, errno.EILSEQ})
+"""What the operating system says of names; all else it says of itself."""
+
 _imports = re.compile(r"""\bimport\s+(?:public\s+|weak\s+|option\s+)?["']([^"'\n]+)["']""")
 """What looks like an import, also where it is none. In time that grows with the text: no `\\s*` begins it."""
 
@@ -48,6 +54,8 @@ def main_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
 
     Raises:
         BadRecordError: protoc, or the pool of descriptors, refuses them.
+        TransientError: protoc was killed.
+        OSError: this machine has no room for files, or processes.
     """
     files = {**references, MAIN: text}
     given = {name: _serialized(name, each) for name, each in files.items()}
@@ -117,6 +125,12 @@ def _compiled(
         google = Path(grpc_tools.__file__).with_name("_proto")
         options = [f"--proto_path={folder}", f"--proto_path={google}", f"--descriptor_set_in={known}"]
         ran = _run([*options, "--include_imports", f"--descriptor_set_out={made}", ALL])
+        if ran.returncode == -signal.SIGKILL:
+            # Its own bounds end it otherwise.
+            raise TransientError(
+                "protoc was killed while it compiled a Protobuf schema: make sure that this machine has "
+                "memory to spare, and run again"
+            )
         if ran.returncode != 0:
             said = ran.stderr.strip().replace(str(folder), "") or f"it ended with {ran.returncode}"
             raise BadRecordError(f"protoc refuses it: {said}")
@@ -142,4 +156,6 @@ def _write(folder: Path, name: str, source: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     except (OSError, UnicodeEncodeError) as err:
+        if isinstance(err, OSError) and err.errno not in _OF_NAMES:
+            raise
         raise BadRecordError(f"its reference {name!r} cannot be a file beside the others: {err}") from err

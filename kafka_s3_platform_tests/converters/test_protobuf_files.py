@@ -1,6 +1,7 @@
 """Protobuf schemas of strangers: they become descriptors or are refused, and nothing else happens."""
 
 import base64
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from kafka_s3_platform.converters import protobuf_files
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.protobuf_files import main_file
+from kafka_s3_platform.errors import TransientError
 
 MESSAGE = 'syntax = "proto3"; message Order { int32 id = 1; }'
 EMPTY = 'syntax = "proto3";'
@@ -73,6 +75,22 @@ def test_a_reference_that_is_no_name_of_a_file_below_a_folder_is_refused(name: s
 def test_a_reference_in_the_folder_of_another_ones_name_is_refused() -> None:
     with pytest.raises(BadRecordError, match="its reference 'a/b' cannot be a file beside the others"):
         main_file(MESSAGE, {"a": EMPTY, "a/b": EMPTY})
+
+
+def test_a_machine_without_room_for_files_is_no_fault_of_the_schema() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            main_file(MESSAGE, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_compiler_that_was_killed_says_nothing_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf_files, "PROTOC", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(TransientError, match="was killed"):
+        main_file(MESSAGE, {})
 
 
 def test_no_file_of_this_machine_can_be_imported(tmp_path: Path) -> None:

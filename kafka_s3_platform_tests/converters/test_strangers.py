@@ -1,8 +1,10 @@
 """Values and schemas of strangers: each costs little, and fails alone, whatever libraries raise."""
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.converters import Converted, new_converter, protobuf_files
+from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform_tests.converters.conftest import Convert, Register
 
 Framed = Callable[[int, bytes], bytes]
@@ -210,3 +213,22 @@ def test_a_schema_that_cannot_be_used_is_tried_once_not_for_each_record(
     found = convert("PROTOBUF", topic_name, [framed(bad, MESSAGE)] * 20)
     assert len(found.failures) == 20
     assert len(compiled) == 1
+
+
+@pytest.mark.integration
+def test_what_this_machine_lacks_is_no_fault_of_a_record(
+    register: Register,
+    convert: Convert,
+    framed: Framed,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Such records would be dead letters, and their schema refused as long as the process lasts."""
+    schema = register(f"{topic_name}-value", f"{PROTO} message A {{ int32 a = 1; }}", "PROTOBUF")
+    rows = [framed(schema, b"\0\x08\1")]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(TransientError, match="absent"):
+        convert("PROTOBUF", topic_name, rows)
+    monkeypatch.undo()
+    assert convert("PROTOBUF", topic_name, rows).payload.objects == [{"a": 1}]
