@@ -65,7 +65,7 @@ class RowGroupReader:
         self, aside: Sequence[list[str]], last: list[str], read: Callable[[list[str]], Iterator[pa.RecordBatch]]
     ) -> Iterator[pa.RecordBatch]:
         with ExitStack() as files:
-            parts = [self._put_aside(read(names), files.enter_context(tempfile.TemporaryFile())) for names in aside]
+            parts = [self._put_aside(read(names), files.enter_context(_temporary_file())) for names in aside]
             yield from self._together([*parts, read(last)])
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -128,15 +128,18 @@ class RowGroupReader:
         first = next(batches, None)
         if first is None:
             return iter(())
-        with pa.ipc.new_stream(target, first.schema, options=_LZ4) as stream:
-            while first is not None:
-                with _room():
-                    stream.write_batch(first)
-                if target.tell() > self._limits.row_group_bytes:
-                    what = f"has a row group of which one part comes to {target.tell():,} bytes in a temporary file"
-                    raise beyond(self._key, what, "row.group.bytes")
-                first = next(batches, None)
-        target.seek(0)
+        with _room():
+            stream = pa.ipc.new_stream(target, first.schema, options=_LZ4)
+        while first is not None:
+            with _room():
+                stream.write_batch(first)
+            if target.tell() > self._limits.row_group_bytes:
+                what = f"has a row group of which one part comes to {target.tell():,} bytes in a temporary file"
+                raise beyond(self._key, what, "row.group.bytes")
+            first = next(batches, None)
+        with _room():
+            stream.close()
+            target.seek(0)
         return _taken_out(target)
 
     def _together(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -175,7 +178,9 @@ def _size(column: pa.Array) -> int:
         return int(column.indices.nbytes) + int(pc.sum(sizes).as_py() or 0)
     if pa.types.is_struct(column.type):
         return sum(map(_size, column.flatten()))
-    if pa.types.is_list(column.type) or pa.types.is_map(column.type):
+    if pa.types.is_fixed_size_list(column.type):
+        return _size(column.flatten())
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_map(column.type):
         return int(column.offsets.nbytes) + _size(column.flatten())
     return int(column.nbytes)
 
@@ -186,11 +191,24 @@ def _taken_out(source: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
+def _temporary_file() -> Iterator[IO[bytes]]:
+    with _room():
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    try:
+        yield file
+    finally:
+        # What could not be written is tried once more.
+        with _room():
+            file.close()
+
+
+@contextmanager
 def _room() -> Iterator[None]:
+    """Of temporary files alone: what is damaged raises OSError as well, and is another matter."""
     try:
         yield
     except OSError as err:
         raise PermanentError(
-            f"columns of a Parquet file that do not fit into memory together cannot be kept in temporary files of "
-            f"{tempfile.gettempdir()}: {err}. Make room there"
+            f"columns of a Parquet file that do not fit into memory together cannot be kept in temporary files: {err}. "
+            f"Make room there, or have TMPDIR name a folder that has it"
         ) from err

@@ -55,7 +55,7 @@ class Attack:
 
 def _parquet(table: pa.Table, **options: Any) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", store_schema=False, **options)
+    pq.write_table(table, sink, **{"compression": "zstd", "store_schema": False, **options})
     return sink.getvalue()
 
 
@@ -86,10 +86,10 @@ _ENVELOPE_END = b'{"key":"","value":null}],"topic":"t","partition":0,"offset":0,
 _MANY = 4_000_000
 
 
-def _lists(column: pa.Array, columns: int) -> bytes:
+def _lists(column: pa.Array, columns: int, kind: Any = pa.ListArray, **options: Any) -> bytes:
     """One record whose columns are lists that take nearly no bytes."""
-    found = pa.ListArray.from_arrays([0, len(column)], column)
-    return _parquet(pa.table({f"a{i}": found for i in range(columns)}))
+    found = kind.from_arrays([0, len(column)], column)
+    return _parquet(pa.table({f"a{i}": found for i in range(columns)}), **options)
 
 
 def _with_default() -> bytes:
@@ -319,6 +319,11 @@ ATTACKS: Mapping[str, Attack] = {
     "parquet-list-of-wide": Attack("parquet", lambda: _lists(_nulls(40), 1), "has records of"),
     "parquet-list-of-many": Attack("parquet", lambda: _lists(pa.nulls(_MANY + 1, pa.int64()), 1), "max.items"),
     "parquet-list-of-one-value": Attack("parquet", lambda: _lists(pa.repeat("x" * 100, _MANY), 1), "has records of"),
+    "parquet-large-list-of-one-value": Attack(
+        "parquet",
+        lambda: _lists(pa.repeat("x" * 100, _MANY), 1, pa.LargeListArray, store_schema=True),
+        "has records of",
+    ),
     "parquet-list-of-numbers": Attack("parquet", lambda: _lists(pa.repeat(1, 9_000_000), 1), "max.items"),
     "parquet-default-of-its-schema": Attack("parquet", _with_default, "no value and no default"),
     "parquet-rows-of-a-footer-that-lies": Attack("parquet", lambda: _null_rows(2**40, 2**10), "max.empty.records"),

@@ -1,7 +1,11 @@
 """Parquet of others, with row groups of hundreds of megabytes, is read with the default limits in bounded memory."""
 
 import random
-from collections.abc import Callable
+import resource
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -10,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kafka_s3_platform.errors import IntegrityError, PermanentError
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
+from kafka_s3_platform.model.limits import ReadLimits
 from kafka_s3_platform_tests.hostile.measure import measured
 
 MEGABYTES = 400
@@ -77,3 +83,43 @@ def test_columns_that_waited_in_files_are_beside_those_that_did_not(tmp_path: Pa
         assert read[at : at + len(batch)] == batch.to_pylist()
         at += len(batch)
     assert at == len(read)
+
+
+@contextmanager
+def _no_folder() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/absent")
+        yield
+
+
+@contextmanager
+def _files_of(most: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [_no_folder, *(partial(_files_of, most) for most in (0, 1_000, 100_000, 1_000_000))],
+    ids=["folder", "all room", "1 kB", "100 kB", "1 MB"],
+)
+def test_a_machine_without_room_for_columns_is_no_fault_of_the_file(
+    lacking: Callable[[], AbstractContextManager[None]], tmp_path: Path
+) -> None:
+    """A bad object is left out where bad ones are ignored."""
+    path = tmp_path / "two.parquet"
+    column = pa.array([random.Random(n).randbytes(40) for n in range(30_000)])
+    pq.write_table(pa.table({"a": column, "b": column}), path, use_dictionary=False)
+    limits = ReadLimits(block_bytes=1_500_000)
+    with path.open("rb") as source:
+        assert sum(len(b) for b in ParquetReader(source, "k", limits=limits).batches()) == 30_000
+        with (
+            lacking(),
+            pytest.raises(PermanentError, match=r"temporary files.*Make room there, or have TMPDIR") as raised,
+        ):
+            list(ParquetReader(source, "k", limits=limits).batches())
+    assert not isinstance(raised.value, IntegrityError)
