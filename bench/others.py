@@ -12,24 +12,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
-from pydantic import SecretStr
 
+from bench.archive import connector
 from bench.workload import create_topic, delete_topic
 from kafka_s3_platform.config.settings import (
-    ArchiveSettings,
-    ConnectorConfig,
     ConverterSettings,
-    KafkaSettings,
     LayoutSettings,
     RecordSettings,
     SourceSettings,
-    StoreSettings,
 )
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import up
@@ -127,22 +122,13 @@ def _large(stack: StackSettings, topic: str, gigabytes: float) -> int:
 
 
 def _restored(topic: str, mode: str, restore_id: str) -> None:
-    stack = StackSettings.from_environment()
-    config = ConnectorConfig(
-        name="others",
-        topics=(topic,),
-        kafka=KafkaSettings(bootstrap_servers=stack.bootstrap_servers),
-        store=StoreSettings(
-            bucket=stack.bucket,
-            region="us-east-1",
-            endpoint_url=stack.s3_endpoint,
-            access_key_id=SecretStr(stack.aws_access_key_id),
-            secret_access_key=SecretStr(stack.aws_secret_access_key),
-        ),
-        layout=LayoutSettings(topics_dir=f"{topic}/topics", partitioner="Default", format="json", codec="gzip"),
-        records=RecordSettings(value=ConverterSettings(format="JSON")),
-        source=SourceSettings(),
-        archive=ArchiveSettings(start_hour=datetime(2026, 1, 1, tzinfo=timezone.utc)),
+    config = connector("others", topic).model_copy(
+        update={
+            "tasks_max": 1,
+            "layout": LayoutSettings(topics_dir=f"{topic}/topics", partitioner="Default", format="json", codec="gzip"),
+            "records": RecordSettings(value=ConverterSettings(format="JSON")),
+            "source": SourceSettings(),
+        }
     )
     request = RestoreRequest(
         config, topic="", to_topic="", restore_id=restore_id, run_id="bench", dry_run=mode == "dry"

@@ -6,6 +6,7 @@ written, filtered and dead-lettered together.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pyarrow as pa
 from kafka_s3_platform.archive.bad_records import BadRecords
 from kafka_s3_platform.archive.evolution import SchemaTargets, written_with
 from kafka_s3_platform.archive.task import HOUR_MS, ScanTask
-from kafka_s3_platform.archive.writers import Bucket, BucketPart
+from kafka_s3_platform.archive.writers import Bucket, BucketPart, put_failures
 from kafka_s3_platform.converters import Converter, new_converter
 from kafka_s3_platform.formats.byte_array import unsafe, unsafe_keys
 from kafka_s3_platform.formats.writers import WITH_SCHEMA
@@ -39,7 +40,6 @@ Mask = npt.NDArray[np.bool_]
 Step = Callable[[ConnectBatch], Outcome]
 
 TIME_BASED = ("Hourly", "Daily", "TimeBased")
-_SINK = "io.confluent.connect.s3.S3SinkTask"
 _READER = "org.apache.kafka.clients.consumer.KafkaConsumer"
 _SERIALIZATION = "org.apache.kafka.common.errors.SerializationException"
 _NOTHING: Mapping[int, str] = {}
@@ -248,7 +248,8 @@ class _Writable:
             batch = batch.take(np.flatnonzero(~nulls))
             nulls = np.zeros(batch.num_rows, bool)
         refusals = list(self._refusals(batch, nulls)) if batch.num_rows else []
-        return Outcome(batch, tuple(f for mask, reason in refusals for f in _failures(batch, mask, reason)))
+        failures = (put_failures(batch.offsets[mask], reason) for mask, reason in refusals)
+        return Outcome(batch, tuple(chain.from_iterable(failures)))
 
     def _refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
         if self._layout.null_values == "fail":
@@ -271,19 +272,14 @@ class _Writable:
             yield unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
 
     def _mixed(self, values: Payload, nulls: Mask) -> Mask:
-        has_schema = values.codes != NO_SCHEMA
         if self._layout.format in WITH_SCHEMA:
             # those without one are refused by their writer, whichever comes first
             return np.zeros(len(nulls), bool)
+        has_schema = values.codes != NO_SCHEMA
         if self._with_schema is None and not nulls.all():
             self._with_schema = bool(has_schema[np.flatnonzero(~nulls)[0]])
         mixed: Mask = ~nulls & (has_schema != self._with_schema)
         return mixed
-
-
-def _failures(batch: ConnectBatch, mask: Mask, reason: str) -> Iterator[RecordFailure]:
-    for offset in batch.offsets[mask].tolist():
-        yield RecordFailure(offset, "TASK_PUT", _SINK, "org.apache.kafka.connect.errors.ConnectException", reason)
 
 
 class _Placing:

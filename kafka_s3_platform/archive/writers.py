@@ -260,10 +260,14 @@ class SegmentWriters:
             self._close(max(self._open, key=lambda bucket: self._open[bucket].in_flight))
 
 
+def put_failures(offsets: Int64s, reason: str) -> tuple[RecordFailure, ...]:
+    """The failures of records that the sink cannot put into any object, in Connect's words."""
+    return tuple(RecordFailure(offset, "TASK_PUT", _SINK, _EXCEPTION, reason) for offset in offsets.tolist())
+
+
 def _all_failed(part: BucketPart, reason: str) -> UnwritableRecordsError:
     """All records of the part fail, since no object can have their key, or be of their schema."""
-    failed = (RecordFailure(offset, "TASK_PUT", _SINK, _EXCEPTION, reason) for offset in part.batch.offsets.tolist())
-    return UnwritableRecordsError(tuple(failed))
+    return UnwritableRecordsError(put_failures(part.batch.offsets, reason))
 
 
 class _Rotation:

@@ -109,7 +109,7 @@ def _is_plain(raw: pa.BinaryArray) -> bool:
         return not len(raw) or _is_plain(raw.drop_null())
     lengths, text = ends - starts, data[starts[0] : ends[-1]]
     # Control characters are line breaks, tabs or errors. Short texts cannot be nested deeply.
-    if not len(text) or text.min() < SPACE or (may_be_deeper(raw, MAX_DEPTH).size) or not is_utf8(raw):
+    if not len(text) or text.min() < SPACE or may_be_deeper(raw, MAX_DEPTH).size or not is_utf8(raw):
         return False
     try:
         found = _whole.decode_lines(text.data)

@@ -12,7 +12,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from kafka_s3_platform.restore.frames import received, send
+from kafka_s3_platform.restore.frames import as_stream, received, send
 
 MEMORY_BYTES = 1 << 30
 ROWS_AT_ONCE = 10_000
@@ -52,10 +52,7 @@ class DecidingProcess:
             timer.cancel()
 
     def _answered(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        asked = pa.BufferOutputStream()
-        with pa.ipc.new_stream(asked, batch.schema) as stream:
-            stream.write_batch(batch)
-        send(_pipe(self._child.stdin), asked.getvalue())
+        send(_pipe(self._child.stdin), as_stream(batch))
         answers = _pipe(self._child.stdout)
         error = json.loads(received(answers))["error"]
         found = received(answers)

@@ -3,6 +3,8 @@
 import struct
 from typing import IO, Any
 
+import pyarrow as pa
+
 _LENGTH = struct.Struct(">Q")
 
 
@@ -11,6 +13,14 @@ def send(sink: IO[bytes], frame: Any) -> None:
     sink.write(_LENGTH.pack(memoryview(frame).nbytes))
     sink.write(memoryview(frame))
     sink.flush()
+
+
+def as_stream(found: pa.RecordBatch | pa.Table) -> pa.Buffer:
+    """A frame of Arrow's: an IPC stream of these records."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, found.schema) as stream:
+        stream.write(found)
+    return sink.getvalue()
 
 
 def received(source: IO[bytes]) -> bytes:

@@ -7,11 +7,11 @@ import json
 import re
 import resource
 import sys
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
-from kafka_s3_platform.restore.frames import received, send
+from kafka_s3_platform.restore.frames import as_stream, received, send
 
 
 def serve(source: IO[bytes], sink: IO[bytes], memory_bytes: int) -> None:
@@ -22,9 +22,11 @@ def serve(source: IO[bytes], sink: IO[bytes], memory_bytes: int) -> None:
     pattern = re.compile(received(source).decode())
     while frame := received(source):
         keys = pa.ipc.open_stream(frame).read_next_batch().column("key").to_pylist()
-        error, passing = None, b""
+        error: str | None = None
+        passing: Any = b""
         try:
-            passing = _answer([_matches(pattern, key) for key in keys])
+            found = [_matches(pattern, key) for key in keys]
+            passing = as_stream(pa.record_batch({"passes": pa.array(found, pa.bool_())}))
         except (MemoryError, RecursionError) as err:
             error = f"it needs too much memory ({type(err).__name__})"
         send(sink, json.dumps({"error": error}).encode())
@@ -37,15 +39,6 @@ def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
         return pattern.fullmatch(key.decode()) is not None
     except UnicodeDecodeError:
         return False
-
-
-def _answer(found: list[bool]) -> bytes:
-    batch = pa.record_batch({"passes": pa.array(found, pa.bool_())})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    passing: bytes = sink.getvalue().to_pybytes()
-    return passing
 
 
 if __name__ == "__main__":

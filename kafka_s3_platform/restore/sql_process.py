@@ -16,7 +16,7 @@ from typing import IO, Any
 import duckdb
 import pyarrow as pa
 
-from kafka_s3_platform.restore.frames import received, send
+from kafka_s3_platform.restore.frames import as_stream, received, send
 
 TOO_MUCH_MEMORY = "it needs too much memory"
 
@@ -67,7 +67,8 @@ def serve(source: IO[bytes], sink: IO[bytes], memory_bytes: int) -> None:
     text = received(source).decode()
     condition: _Condition | None = None
     while frame := received(source):
-        error, passing = None, b""
+        error: str | None = None
+        passing: Any = b""
         try:
             condition = condition or _Condition(text)
             passing = condition.passing(pa.ipc.open_stream(frame).read_next_batch())
@@ -85,7 +86,7 @@ class _Condition:
         self._connection = _connection()
         _check_shape(self._connection, condition)
 
-    def passing(self, batch: pa.RecordBatch) -> bytes:
+    def passing(self, batch: pa.RecordBatch) -> pa.Buffer:
         """Which records it is true for, as a stream of one column."""
         records = self._connection.from_arrow(pa.Table.from_batches([_columns(batch)]))
         found = records.project(f"({self._condition}\n) AS passes").to_arrow_table().combine_chunks()
@@ -94,11 +95,7 @@ class _Condition:
             raise UnusableError(f"its value is {passes.type}, not a boolean")
         if len(passes) != batch.num_rows:
             raise UnusableError("it needs all records at once; each record has to decide by itself")
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, found.schema) as stream:
-            stream.write_table(found)
-        passing: bytes = sink.getvalue().to_pybytes()
-        return passing
+        return as_stream(found)
 
 
 def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:

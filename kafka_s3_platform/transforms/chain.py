@@ -74,7 +74,8 @@ def _new_step(settings: TransformSettings, topic: str) -> Step:
     if is_python_class(settings):
         options = {name: value.get_secret_value() for name, value in settings.options.items()}
         mapper = load_class(settings.type, MAPPER)
-        secrets = [value for name, value in options.items() if name not in public_options(settings.type)]
+        public = public_options(settings.type)
+        secrets = [value for name, value in options.items() if name not in public]
         return MapperStep(executing_class, lambda: mapper(options), topic, secrets)
     values = option_values(settings)
     name, _, side = settings.type.partition("$")
