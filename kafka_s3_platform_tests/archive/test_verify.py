@@ -144,7 +144,7 @@ def test_a_flipped_bit_that_the_etag_does_not_tell_is_found_when_read(config: Co
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"digest": "0" * 32}, "record digest"), ({"end_offset": 10}, "stand where ascending ones"), ({}, "")],
+    [({"digest": "0" * 32}, "record digest"), ({"end_offset": 10}, "holds records of offsets"), ({}, "")],
     ids=["digest", "offsets", "nothing"],
 )
 def test_an_index_row_that_its_object_contradicts_is_found_when_read(
@@ -176,6 +176,14 @@ def test_an_offset_that_two_live_segments_hold_is_named(config: ConnectorConfig)
     assert len(damages) == 1
     assert "offset 1050 is also held by" in damages[0].message
     assert f"{topic}+0+0000001000" in damages[0].message + str(damages[0].key)
+
+
+def test_offsets_that_do_not_ascend_are_found_when_read(config: ConnectorConfig) -> None:
+    row = replace(written(config, "one", [1002, 1001]), start_offset=1000, end_offset=1003)
+    snapshot(config).commit(Change(added=(row,)))
+    assert [d.message for d in verified(config).damages if d.key == row.key] == [
+        "offsets 1001 to 1002 stand where ascending ones from 1000 on are due (offsets [1000, 1003))"
+    ]
 
 
 def written(config: ConnectorConfig, folder: str, offsets: list[int]) -> Segment:

@@ -32,7 +32,7 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(
     assert "kafka partition 0 [1, 2): VALUE_CONVERTER: " in listed
     skip = f"kafka-s3 resolve c --topic {topic_name} --kafka-partition 0 --offsets 1:2 --skip"
     assert f"    to do without them: {skip}\n" in listed
-    assert f"To do without them:\n{skip}\n" in failed.stderr
+    assert f"To do without them:\n  {skip}\n" in failed.stderr
     assert (
         f"{topic_name}: 1 offset(s) could not be archived; to see them: kafka-s3 resolve c"
         in kafka_s3("show", "c").stdout
