@@ -1,12 +1,12 @@
 """What delta-rs does not tell of a table's log, and follows: deletion vectors, files of any name, also this machine's.
 
 An index never has any. So the files of its log that a version is made of are looked at before its rows are read: the
-newest checkpoint, and the commits behind it. Each is read once in a process.
+newest checkpoint, and the commits behind it. Each is read once in a process, as long as a version is made of it.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,8 +24,12 @@ _LISTED_DIGITS = 2
 _COMMIT, _CHECKPOINT = ".json", ".checkpoint.parquet"
 _VECTOR = "deletionVector"
 
-_looked_at: set[tuple[str, str]] = set()
-"""URI and ETag of what this process has found to have none."""
+_Marks = frozenset[tuple[str, str]]
+"""Key and ETag of files."""
+
+_looked_at: dict[str, _Marks] = {}
+"""By table, what this process has found to have none. Only of the version that it looked at last: a process may run for
+years, and see each commit of each index."""
 
 
 def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> None:
@@ -34,14 +38,17 @@ def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> No
     Raises:
         IndexDamagedError: one has, or the log has files that no index has.
     """
-    for info in _unseen(store, log_segment(store, folder, version)):
-        if flaw := info[1]:
+    table = f"{store.settings.endpoint_url} {store.uri(folder)}"
+    files = log_segment(store, folder, version)
+    known = _looked_at.get(table, _Marks())
+    for info, flaw in _flaws(store, [each for each in files if (each.key, each.etag) not in known]):
+        if flaw:
             raise IndexDamagedError(
-                f"{store.uri(info[0].key)}, of an index's log, {flaw}, and the index is not read. Nothing of "
+                f"{store.uri(info.key)}, of an index's log, {flaw}, and the index is not read. Nothing of "
                 f"ours writes that: find out who wrote to that folder, and put it back from the bucket's versions or a "
                 f"backup"
             )
-        _looked_at.add(_mark(store, info[0]))
+    _looked_at[table] = _Marks((each.key, each.etag) for each in files)
 
 
 def log_segment(store: ObjectStore, folder: str, version: int) -> list[ObjectInfo]:
@@ -89,16 +96,11 @@ def _parsed(name: str) -> tuple[int, str]:
     return (int(found[0]), name[_VERSION_DIGITS:]) if found else (0, name)
 
 
-def _unseen(store: ObjectStore, files: Iterable[ObjectInfo]) -> Iterator[tuple[ObjectInfo, str | None]]:
-    new = [each for each in files if _mark(store, each) not in _looked_at]
-    if not new:
+def _flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tuple[ObjectInfo, str | None]]:
+    if not files:
         return
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="log") as pool:
-        yield from zip(new, pool.map(lambda each: _flaw(store, each), new), strict=True)
-
-
-def _mark(store: ObjectStore, info: ObjectInfo) -> tuple[str, str]:
-    return f"{store.settings.endpoint_url} {store.uri(info.key)}", info.etag
+        yield from zip(files, pool.map(lambda each: _flaw(store, each), files), strict=True)
 
 
 def _flaw(store: ObjectStore, info: ObjectInfo) -> str | None:

@@ -230,6 +230,20 @@ def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_
     assert index.open().state.coverage(0) == span(0, 1070)
 
 
+def test_a_process_that_runs_for_years_remembers_only_what_the_index_is_made_of_now(index: TopicIndex) -> None:
+    """A daemon sees each commit of each index; it remembered all of them for as long as it ran."""
+
+    def remembered() -> set[str]:
+        marks = next(found for table, found in delta_log._looked_at.items() if index.uri in table)  # noqa: SLF001
+        return {key.rpartition("/")[2].lstrip("0") for key, _ in marks}
+
+    index.open()
+    assert remembered() == {".json", *(f"{n}.json" for n in range(1, COMMITS + 1))}
+    DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    index.open()
+    assert remembered() == {f"{COMMITS}.checkpoint.parquet"}
+
+
 DEEP = "[" * 100_000
 BAD_TEXTS = ["", "{", "5", "[5]", DEEP, '[{"subject": 5}]', '["a", {}]', '[["a"]]', "\x00"]
 
