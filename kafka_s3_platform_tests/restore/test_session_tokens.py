@@ -18,8 +18,7 @@ from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.store.http_proxy import running
-from kafka_s3_platform_tests.store.servers import Recorder, Sts
+from kafka_s3_platform_tests.store.servers import Recorder, Sts, session_gate
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
@@ -34,11 +33,7 @@ def sts() -> Sts:
 
 @pytest.fixture
 def gate(store_settings: StoreSettings, sts: Sts) -> Iterator[Recorder]:
-    """Lets pass what a valid session has signed, with its token."""
-    assert store_settings.access_key_id
-    assert store_settings.secret_access_key
-    known = store_settings.access_key_id.get_secret_value(), store_settings.secret_access_key.get_secret_value()
-    with running(Recorder(store_settings.endpoint_url or "", sts, known)) as server:
+    with session_gate(store_settings, sts) as server:
         yield server
 
 

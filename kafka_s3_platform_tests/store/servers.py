@@ -1,11 +1,14 @@
 """Servers that stand between a client and S3, or beside it: a recording proxy, and a Security Token Service."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from secrets import token_hex
 from urllib.parse import parse_qs
 
+from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform_tests.store.http_proxy import (
     HttpAnswer,
     HttpRequest,
@@ -13,6 +16,7 @@ from kafka_s3_platform_tests.store.http_proxy import (
     Proxy,
     forwarded,
     refusal,
+    running,
     signed_anew,
 )
 
@@ -70,6 +74,16 @@ class Recorder(Proxy):
         if self.status:
             return refusal(self.status, "SlowDown")
         return forwarded(self.upstream, signed_anew(self.upstream, request, self.signer) if self.sts else request)
+
+
+@contextmanager
+def session_gate(store: StoreSettings, sts: Sts) -> Iterator[Recorder]:
+    """Before the store of these settings: lets pass what a valid session has signed, with its token."""
+    assert store.access_key_id
+    assert store.secret_access_key
+    known = store.access_key_id.get_secret_value(), store.secret_access_key.get_secret_value()
+    with running(Recorder(store.endpoint_url or "", sts, known)) as server:
+        yield server
 
 
 class StsServer(HttpServer):

@@ -21,7 +21,7 @@ from kafka_s3_platform.store.credentials import Credentials, current, describe
 from kafka_s3_platform.store.index import Change, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import running
-from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer
+from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, session_gate
 
 ARN = "arn:aws:iam::123456789012:role/archive"
 SHORT = timedelta(seconds=credentials.ADVISORY_SECONDS + 4)
@@ -53,10 +53,7 @@ def sts_server(sts: Sts) -> Iterator[StsServer]:
 
 @pytest.fixture
 def gate(store_settings: StoreSettings, sts: Sts) -> Iterator[Recorder]:
-    assert store_settings.access_key_id
-    assert store_settings.secret_access_key
-    known = store_settings.access_key_id.get_secret_value(), store_settings.secret_access_key.get_secret_value()
-    with running(Recorder(store_settings.endpoint_url or "", sts, known)) as server:
+    with session_gate(store_settings, sts) as server:
         yield server
 
 
