@@ -1,36 +1,21 @@
-"""The process that matches keys with a regular expression of Python's, which some keys may keep busy for ever.
+"""The process that matches keys with a regular expression of Python's, which some keys may keep busy for ever."""
 
-It is asked and answers as `sql_process` is and does.
-"""
-
-import json
 import re
-import resource
 import sys
-from typing import IO, Any
 
 import pyarrow as pa
 
-from kafka_s3_platform.restore.frames import as_stream, received, send
+from kafka_s3_platform.restore.frames import Decide, as_stream, serve
 
 
-def serve(source: IO[bytes], sink: IO[bytes], memory_bytes: int) -> None:
-    """Answer until the source ends. The first frame is the expression, each other one a batch of keys."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # macOS has the limit by name only
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    pattern = re.compile(received(source).decode())
-    while frame := received(source):
-        keys = pa.ipc.open_stream(frame).read_next_batch().column("key").to_pylist()
-        error: str | None = None
-        passing: Any = b""
-        try:
-            found = [_matches(pattern, key) for key in keys]
-            passing = as_stream(pa.record_batch({"passes": pa.array(found, pa.bool_())}))
-        except (MemoryError, RecursionError) as err:
-            error = f"it needs too much memory ({type(err).__name__})"
-        send(sink, json.dumps({"error": error}).encode())
-        send(sink, passing)
+def _expression(text: str) -> Decide:
+    pattern = re.compile(text)
+
+    def passing(batch: pa.RecordBatch) -> pa.Buffer:
+        found = [_matches(pattern, key) for key in batch.column("key").to_pylist()]
+        return as_stream(pa.record_batch({"passes": pa.array(found, pa.bool_())}))
+
+    return passing
 
 
 def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
@@ -41,5 +26,11 @@ def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
         return False
 
 
+def _why(err: Exception) -> str:
+    if isinstance(err, (MemoryError, RecursionError)):
+        return f"it needs too much memory ({type(err).__name__})"
+    raise err
+
+
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]))
+    serve(_expression, _why, int(sys.argv[1]))

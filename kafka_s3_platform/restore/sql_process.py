@@ -2,21 +2,18 @@
 
 DuckDB's own limit of memory does not count the texts and lists that a function makes, and an interrupt waits for the
 end of a function. So the operating system limits this process, and whoever asks ends it when its time is over.
-
-It is asked by Arrow IPC streams of one batch each, in frames, and answers by frames of JSON and Arrow: see `sql`.
 """
 
 import json
-import resource
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import IO, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from kafka_s3_platform.restore.frames import as_stream, received, send
+from kafka_s3_platform.restore.frames import Decide, as_stream, serve
 
 TOO_MUCH_MEMORY = "it needs too much memory"
 
@@ -59,25 +56,16 @@ class UnusableError(Exception):
     """It is no condition that each record decides by itself."""
 
 
-def serve(source: IO[bytes], sink: IO[bytes], memory_bytes: int) -> None:
-    """Answer until the source ends. The first frame is the condition, each other one a batch; the first is empty."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # macOS has the limit by name only
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    text = received(source).decode()
-    condition: _Condition | None = None
-    while frame := received(source):
-        error: str | None = None
-        passing: Any = b""
-        try:
-            condition = condition or _Condition(text)
-            passing = condition.passing(pa.ipc.open_stream(frame).read_next_batch())
-        except _OUT_OF_MEMORY:
-            error = TOO_MUCH_MEMORY
-        except (UnusableError, duckdb.Error, RecursionError) as err:
-            error = str(err)
-        send(sink, json.dumps({"error": error}).encode())
-        send(sink, passing)
+def _condition(text: str) -> Decide:
+    return _Condition(text).passing
+
+
+def _why(err: Exception) -> str:
+    if isinstance(err, _OUT_OF_MEMORY):
+        return TOO_MUCH_MEMORY
+    if isinstance(err, (UnusableError, duckdb.Error, RecursionError)):
+        return str(err)
+    raise err
 
 
 class _Condition:
@@ -186,4 +174,4 @@ def _unsteady() -> frozenset[str]:
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]))
+    serve(_condition, _why, int(sys.argv[1]))
