@@ -13,6 +13,9 @@ PACKAGE = "kafka_s3_platform"
 MASK = "****"
 """What is shown of a secret."""
 
+_SHORTEST_SECRET = 4
+"""What is shorter is in every text, and nobody's secret."""
+
 _UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, escape sequences among them, but tabs and ends of lines
     r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # which turn the direction of what follows
@@ -28,6 +31,13 @@ def printable(text: str) -> str:
 def entry(text: str) -> str:
     """`printable`, with all lines but the first one indented, so that none can pass for an entry of its own."""
     return printable(text).replace("\n", "\n  ")
+
+
+def without_value(text: str, value: str) -> str:
+    """A text that may quote a secret, as it is or as Python quotes it, with a mask for it."""
+    if len(value) < _SHORTEST_SECRET:
+        return text
+    return text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
 
 
 def guard_logs() -> None:

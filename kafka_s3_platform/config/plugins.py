@@ -16,12 +16,10 @@ from inspect import signature
 from typing import Any, cast
 
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.text import MASK
+from kafka_s3_platform.text import without_value
 
 VARIABLE = "KAFKA_S3_PLUGINS"
 """Names of modules, separated by commas: each allows what is in the module and in those below it."""
-
-_SHORTEST_SECRET = 4
 
 ENTRY_POINTS = "kafka_s3_platform.plugins"
 """The entry point group: `my_package.module` allows as the variable does, `my_package.module:MyClass` that class."""
@@ -91,14 +89,10 @@ def load_function(dotted: str, option: str) -> Callable[..., Any]:
 
 
 def without_options(text: str, options: Iterable[str]) -> str:
-    """What a plug-in says, without the values of its options: they may be secrets, and others read what it says.
-
-    What is shorter than a secret can be is no option's value alone.
-    """
+    """What a plug-in says, without the values of its options: they may be secrets, and others read what it says."""
+    # the longest first: one may be a part of another
     for value in sorted(options, key=len, reverse=True):
-        if len(value) >= _SHORTEST_SECRET:
-            # As it is, and as Python quotes it.
-            text = text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
+        text = without_value(text, value)
     return text
 
 

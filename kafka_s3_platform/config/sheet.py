@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.clients import ClientOutcome
 from kafka_s3_platform.config.table import NOT_YET, Key, KeyTable, Support
 from kafka_s3_platform.config.values import Parser
-from kafka_s3_platform.text import MASK
+from kafka_s3_platform.text import MASK, without_value
 
 T = TypeVar("T")
 
@@ -26,7 +26,6 @@ _USER_INFO = re.compile(r"(//)?(?(1).*|[^\s/,]+:(?!//).*)@", re.DOTALL)
 """What stands before a host, also where a password has characters that no URL may have."""
 
 _QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
-_SHORTEST_SECRET = 4
 _PLACEHOLDER = re.compile(r"\$\{([^}:]*):([^}]*)\}")
 
 
@@ -216,8 +215,4 @@ def without(text: str, value: str) -> str:
         inner = found[1] or found[2]
         return found[0].replace(inner, MASK) if inner.replace("\\\\", "\\") in value else found[0]
 
-    text = _QUOTED.sub(quoted, text)
-    if len(value) < _SHORTEST_SECRET:
-        return text
-    # As it is, and as Python quotes it.
-    return text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
+    return without_value(_QUOTED.sub(quoted, text), value)
