@@ -23,9 +23,10 @@ from kafka_s3_platform.converters.connect_schema import AVRO_TYPES, ConnectType,
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
-MAX_PLACES, MAX_REFERENCES = 100_000, 100
-"""A schema of a kilobyte may double its types with each of forty $refs, or refer to nothing but itself."""
+MAX_REFERENCES = 100
+"""Of $refs in a row: one may refer to nothing but itself."""
 
 ROOT = "urn:kafka-s3-platform:root"
 SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
@@ -93,8 +94,8 @@ class _Types:
     def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
         """What stands in a place that has this schema."""
         self._made += 1
-        if self._made > MAX_PLACES:
-            raise BadRecordError(f"it comes to more than {MAX_PLACES:,} places where types stand")
+        if self._made > MAX_SCHEMA_PLACES:
+            raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
         if isinstance(schema, Mapping) and "$ref" in schema:
             return self.slot(*_resolved(schema, resolver), name, is_optional)
         if not isinstance(schema, Mapping):

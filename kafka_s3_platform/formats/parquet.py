@@ -26,6 +26,7 @@ from kafka_s3_platform.formats.parts import (
 )
 from kafka_s3_platform.formats.row_groups import DEFAULT_LEVELS, RowGroups
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
 ROW_GROUP_BYTES = 33_554_432
 ROW_GROUP_RECORDS = 131_072
@@ -38,9 +39,6 @@ EXTENSIONS = {
     "lz4": "lz4raw.parquet",
 }
 """As Confluent's sink has them: parquet-java's CompressionCodecName. The codec is Parquet's LZ4_RAW, not Hadoop's."""
-
-MAX_COLUMNS = 100_000
-"""A schema of a kilobyte may double its columns with each of forty types."""
 
 _MAX_PRECISION_128, _MAX_PRECISION_256 = 38, 76
 
@@ -133,9 +131,9 @@ class _Columns:
     def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
         """Type, nullability and shape of a node. A named type is written out wherever it is named."""
         self._count += 1
-        if self._count > MAX_COLUMNS:
+        if self._count > MAX_SCHEMA_PLACES:
             raise UnwritableSchemaError(
-                f"the schema comes to more than {MAX_COLUMNS:,} columns, with its types written out: write these "
+                f"the schema comes to more than {MAX_SCHEMA_PLACES:,} columns, with its types written out: write these "
                 f"topics as AvroFormat or JsonFormat"
             )
         found = self._avro.resolved(node)

@@ -115,13 +115,14 @@ class RowGroupReader:
 
     def _fields(self, at: int, look: Look) -> "list[_Field]":
         paths = [chunk.name for chunk in self._checked.row_groups[at].chunks]
-        found, at = [], 0
+        found = list[_Field]()
+        end = 0
         for name in self._checked.file.schema_arrow.names:
-            start = at
-            while at < len(paths) and (paths[at] == name or paths[at].startswith(f"{name}.")):
-                at += 1
-            taken = sum(look.open_bytes[start:at]), sum(look.list_bytes[start:at])
-            found.append(_Field(name, paths[start:at], *taken))
+            start = end
+            while end < len(paths) and (paths[end] == name or paths[end].startswith(f"{name}.")):
+                end += 1
+            taken = sum(look.open_bytes[start:end]), sum(look.list_bytes[start:end])
+            found.append(_Field(name, paths[start:end], *taken))
         return found
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,9 @@ MAX_DECIMAL_DIGITS = 10_000
 MAX_DECIMAL_BYTES = 4_153
 """Those digits as Avro's and Protobuf's bytes. A megabyte takes three minutes to become digits."""
 
+MAX_SCHEMA_PLACES = 100_000
+"""Places where types stand, once each type is written out wherever it is named: a schema of a kilobyte may double them
+with each of forty types."""
 
 MAX_RECORD_VALUES = 1_000_000
 """Values of one live record, whatever its schema adds to what it holds: a field that is absent takes no byte of it."""

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+MAX_OFFSET = 2**63 - 1
+"""Kafka's largest offset, of eight bytes."""
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class TopicPartition:

@@ -16,6 +16,7 @@ from kafka_s3_platform.restore.plan import (
     BYTES_PER_SECOND,
     PlannedObject,
     RestorePlan,
+    Said,
     TargetStart,
     check_said,
     request_terms,
@@ -35,14 +36,6 @@ _COUNTED = {
     "index": "indexes of the blocks of others were ignored",
     "other_topic": "objects of other topics were ignored",
 }
-
-
-@dataclass(frozen=True)
-class _Said:
-    """What tells kinds of plans apart, and the digest that a plan was stored with."""
-
-    digest: str | None = None
-    kind: object = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class ForeignPlan:
     @staticmethod
     def from_json(content: bytes, key: str) -> "ForeignPlan":
         """The plan that `to_json` wrote. IntegrityError if the object was changed since."""
-        said = document(content, _Said, key)
+        said = document(content, Said, key)
         if said.kind != KIND:
             raise PreflightError(f"restore plan {key} is that of a connector's own archive. Take another restore id")
         plan, digest = document(content, ForeignPlan, key), said.digest

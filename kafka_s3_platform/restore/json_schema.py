@@ -17,6 +17,7 @@ import numpy as np
 
 from kafka_s3_platform.converters.connect_schema import DATA, DECIMAL, DEFAULT_PRECISION, PRECISION_PARAMETER
 from kafka_s3_platform.formats.avro_schema import AvroSchema, decimal_of
+from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
 Plain = Callable[[Any], Any]
 
@@ -33,9 +34,6 @@ SIMPLE: Mapping[str, Mapping[str, str]] = {
     "null": {"type": "null"},
 }
 NULL = SIMPLE["null"]
-MAX_PARTS = 100_000
-"""A schema of a kilobyte may double its parts with each of forty types."""
-
 MAP_ENTRY = "io.confluent.connect.avro.MapEntry"
 
 _json = msgspec.json.Encoder(decimal_format="number")
@@ -83,8 +81,10 @@ class _Compiler:
 
     def part(self, node: Any) -> _Part:
         self._count += 1
-        if self._count > MAX_PARTS:
-            raise ValueError(f"its JSON Schema comes to more than {MAX_PARTS:,} parts, with its types written out")
+        if self._count > MAX_SCHEMA_PLACES:
+            raise ValueError(
+                f"its JSON Schema comes to more than {MAX_SCHEMA_PLACES:,} parts, with its types written out"
+            )
         found = self.avro.resolved(node)
         if isinstance(found, list):
             return self._union(found)

@@ -82,11 +82,15 @@ class TargetStart:
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What tells kinds of plans apart, and the digest that a plan was stored with."""
+class Said:
+    """What tells kinds of plans apart, and the digest that a plan was stored with.
+
+    A plan of our own archive has a `source`, one of objects that others wrote a `kind`.
+    """
 
     digest: str | None = None
     source: object = None
+    kind: object = None
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,7 @@ class RestorePlan:
     @staticmethod
     def from_json(content: bytes, key: str) -> "RestorePlan":
         """The plan that `to_json` wrote. IntegrityError if the object was changed since."""
-        said = document(content, _Said, key)
+        said = document(content, Said, key)
         if said.source is None:
             raise PreflightError(f"restore plan {key} is of objects that others wrote, not of an archive with an index")
         plan, digest = document(content, RestorePlan, key), said.digest

@@ -14,7 +14,7 @@ from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope import EnvelopeReader, within
 from kafka_s3_platform.formats.envelopes import check_place, envelope_reader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.restore.plan import NATIVE_FORMAT, PlannedObject, RestorePlan
 from kafka_s3_platform.restore.request import OnError, RestoreRequest
 from kafka_s3_platform.restore.selection import Selection
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 Check = Callable[[pa.RecordBatch], None]
 
 COPIES_AT_ONCE = 8
-MAX_OFFSET = 2**63 - 1
 
 LEAVE_OUT = (
     "The restore does without it under the same restore id with --behavior-on-error log (behavior_on_error), or with "

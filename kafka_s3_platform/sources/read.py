@@ -30,7 +30,7 @@ from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.sources.blocks import WantedBlocks, wanted_blocks
 from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
@@ -45,7 +45,6 @@ Complaint = Callable[[int, dict[int, str]], str]
 HOLD_BYTES = 134_217_728
 """An object that comes to more is read twice instead of held: once to be sure of it, once to send it."""
 
-MAX_OFFSET = 2**63 - 1
 _NO_TIMESTAMP_TYPE = -1
 _CREATE_TIME = 0
 
@@ -119,7 +118,7 @@ class ForeignStream:
         end_offset: int | None = None,
     ) -> None:
         self._config, self._group, self._start = config, group, start_offset
-        self._end = 2**63 - 1 if end_offset is None else end_offset
+        self._end = MAX_OFFSET if end_offset is None else end_offset
         self._store = store or ObjectStore(config.store)
         self._limits = config.store.limits
         self._behavior = (config.source or SourceSettings()).behavior_on_error
@@ -178,7 +177,7 @@ class ForeignStream:
         blocks = read_index(self._store.get(index_key), index_key, objects.name.size)
         # What is skipped if any of it is bad has to be looked at as a whole, and so has what lies beside other objects.
         is_whole = self._behavior != "fail" or len(objects.objects) > 1
-        return wanted_blocks(blocks, self._next, *((0, 2**63 - 1) if is_whole else (self._start, self._end)))
+        return wanted_blocks(blocks, self._next, *((0, MAX_OFFSET) if is_whole else (self._start, self._end)))
 
     def _merged(self) -> Iterator[ConnectBatch]:
         """Whole records, by their own offsets: those of several folders lay between one another."""
