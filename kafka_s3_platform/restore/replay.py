@@ -12,17 +12,15 @@ the bucket.
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
-    LogTruncatedError,
-    OpenTransactionError,
     PlatformError,
     PreflightError,
     SupersededError,
@@ -47,6 +45,7 @@ from kafka_s3_platform.restore.partitioning import SOURCE
 from kafka_s3_platform.restore.request import Delivery
 from kafka_s3_platform.restore.sent import SentBatch, SentSettings, SentStream
 from kafka_s3_platform.restore.stream import StreamTask
+from kafka_s3_platform.restore.target_log import read_target, stable
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -56,11 +55,6 @@ CHECKPOINT_RECORDS = 250_000
 CHECKPOINT_SECONDS = 5.0
 SETTLE_SECONDS, SETTLE_LIMIT_SECONDS = 2.0, 30.0
 """How long nothing may have arrived before the target is read, and for how long at most that is waited for."""
-
-STABLE_SECONDS = 30.0
-"""How long transactions that are about to end are waited for: the cluster writes their ends after it has said so."""
-
-POLL_SECONDS = 0.1
 
 UNSENDABLE_TIMESTAMPS = frozenset({0})
 """Epoch ms that the Kafka client replaces by now."""
@@ -342,7 +336,7 @@ def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
     if not marker.target_ends:
         return False
     with ClusterAdmin(task.kafka) as admin:
-        logs = _stable(admin, task.to_topic, marker.target_ends)
+        logs = stable(admin, task.to_topic, marker.target_ends)
     hidden = [p for p, log in logs.items() if log.last_stable_offset < marker.target_ends[p] <= log.high_watermark]
     if hidden:
         logger.warning(
@@ -493,55 +487,6 @@ def find_position(task: ReplayTask, store: ObjectStore, known: Position) -> Posi
         last = (source.column("offset")[-1].as_py(), found.column("offset")[-1].as_py())
         count += source.num_rows
     return known if last is None else Position(last[0] + 1, last[1] + 1, known.record_count + count)
-
-
-def read_target(
-    kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int
-) -> Generator[pa.RecordBatch, None, None]:
-    """What the target holds now from `start_offset` on: committed records, whose offsets need not be dense.
-
-    Raises:
-        LogTruncatedError: it does not hold `start_offset` any more.
-        OpenTransactionError: somebody's transaction hides part of it.
-    """
-    with ClusterAdmin(kafka) as admin:
-        end = admin.frontiers(topic, [kafka_partition])[kafka_partition].high_watermark
-        # What others write meanwhile is not waited for: they may never stop.
-        log = _stable(admin, topic, {kafka_partition: end})[kafka_partition]
-    log = replace(log, high_watermark=min(end, log.high_watermark))
-    _check_target(topic, log, start_offset)
-    if start_offset < log.high_watermark:
-        with new_reader(kafka, topic) as reader:
-            yield from reader.read(kafka_partition, OffsetRange(start_offset, log.high_watermark))
-
-
-def _stable(admin: ClusterAdmin, topic: str, ends: Mapping[int, int]) -> Mapping[int, Frontier]:
-    """The target's logs when no transaction hides any of them below `ends`, or after `STABLE_SECONDS`."""
-    deadline = time.monotonic() + STABLE_SECONDS
-    while True:
-        logs = admin.frontiers(topic, sorted(ends))
-        is_stable = all(log.last_stable_offset >= min(ends[p], log.high_watermark) for p, log in logs.items())
-        if is_stable or time.monotonic() > deadline:
-            return logs
-        time.sleep(POLL_SECONDS)
-
-
-def _check_target(topic: str, log: Frontier, start_offset: int) -> None:
-    where = f"target {topic}-{log.kafka_partition}"
-    if not log.log_start_offset <= start_offset <= log.high_watermark:
-        raise LogTruncatedError(
-            f"{where} holds offsets [{log.log_start_offset}, {log.high_watermark}), {start_offset} and what follows "
-            f"was restored to it: its retention deleted it, or its log was truncated. Restore to another topic, under "
-            f"another restore id"
-        )
-    if start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark:
-        raise OpenTransactionError(
-            f"{where}: a transaction is open at offset {log.last_stable_offset}, what follows cannot be read back. Run "
-            f"again under the same restore id when it has ended. If it does not end within its producer's "
-            f"transaction.timeout.ms, the cluster has probably lost its end: end it with "
-            f"`kafka-transactions.sh --bootstrap-server ... abort --topic {topic} --partition {log.kafka_partition} "
-            f"--start-offset {log.last_stable_offset}`, and run again"
-        )
 
 
 def _send(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: Position) -> ReplayResult:

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
-from kafka_s3_platform.restore.replay import ReplayTask, read_target
+from kafka_s3_platform.restore.replay import ReplayTask
 from kafka_s3_platform.restore.spill import read_by_duckdb, spilling
+from kafka_s3_platform.restore.target_log import read_target
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 

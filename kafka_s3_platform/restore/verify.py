@@ -9,9 +9,10 @@ from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.restore.checkpoint import save_document
 from kafka_s3_platform.restore.mapping import MappingWriter
 from kafka_s3_platform.restore.match import SubsequenceMatch
-from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS, ReplayTask, read_target
+from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS, ReplayTask
 from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut
 from kafka_s3_platform.restore.sent import SentStream
+from kafka_s3_platform.restore.target_log import read_target
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 

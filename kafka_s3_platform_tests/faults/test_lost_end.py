@@ -23,7 +23,7 @@ from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.java import find_java
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore import marker, replay
+from kafka_s3_platform.restore import marker, target_log
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
@@ -43,7 +43,7 @@ BATCH = 16_384
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
-    monkeypatch.setattr(replay, "STABLE_SECONDS", 2.0)
+    monkeypatch.setattr(target_log, "STABLE_SECONDS", 2.0)
     monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 2.0)
     monkeypatch.setattr(group_offset, "CALL_SECONDS", 1.0)
 

@@ -15,9 +15,10 @@ from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed, publish_offsets
 from kafka_s3_platform.restore import marker
 from kafka_s3_platform.restore.marker import Marker
-from kafka_s3_platform.restore.replay import ReplayTask, read_target, replay
+from kafka_s3_platform.restore.replay import ReplayTask, replay
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.target_log import read_target
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker

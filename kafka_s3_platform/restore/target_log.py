@@ -1,0 +1,103 @@
+"""One kafka partition of a target as it can be read back: committed records, up to where it stood when looked at."""
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import LogTruncatedError, OpenTransactionError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.readers import new_reader
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import span
+
+STABLE_SECONDS = 30.0
+"""How long transactions that are about to end are waited for: the cluster writes their ends after it has said so."""
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class TargetLog:
+    """Offsets `[start_offset, end_offset)` of a target, whose committed records can be read.
+
+    `open_offset` is where a transaction begins that did not end in time and hides the rest, None where there is none.
+    """
+
+    kafka: KafkaSettings = field(repr=False)
+    topic: str
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+    open_offset: int | None = None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Its committed records, whose offsets need not be dense."""
+        for offsets in span(self.start_offset, self.end_offset):
+            with new_reader(self.kafka, self.topic) as reader:
+                yield from reader.read(self.kafka_partition, offsets)
+
+
+def target_log(kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int) -> TargetLog:
+    """What there is from `start_offset` on. What others write meanwhile is not waited for: they may never stop.
+
+    Raises:
+        LogTruncatedError: the target does not hold `start_offset` any more.
+    """
+    with ClusterAdmin(kafka) as admin:
+        end = admin.frontiers(topic, [kafka_partition])[kafka_partition].high_watermark
+        log = stable(admin, topic, {kafka_partition: end})[kafka_partition]
+    log = replace(log, high_watermark=min(end, log.high_watermark))
+    _check_held(topic, log, start_offset)
+    is_open = start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark
+    readable = max(start_offset, log.last_stable_offset) if is_open else log.high_watermark
+    open_offset = log.last_stable_offset if is_open else None
+    return TargetLog(kafka, topic, kafka_partition, start_offset, readable, open_offset)
+
+
+def read_target(
+    kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """All that the target holds now from `start_offset` on.
+
+    Raises:
+        LogTruncatedError: it does not hold `start_offset` any more.
+        OpenTransactionError: somebody's transaction hides part of it.
+    """
+    log = target_log(kafka, topic, kafka_partition, start_offset)
+    if log.open_offset is not None:
+        raise open_transaction(log)
+    yield from log.read()
+
+
+def stable(admin: ClusterAdmin, topic: str, ends: Mapping[int, int]) -> Mapping[int, Frontier]:
+    """The target's logs when no transaction hides any of them below `ends`, or after `STABLE_SECONDS`."""
+    deadline = time.monotonic() + STABLE_SECONDS
+    while True:
+        logs = admin.frontiers(topic, sorted(ends))
+        is_stable = all(log.last_stable_offset >= min(ends[p], log.high_watermark) for p, log in logs.items())
+        if is_stable or time.monotonic() > deadline:
+            return logs
+        time.sleep(POLL_SECONDS)
+
+
+def open_transaction(log: TargetLog) -> OpenTransactionError:
+    """What is said where it matters what the open transaction hides."""
+    return OpenTransactionError(
+        f"target {log.topic}-{log.kafka_partition}: a transaction is open at offset {log.open_offset}, what follows "
+        f"cannot be read back. Run again under the same restore id when it has ended. If it does not end within its "
+        f"producer's transaction.timeout.ms, the cluster has probably lost its end: end it with "
+        f"`kafka-transactions.sh --bootstrap-server ... abort --topic {log.topic} --partition {log.kafka_partition} "
+        f"--start-offset {log.open_offset}`, and run again"
+    )
+
+
+def _check_held(topic: str, log: Frontier, start_offset: int) -> None:
+    if not log.log_start_offset <= start_offset <= log.high_watermark:
+        raise LogTruncatedError(
+            f"target {topic}-{log.kafka_partition} holds offsets [{log.log_start_offset}, {log.high_watermark}), "
+            f"{start_offset} and what follows was restored to it: its retention deleted it, or its log was truncated. "
+            f"Restore to another topic, under another restore id"
+        )
