@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.output import json_option, show, without_links
-from kafka_s3_platform.cli.sample import Sample, sample_keys
 from kafka_s3_platform.cli.times import moment
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.sheet import Finding, KeyClass
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform.store.credentials import describe
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Literal
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.classes import CONVERTER_CLASS
 from kafka_s3_platform.config.converter_options import converter_settings, is_known
-from kafka_s3_platform.config.mapping_source import judge_converter
+from kafka_s3_platform.config.mapping_source import CLOUD_FORMATS, judge_converters
 from kafka_s3_platform.config.matrix import FIELDLESS, INPUTS, WITH_SCHEMA, refusal
 from kafka_s3_platform.config.settings import (
     ConverterSettings,
@@ -23,7 +23,6 @@ from kafka_s3_platform.config.worker import Worker
 Side = Literal["key", "value"]
 
 _WORDS = tuple(word for word in INPUTS if word != WITH_SCHEMA)
-_CLOUD: Mapping[Side, str] = {"key": "input.key.format", "value": "input.data.format"}
 _UNREAD: Mapping[Side, str] = {
     "key": "No object holds keys, and nothing reads them.",
     "value": "The envelope keeps values as the bytes that they are.",
@@ -40,7 +39,7 @@ def record_settings(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_
     value = _converter(sheet, worker, "value", needed=reads_values or _names_a_registry(sheet, "value"))
     key = _converter(sheet, worker, "key", needed=reads_keys or _names_a_registry(sheet, "key"))
     if is_source:
-        judge_converter(sheet, "value", layout.format, value)
+        judge_converters(sheet, layout, key, value, transforms)
     else:
         _judge_pairs(sheet, layout, key, value)
     return RecordSettings(
@@ -53,7 +52,7 @@ def record_settings(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_
 
 def _names_a_registry(sheet: Sheet, side: Side) -> bool:
     """Whether the file says whose schemas the bytes name: they are archived then, whatever the objects hold."""
-    named = f"{side}.converter" in sheet or _CLOUD[side] in sheet
+    named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
     return named and f"{side}.converter.schema.registry.url" in sheet
 
 
@@ -67,7 +66,7 @@ def _is_clock(layout: LayoutSettings) -> bool:
 
 def _converter(sheet: Sheet, worker: Worker, side: Side, *, needed: bool) -> ConverterSettings | None:
     """The converter of one side: the file's own, else the worker's with the worker's options, as in Connect."""
-    name, word = f"{side}.converter", _CLOUD[side]
+    name, word = f"{side}.converter", CLOUD_FORMATS[side]
     if not needed:
         _leave(sheet, side)
         return None
@@ -113,7 +112,7 @@ def _leave(sheet: Sheet, side: Side) -> None:
     """Without a look at this side, its converter changes nothing."""
     own = [name for name in sheet.under("") if name.startswith(f"{side}.converter")]
     shared = [name for name in sheet.under("") if name.startswith("schema.registry.")] if side == "value" else []
-    sheet.leave((*own, *shared, _CLOUD[side]), _UNREAD[side])
+    sheet.leave((*own, *shared, CLOUD_FORMATS[side]), _UNREAD[side])
     sheet.show(name for name in (*own, *shared) if is_known(name.removeprefix(f"{side}.converter.")))
 
 
@@ -137,14 +136,18 @@ def _judge_part(sheet: Sheet, side: Side, output: str, converter: ConverterSetti
     name = f"{side}.converter"
     if converter is not None:
         if reason := refusal(converter, output):
-            given = [key for key in (name, _CLOUD[side]) if key in sheet]
+            given = [key for key in (name, CLOUD_FORMATS[side]) if key in sheet]
             sheet.refuse(given[0] if given else name, reason if given else f"that of worker.properties: {reason}")
-    elif output in {"avro", "json", "parquet"} and not sheet.is_refused(name) and not sheet.is_refused(_CLOUD[side]):
+    elif (
+        output in {"avro", "json", "parquet"}
+        and not sheet.is_refused(name)
+        and not sheet.is_refused(CLOUD_FORMATS[side])
+    ):
         what = "values" if side == "value" else "keys"
         sheet.refuse(
             name,
-            f"required, here or in worker.properties, or {_CLOUD[side]}: what {what} are before they become {output};"
-            " without a format, records are archived as they are in the native Parquet envelope",
+            f"required, here or in worker.properties, or {CLOUD_FORMATS[side]}: what {what} are before they become"
+            f" {output}; without a format, records are archived as they are in the native Parquet envelope",
         )
 
 

@@ -1,14 +1,21 @@
 """How objects that others wrote are read, out of a source's file, or a sink's whose class was changed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.codecs import CODECS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.read_template import compile_read_template
-from kafka_s3_platform.config.settings import THAW_TIERS, ConverterSettings, LayoutSettings, SourceSettings
+from kafka_s3_platform.config.settings import (
+    THAW_TIERS,
+    ConverterSettings,
+    LayoutSettings,
+    SourceSettings,
+    TransformSettings,
+)
 from kafka_s3_platform.config.sheet import Sheet
+from kafka_s3_platform.config.transform_catalogue import keeps_content
 
 Behavior = Literal["fail", "ignore", "log"]
 
@@ -19,6 +26,10 @@ _ENCODINGS: tuple[Literal["none", "base64"], ...] = ("none", "base64")
 _VALUES: Mapping[str, str] = {"csv": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
 _INPUTS: Mapping[str, str] = {"bytes": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
 _TYPES = ("csv", "jsonl", "json", "avro", "parquet")
+_OF_FIELDS = ("avro", "parquet")
+_AIVEN_OF_FIELDS = ("aiven.avro", "aiven.parquet")
+CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
+"""Cloud's words for what keys and values are."""
 _OWN = (
     "behavior.on.error",
     "s3.poll.interval.ms",
@@ -104,13 +115,35 @@ def source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str,
     return {"codec": codec or (word if word in CODECS["json"] else default)}
 
 
-def judge_converter(sheet: Sheet, side: str, format_name: str, converter: ConverterSettings | None) -> None:
-    """Refuse to keep as bytes or text what objects hold as fields."""
-    if converter is not None and format_name in ("avro", "parquet") and converter.format == "BYTES" and side == "value":
-        sheet.refuse(
-            "value.converter" if "value.converter" in sheet else "input.data.format",
-            f"{format_name} objects hold fields, not bytes; name the converter that writes them to Kafka",
-        )
+def judge_converters(
+    sheet: Sheet,
+    layout: LayoutSettings,
+    key: ConverterSettings | None,
+    value: ConverterSettings | None,
+    transforms: Sequence[TransformSettings],
+) -> None:
+    """Refuse to send as bytes what objects hold as fields, or what a transform makes fields of."""
+    changing = next((step for step in transforms if not keeps_content(step)), None)
+    is_bytes = value is None or value.format == "BYTES"
+    held = f"{layout.format.removeprefix('aiven.')} objects hold"
+    if layout.format in _OF_FIELDS and is_bytes:
+        _require_converter(sheet, "value", f"{held} fields, not bytes", value)
+    elif layout.format == "json" and changing is not None and is_bytes:
+        _require_converter(sheet, "value", f"transforms.{changing.alias} makes fields of the values, not bytes", value)
+    if layout.keys_format in _OF_FIELDS and key is None:
+        _require_converter(sheet, "key", f"{layout.keys_format} objects hold keys by their type", None)
+    if layout.format in _AIVEN_OF_FIELDS:
+        for side, converter in (("key", key), ("value", value)):
+            if side in _aiven_fields(sheet) and converter is None:
+                _require_converter(sheet, side, f"{held} each {side} by its type", None)
+
+
+def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettings | None) -> None:
+    given = [key for key in (f"{side}.converter", CLOUD_FORMATS[side]) if key in sheet]
+    required = "" if named else "required, here or in worker.properties: "
+    name = given[0] if given else f"{side}.converter"
+    if not sheet.is_refused(name):
+        sheet.refuse(name, f"{required}{why}; name the converter that writes them to Kafka")
 
 
 def _aiven_fields(sheet: Sheet) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
-from kafka_s3_platform.restore.foreign_plan import ForeignPlan
+from kafka_s3_platform.restore.foreign_plan import ForeignPlan, check_found
 from kafka_s3_platform.restore.known import Known, Unsent
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.sources.scan import scan
@@ -119,7 +119,11 @@ class Polls:
         """
         known = known_before(self._request(number + 1), self.restore_id(number) if number else None, self._store)
         found = scan(self._config, known=known.etags if known else ())
-        return (known or Known.of(())).unsent(list(found))
+        objects = list(found)
+        check_found(found, objects, known)
+        if known is None and not objects:
+            return Unsent((), (found.searched(),))
+        return (known or Known.of(())).unsent(objects)
 
     def _listed(self) -> set[int]:
         prefix = self._request(0).plan_key.removesuffix("0.json")

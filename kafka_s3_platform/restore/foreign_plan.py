@@ -25,7 +25,7 @@ from kafka_s3_platform.restore.renaming import Rename, Template, routed_topic, r
 from kafka_s3_platform.restore.request import Offsets, RestoreRequest
 from kafka_s3_platform.restore.selection import FOREVER, MILLISECOND, Selection
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, groups, within
-from kafka_s3_platform.sources.scan import as_told, scan
+from kafka_s3_platform.sources.scan import Scan, as_told, scan
 from kafka_s3_platform.store.objects import ObjectStore
 
 KIND = "foreign"
@@ -36,6 +36,13 @@ _COUNTED = {
     "index": "indexes of the blocks of others were ignored",
     "other_topic": "objects of other topics were ignored",
 }
+
+
+_CORRECT = (
+    "Correct the topic's name, or what the connector's file says of the folder (topics.dir, s3.prefix, aws.s3.prefix), "
+    "the names (archive.key.layout, archive.source.template, partitioner.class, path.format) and the format "
+    "(format.class)"
+)
 
 
 @dataclass(frozen=True)
@@ -109,11 +116,15 @@ def make_foreign_plan(
 
     Raises:
         IntegrityError: an object cannot be told by its key, and `behavior.on.error` is `fail`.
+        PreflightError: no object is found: at all, of a topic that is named, or of a kafka partition that is.
         ConfigError: the rename rule makes no topic's name.
     """
     found = scan(request.config, topics, store, known.etags if known else ())
-    times = _times(request)
-    unsent = Unsent(tuple(found), ()) if known is None else known.unsent(list(found))
+    times, listed = _times(request), list(found)
+    check_found(found, listed, known, request.kafka_partitions)
+    if known is None and not listed:
+        raise PreflightError(f"there is no object to restore: {found.searched()}. {_CORRECT}")
+    unsent = Unsent(tuple(listed), ()) if known is None else known.unsent(listed)
     chosen, notes = _chosen(unsent.objects, times)
     wanted = None if request.kafka_partitions is None else set(request.kafka_partitions)
     objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
@@ -128,6 +139,25 @@ def make_foreign_plan(
         skipped=tuple(found.report.bad),
         created_at=datetime.now(timezone.utc).isoformat(),
     )
+
+
+def check_found(
+    scanned: Scan, objects: Sequence[ForeignObject], known: Known | None, kafka_partitions: Iterable[int] | None = None
+) -> None:
+    """That there is, or was and has been sent, an object of whatever is named.
+
+    Raises:
+        PreflightError: there is none. The message says where it was looked for.
+    """
+    streams = {(o.topic, o.kafka_partition) for o in objects} | (known.streams if known else set())
+    topics, numbers = ({stream[at] for stream in streams} for at in (0, 1))
+    if missing := [topic for topic in scanned.named if topic not in topics]:
+        raise PreflightError(f"no object of topic {', '.join(missing)} is there: {scanned.searched()}. {_CORRECT}")
+    if missing_numbers := sorted(set(kafka_partitions or ()) - numbers):
+        raise PreflightError(
+            f"no object of kafka partition {', '.join(map(str, missing_numbers))} is there: {scanned.searched()}. "
+            f"There are objects of {', '.join(map(str, sorted(numbers))) or 'none'}"
+        )
 
 
 def foreign_terms(

@@ -49,6 +49,12 @@ class Known:
         """By key."""
         return dict(zip(self.table["key"].to_pylist(), self.table["etag"].to_pylist(), strict=True))
 
+    @cached_property
+    def streams(self) -> frozenset[tuple[str, int]]:
+        """The topics and kafka partitions of which anything was sent."""
+        topics, numbers = (self.table[name].to_pylist() for name in ("topic", "kafka_partition"))
+        return frozenset(zip(topics, numbers, strict=True))
+
     def unsent(self, found: Sequence[ForeignObject]) -> Unsent:
         """Those of `found` that are new; what is new beside, before or in place of what was sent is told.
 

@@ -1,13 +1,14 @@
 """Which objects there are: the listing of a bucket, each key judged, in the order in which objects are read."""
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
-from kafka_s3_platform.errors import AuthorizationError, IntegrityError
+from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
 from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
 from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport
+from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK
 
@@ -18,6 +19,18 @@ LISTED_OUTSIDE = 100_000
 
 _WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic", "duplicate")
 """What `behavior.on.error` decides about."""
+
+_INSTEAD: Mapping[Problem, str] = {
+    "outside": "lie outside of that folder",
+    "extension": "end otherwise",
+    "index": "are indexes of the blocks of others",
+    "other_topic": "are of other topics",
+    "unparsable": "have names that tell nothing",
+    "misplaced": "lie in folders that are not the partitioner's",
+    "topic": "lie in the folder of another topic",
+    "duplicate": "begin where another does",
+    "cold": "lie in cold storage",
+}
 
 _NAMED = 10
 
@@ -45,6 +58,31 @@ class Scan:
         self._is_wanted = wanted_topics(config, self._topics)
         self.report = ScanReport()
 
+    @property
+    def named(self) -> Sequence[str]:
+        """The topics that are asked for by name, none where every one is that is found."""
+        return self._topics or self._config.topics
+
+    def searched(self) -> str:
+        """Where the objects of which topics were looked for, and what was there instead."""
+        layout, root = self._config.layout, new_key_reader(self._config).root
+        pattern = f"topics.regex {self._config.topics_regex}" if self._config.topics_regex else "any topic"
+        topic = self.named[0] if self.named else "<topic>"
+        how = f"layout {layout.key_layout}, partitioner {layout.partitioner}, format {layout.format}"
+        there = "".join(f"; {count:,} others {_INSTEAD[kind]}" for kind, count in self.report.counts.items())
+        lines = "".join(f"; {line}" for line in self.report.lines[:_NAMED] if line.startswith("object "))
+        return (
+            f"{', '.join(self.named) or pattern} was looked for below {self._store.uri(root)} ({how}"
+            f"{self._example(topic)}){there}{lines}"
+        )
+
+    def _example(self, topic: str) -> str:
+        try:
+            keys = sample_keys(self._config, Sample(topic, self._config.archive.start_hour))
+        except ConfigError:
+            return ""  # such as a folder that takes a record's value
+        return f", such as {keys[0]}"
+
     def __iter__(self) -> Iterator[ForeignObject]:
         self.report = ScanReport()
         reader = new_key_reader(self._config)
@@ -62,14 +100,14 @@ class Scan:
                 f"{self._store.uri(reader.root)}: {'; '.join(wrong[:_NAMED])}{more}. Move them away, correct the"
                 f" partitioner and the format of the source's file, or set behavior.on.error to ignore or log"
             )
-        for topic in self._topics or self._config.topics:
+        for topic in self.named:
             if not any(o.topic == topic for o in objects):
                 self.report.lines.append(f"no object of topic {topic} was found below {self._store.uri(reader.root)}")
         self._count_outside(reader.root)
         yield from objects
 
     def _listed(self, reader: KeyReader) -> Iterator[ObjectInfo]:
-        named, layout = self._topics or self._config.topics, self._config.layout
+        named, layout = self.named, self._config.layout
         is_by_topic = layout.key_layout == "connect" and (self._config.source or SourceSettings()).template is None
         # A file in the folder of another topic counts as what its name says: all folders are looked at then.
         if not named or not is_by_topic or self._behavior != "fail":

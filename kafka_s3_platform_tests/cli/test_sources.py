@@ -57,6 +57,15 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
     assert (planned.returncode, json.loads(planned.stdout)["records"]) == (1, 0), planned.stderr
     assert "--create-topic" in json.loads(planned.stdout)["refusals"][0]
 
+    for more in ("--dry-run", "--create-topic"):
+        absent = kafka_s3("restore", "c", "--topic", "absent", more)
+        assert absent.returncode == 1
+        assert "no object of topic absent is there" in absent.stderr
+        assert (
+            f"s3://{store_settings.bucket}/topics/ (layout connect, partitioner Default, format json" in absent.stderr
+        )
+        assert "such as topics/absent/partition=0/absent+0+0000000000.json" in absent.stderr
+
     restored = parsed(kafka_s3("restore", "c", "--restore-id", "mine", "--create-topic", "--json"))
     assert (restored["topic"], restored["to_topic"]) == (topic_name, f"copy_of_{topic_name}")
     assert (restored["records"], restored["verified"], restored["restore_id"]) == (5, True, "mine")

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.cli.sample import Sample, sample_keys
 from kafka_s3_platform.config.check import check_report
 from kafka_s3_platform.config.files import conflicts
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform_tests.config.conftest import Load
 
 NOON = datetime(2020, 3, 1, 12, tzinfo=timezone.utc)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.cli.sample import Sample, sample_keys
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.sheet import KeyClass
 from kafka_s3_platform.config.zooz import convert
+from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform_tests.config.conftest import Check, of_class
 
 CLOUD = """\

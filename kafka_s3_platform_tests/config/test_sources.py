@@ -29,6 +29,11 @@ SINK = "io.confluent.connect.s3.S3SinkConnector"
 CLASS = {"connector.class": FULL, "format.class": "JsonFormat"}
 AIVEN_SOURCE = "io.aiven.kafka.connect.s3.source.S3SourceConnector"
 
+KEYS = {"store.kafka.keys": True, "value.converter": "StringConverter"}
+TYPED = {"format.class": "", "format.output.type": "avro", "format.output.fields": "key,value"}
+EDIT = {"transforms": "f", "transforms.f.type": "InsertField$Value"}
+EDIT |= {"transforms.f.static.field": "a", "transforms.f.static.value": "b"}
+
 
 def of_source(config: ConnectorConfig) -> SourceSettings:
     assert config.source is not None
@@ -115,6 +120,18 @@ def test_its_own_keys_are_honoured(load: Load) -> None:
         ({"file.discovery.starting.timestamp": 5}, r"file\.discovery\.starting\.timestamp: known, not honoured"),
         ({"partitioner.class": "FieldPartitioner"}, r"partition\.field\.name: required"),
         ({"format.class": "AvroFormat", "value.converter": "ByteArrayConverter"}, r"value\.converter: avro objects"),
+        (
+            {"format.class": "AvroFormat"},
+            r"value\.converter: required, here or in worker\.properties: avro objects hold",
+        ),
+        ({"format.class": "ParquetFormat"}, r"value\.converter: required, .*: parquet objects hold fields, not bytes"),
+        ({**KEYS, "keys.format.class": "AvroFormat"}, r"key\.converter: required, .*: avro objects hold keys"),
+        (
+            {**TYPED, "connector.class": AIVEN_SOURCE},
+            r"key\.converter: required.*value\.converter: required.*: avro objects hold each value",
+        ),
+        ({**EDIT, "value.converter": ""}, r"value\.converter: required, .*: transforms\.f makes fields of the values"),
+        ({**EDIT, "value.converter": "ByteArrayConverter"}, r"value\.converter: transforms\.f makes fields"),
         ({"archive.source.template": "{{any}}.gz"}, r"archive\.source\.template: .* names neither"),
         ({"archive.source.template": "{{key}}/{{topic}}"}, r"archive\.source\.template: '\{\{key\}\}' is not known"),
         ({"archive.source.template": "{{partition}}.gz", "topics": ""}, r"topics: no key tells its topic"),
@@ -122,7 +139,7 @@ def test_its_own_keys_are_honoured(load: Load) -> None:
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(load: Load, keys: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
         load({**CLASS, **keys})
 
 

@@ -22,6 +22,7 @@ from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.foreign import EVERY_TOPIC, foreign_op
 from kafka_s3_platform.defs.restore_config import ForeignRestoreConfig, foreign_request
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.foreign import restore_foreign
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import definitions, launch, tick
@@ -93,8 +94,11 @@ def test_it_looks_as_often_as_the_file_says_and_only_once_it_is_turned_on(config
 def test_the_first_run_sends_all_that_there_is_and_the_next_ones_what_appeared_since(
     config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str
 ) -> None:
-    assert "there are no objects" in str(poll(config, instance).skip_reason)
+    where = "any topic was looked for below s3://"
+    assert f"there are no objects; {where}" in str(poll(config, instance).skip_reason)
     put(0, range(3))
+    with pytest.raises(PreflightError, match=rf"no object of topic absent is there: {topic_name}, absent was looked"):
+        poll(config.model_copy(update={"topics": (topic_name, "absent")}), instance)
     put(3, range(3, 5))
     first = poll(config, instance)
     assert asked(first) == [("poll.c.1", None)]

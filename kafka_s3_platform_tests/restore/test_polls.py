@@ -56,6 +56,17 @@ def test_each_restore_sends_what_appeared_since_however_many_there_were(
     assert nothing.verified
     assert any("there are no objects to restore" in note for note in nothing.notes)
     assert sorted(keys[:-1]) == known_keys(store_settings, "five")
+    for more, told in (
+        ({}, "no object of topic gone is there: gone was looked for below s3://"),
+        ({"after": "five"}, "no object of topic gone is there"),
+    ):
+        with pytest.raises(PreflightError, match=told):
+            restored(config, ("gone",), restore_id="six", **more)
+    with pytest.raises(PreflightError, match=r"no object of kafka partition 7 is there: .* There are objects of 0, 1"):
+        restored(config, (), restore_id="six", kafka_partitions=(0, 7), after="five", dry_run=True)
+    by_pattern = config.model_copy(update={"topics_regex": "gone-.*"})
+    with pytest.raises(PreflightError, match=r"there is no object to restore: topics.regex gone-\.\* was looked for"):
+        restored(by_pattern, restore_id="six", dry_run=True)
     again = restored(config, (), "{topic}-copy", restore_id="four", after="three")
     assert (again.already_finished, again.object_count) == (True, 0)
 

@@ -44,6 +44,22 @@ def test_a_topic_that_has_no_object_is_told() -> None:
     assert scanned.report.lines == ["no object of topic gone was found below s3://bucket/topics/"]
 
 
+def test_where_was_looked_is_told_with_an_example_and_what_was_there_instead() -> None:
+    keys = ["topics/t/partition=0/t+0+0.json", "elsewhere/t-00000-000000000000.gz"]
+    _, scanned = found(keys, topics=("t",))
+    assert scanned.searched() == (
+        "t was looked for below s3://bucket/topics/ (layout connect, partitioner Default, format avro, such as "
+        "topics/t/partition=0/t+0+0000000000.avro); 1 others end otherwise; 1 others lie outside of that folder; "
+        "object topics/t/partition=0/t+0+0.json: its name does not end in .avro"
+    )
+    _, every = found([], {"format": "json", "partitioner": "Field", "partition_fields": ("a",)})
+    told = "any topic was looked for below s3://bucket/topics/ (layout connect, partitioner Field, format json)"
+    assert every.searched() == told
+    template = "{{topic}}/{{any}}_{{partition}}_{{start_offset}}.gz"
+    _, others = found([], {"format": "bytes", "topics_dir": "in"}, template=template)
+    assert f"such as in/{template})" in others.searched()
+
+
 def test_what_is_outside_of_topics_dir_is_ignored_and_counted() -> None:
     objects, scanned = found([FIRST, "elsewhere/s3_topic+0+1.avro", "topics2/a/partition=0/a+0+0.avro"])
     assert (len(objects), scanned.report.counts, scanned.report.lines) == (1, {"outside": 2}, [])

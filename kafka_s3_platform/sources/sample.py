@@ -15,7 +15,9 @@ from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Pay
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.partitioners.extractors import new_extractor
 from kafka_s3_platform.partitioners.key_layouts import new_key_layout
+from kafka_s3_platform.partitioners.keys import with_extension
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
+from kafka_s3_platform.sources.layouts import new_key_reader
 
 HOUR_MS = 3_600_000
 
@@ -32,12 +34,16 @@ class Sample:
 def sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]:
     """The keys of the objects of values, keys and headers, or of whole records, that begin with the sample.
 
-    Transforms are left out: a value of the sample is what they have made of it.
+    Transforms are left out: a value of the sample is what they have made of it. Of a source with a template of
+    keys, that.
 
     Raises:
         ConfigError: the value is no JSON, or the record would fail, such as for a field that it does not have.
     """
-    layout, batch = config.layout, _batch(sample)
+    layout = config.layout
+    if config.source is not None and config.source.template is not None:
+        return (new_key_reader(config).root + with_extension(config.source.template, layout.extension or ""),)
+    batch = _batch(sample)
     found = new_partitioner(layout).encode(batch, _times(layout, batch))
     if found.failures:
         raise ConfigError(f"the sample has no folder: {found.failures[0].message}; give its value")
