@@ -4,8 +4,8 @@ Sources: Confluent's "Amazon S3 Sink Connector" and "Amazon S3 Source Connector"
 DeviantArt's kafka-connect-s3 README, the READMEs of Aiven's S3 sink and S3 source connectors.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kafka_s3_platform.config import values
@@ -136,6 +136,24 @@ AIVEN_SOURCE = Dialect(
     key_layout="template",
     is_source=True,
 )
+_READ_AS = (
+    (
+        ("s3.bucket",),
+        replace(
+            CONNECT_SOURCE,
+            name="deviantart",
+            topics_dir=DEVIANTART.topics_dir,
+            format=DEVIANTART.format,
+            partitioner=DEVIANTART.partitioner,
+            key_layout=DEVIANTART.key_layout,
+        ),
+    ),
+    (("aws.s3.bucket.name", "aws_s3_bucket", "aws_s3_bucket_name"), AIVEN_SOURCE),
+    (("output.data.format",), CLOUD_SOURCE),
+)
+_SAID = ("format.class", "archive.key.layout", "archive.source.template")
+"""Keys that say of objects what the sink's own words would."""
+
 ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
 
 DIALECTS = (CONNECT, CLOUD, DEVIANTART, AIVEN, CONNECT_SOURCE, CLOUD_SOURCE, AIVEN_SOURCE, ARCHIVE)
@@ -147,5 +165,13 @@ _BY_CLASS: Mapping[str, Dialect] = {
     "S3Source": CONNECT_SOURCE,
     "io.aiven.kafka.connect.s3.S3SourceConnector": AIVEN_SOURCE,
 }
+
+
+def read_as(dialect: Dialect, keys: Container[str]) -> Dialect:
+    """What a file with these keys takes for granted: a sink's with only its class changed, what that sink does."""
+    if dialect is not CONNECT_SOURCE or any(key in keys for key in _SAID):
+        return dialect
+    return next((sink for own, sink in _READ_AS if any(key in keys for key in own)), dialect)
+
 
 CONNECTOR_CLASS: values.Parser[Dialect] = values.java_class(_BY_CLASS)

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.clients import Scope, client_properties, security_of
-from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect
+from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect, read_as
 from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.keys import CONNECTOR_KEYS
 from kafka_s3_platform.config.limit_keys import read_batch_bytes
@@ -41,7 +41,7 @@ def resolve(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Reso
     """Judges every key of a connector file; raises nothing for what it refuses."""
     sheet = Sheet(CONNECTOR_KEYS, file.entries, env)
     name = _name(sheet, file, env)
-    dialect = sheet.read("connector.class", CONNECTOR_CLASS, CONNECT)
+    dialect = read_as(sheet.read("connector.class", CONNECTOR_CLASS, CONNECT), file.entries)
     sheet.require("s3.bucket.name", "name the bucket")
     topics, regex = _topics(sheet, dialect)
     tasks_max = sheet.read("tasks.max", values.integer(1, 100_000), 1)

@@ -1,5 +1,8 @@
 """Files of S3 source connectors, and those of sinks whose class was changed."""
 
+import json
+import re
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -9,11 +12,15 @@ from kafka_s3_platform.config.files import conflicts
 from kafka_s3_platform.config.read_template import compile_read_template
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.config.zooz import convert
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.sources.layouts import Told, new_key_reader
+from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform_tests.config.conftest import Check, Load, of_class
 from kafka_s3_platform_tests.config.test_dialects import AIVEN
 from kafka_s3_platform_tests.config.test_seeds import (
     ASSUMED,
+    BLOCK_GZIP,
     CLOUD_FILLED_IN,
     PLATFORM,
     QUICKSTART,
@@ -61,23 +68,55 @@ def test_its_class_goes_by_full_and_short_names(load: Load, name: str) -> None:
     assert load({**CLASS, "connector.class": name}).config.source is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "old", "new"),
-    [
-        ("s3-sink.json", PLATFORM, SINK, FULL),
-        ("quickstart-s3.properties", QUICKSTART, SINK, FULL),
-        ("cloud.json", CLOUD_FILLED_IN, "S3_SINK", "S3_SOURCE"),
-    ],
+def as_json(**keys: object) -> str:
+    return json.dumps({"name": "events", "topics": "events", **keys})
+
+
+ZOOZ = as_json(
+    **convert({"KAFKA_HOST": "b:9", "SOURCE_KAFKA_TOPIC": "t", "S3_BUCKET_NAME": "zooz", "S3_ROOT_PATH": "a"}).keys
 )
+AIVEN_TEMPLATE = "{{topic}}/{{partition}}-{{start_offset:padding=true}}"
+SINKS = {
+    "confluent-platform": PLATFORM,
+    "confluent-quickstart": QUICKSTART,
+    "confluent-cloud": CLOUD_FILLED_IN,
+    "deviantart": BLOCK_GZIP,
+    "deviantart-root": BLOCK_GZIP.replace("s3.prefix=systest\n", ""),
+    "zooz": ZOOZ,
+    "aiven": as_json(**{**AIVEN, "s3.bucket.name": "", "file.compression.type": "gzip"}),
+    "aiven-template": as_json(**{**AIVEN, "file.name.template": AIVEN_TEMPLATE, "aws.s3.prefix": "a/b/"}),
+    "ours": as_json(**{"connector.class": "kafka_s3_platform.S3Archive", "s3.bucket.name": "archive"}),
+}
+
+
+@pytest.mark.parametrize("new", ["S3SourceConnector", FULL, ""])
+@pytest.mark.parametrize("sink_name", SINKS)
 def test_a_sinks_file_with_only_its_class_changed_reads_what_that_sink_wrote(
-    folder: Path, name: str, text: str, old: str, new: str
+    folder: Path, sink_name: str, new: str
 ) -> None:
+    """Of every sink; without a `new` class, its own source's where it has one."""
     write_worker(folder)
-    sink, source = loaded(folder, name, text), loaded(folder, name, text.replace(old, new))
-    assert (sink.source, source.source) == (None, SourceSettings())
-    same = ("topics_dir", "format", "partitioner", "path_format", "key_layout", "bytes_separator", "timezone")
+    text = SINKS[sink_name]
+    name = "sink.json" if text.startswith("{") else "sink.properties"
+    (old,) = re.findall(r'connector\.class"?\s*[=:]\s*"?([\w.]+)', text)
+    own = {"S3_SINK": "S3_SOURCE", AIVEN["connector.class"]: AIVEN_SOURCE}
+    sink, source = loaded(folder, name, text), loaded(folder, name, text.replace(old, new or own.get(old, FULL)))
+    assert (sink.source, of_source(source).behavior_on_error) == (None, "fail")
+    sample = Sample(sink.topics[0], datetime(2020, 3, 1, 12, tzinfo=timezone.utc))
+    (key,) = sample_keys(sink, sample)
+    told = new_key_reader(source).read(key)
+    assert isinstance(told, Told)
+    assert (told.topic, told.kafka_partition, told.first_offset) == (sink.topics[0], 0, 0)
+    same = ["topics_dir", "format", "path_format", "key_layout", "bytes_separator", "timezone"]
+    same += ["codec"] if sink.layout.format in {"json", "bytes", "block_gzip"} else []  # others' objects tell it
     assert source.layout.model_dump(include=set(same)) == sink.layout.model_dump(include=set(same))
-    assert (source.topics, source.records.value) == (sink.topics, sink.records.value)
+    assert (source.topics, source.records.value, source.store) == (sink.topics, sink.records.value, sink.store)
+
+
+def test_a_source_that_names_its_format_or_layout_is_what_it_says(load: Load) -> None:
+    own = {"s3.bucket.name": "", "s3.bucket": "archive", "connector.class": FULL, "value.converter": "StringConverter"}
+    layout = load({**own, "format.class": "JsonFormat"}).config.layout
+    assert (layout.format, layout.key_layout, layout.topics_dir) == ("json", "connect", "topics")
 
 
 def test_keys_of_writing_mean_nothing_to_a_source(check: Check) -> None:

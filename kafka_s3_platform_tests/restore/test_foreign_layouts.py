@@ -347,8 +347,7 @@ def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_oth
         for key in keys
         for b in block_index(s3_client, store_settings.bucket, key)
     }
-    own = "format.class=BlockGzipFormat\narchive.key.layout=block_gzip\n"
-    source = load(text.replace(DEVIANT_CLASS, SOURCE_CLASS) + own)
+    source = load(text.replace(DEVIANT_CLASS, SOURCE_CLASS))
     requests.clear()
     start, end = window
     report = restored(source, (), "{topic}-copy", from_offset=start, to_offset=end)
