@@ -1,16 +1,26 @@
 """Objects that others wrote, or that no index holds: what their keys tell, and in which order they are read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.store.objects import COLD
 
 Problem = Literal[
-    "outside", "extension", "index", "other_topic", "unparsable", "misplaced", "topic", "duplicate", "cold"
+    "outside",
+    "extension",
+    "index",
+    "other_topic",
+    "unparsable",
+    "misplaced",
+    "topic",
+    "duplicate",
+    "incomplete",
+    "cold",
 ]
 """Why an object is skipped, or worth a line."""
 
@@ -61,6 +71,20 @@ class ObjectSet:
     def name(self) -> ForeignObject:
         return self.objects[0]
 
+    def lacks(self, layout: LayoutSettings) -> str:
+        """What of the layout's objects is not there, nothing if all are: without them a key or a value would be null.
+
+        Connect writes all of them for each record, but no values of those in the folder of tombstones.
+        """
+        wanted: Mapping[ObjectPart, bool] = {
+            "value": self.value is not None or not self.name.is_tombstone,
+            "key": layout.keys_format is not None,
+            "headers": layout.headers_format is not None,
+        }
+        there = {o.part for o in self.objects}
+        missing = " and ".join(_PARTS[part] for part, is_due in wanted.items() if is_due and part not in there)
+        return missing and f"object {self.name.key}: its {missing} are not there beside it"
+
 
 @dataclass(frozen=True)
 class ObjectGroup:
@@ -97,7 +121,9 @@ class ScanReport:
 
 MAX_LINES = 1_000
 
-_BAD: frozenset[Problem] = frozenset({"unparsable", "misplaced", "duplicate"})
+_PARTS: Mapping[ObjectPart, str] = {"value": "values", "key": "keys", "headers": "headers"}
+
+_BAD: frozenset[Problem] = frozenset({"unparsable", "misplaced", "duplicate", "incomplete"})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from itertools import islice
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
 from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
-from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport
+from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport, groups
 from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK
@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 LISTED_OUTSIDE = 100_000
 """Keys of the whole bucket that are looked at to count what lies outside of `topics.dir`."""
 
-_WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic", "duplicate")
-"""What `behavior.on.error` decides about."""
+_WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
+"""What `behavior.on.error` decides about of a key alone."""
 
 _INSTEAD: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
@@ -29,6 +29,7 @@ _INSTEAD: Mapping[Problem, str] = {
     "misplaced": "lie in folders that are not the partitioner's",
     "topic": "lie in the folder of another topic",
     "duplicate": "begin where another does",
+    "incomplete": "lack the values, keys or headers of their records",
     "cold": "lie in cold storage",
 }
 
@@ -93,7 +94,7 @@ class Scan:
             if item is not None:
                 found[item.key] = item
         in_order = sorted(found.values(), key=lambda o: (*o.order[:-1], o.key not in self._known, o.key))
-        objects = self._distinct(in_order, wrong)
+        objects = self._complete(self._distinct(in_order, wrong), wrong)
         if wrong and self._behavior == "fail":
             more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
             raise IntegrityError(
@@ -134,11 +135,10 @@ class Scan:
     def _refused(self, refusal: Refusal, key: str, wrong: list[str]) -> Told | None:
         """What is read all the same: an object in the folder of another topic, as its name says."""
         line = f"object {key}: {refusal.reason}"
-        self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
         if refusal.problem in _WRONG:
-            wrong.append(line)
-            if self._behavior == "log":
-                logger.warning("%s", line)
+            self._refuse(refusal.problem, line, wrong)
+        else:
+            self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
         return refusal.told
 
     def _distinct(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
@@ -149,12 +149,26 @@ class Scan:
             name = (item.topic, item.kafka_partition, item.first_offset, item.encoded_partition, item.part)
             if item.first_offset is not None and name in seen:
                 line = f"object {item.key}: it begins where {seen[name]} does, so records would come twice"
-                self.report.add("duplicate", line)
-                wrong.append(line)
+                self._refuse("duplicate", line, wrong)
                 continue
             seen[name] = item.key
             kept.append(item)
         return kept
+
+    def _complete(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
+        """The objects without those that lack the values, keys or headers of the same records."""
+        left_out: set[str] = set()
+        for objects_of_records in (s for group in groups(objects) for s in group.sets):
+            if line := objects_of_records.lacks(self._config.layout):
+                self._refuse("incomplete", line, wrong)
+                left_out.update(o.key for o in objects_of_records.objects)
+        return [o for o in objects if o.key not in left_out]
+
+    def _refuse(self, problem: Problem, line: str, wrong: list[str]) -> None:
+        self.report.add(problem, line)
+        wrong.append(line)
+        if self._behavior == "log":
+            logger.warning("%s", line)
 
     def _count_outside(self, root: str) -> None:
         if not root:

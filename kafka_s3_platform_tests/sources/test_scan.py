@@ -131,10 +131,35 @@ def test_keys_headers_and_tombstones_go_with_their_values() -> None:
     layout = {"format": "json", "keys_format": "avro", "headers_format": "json", "partitioner": "Hourly"}
     hour = "topics/t/year=2026/month=01/day=01/hour=12"
     keys = [f"{hour}/t+0+0.{e}" for e in ("headers.json", "json", "keys.avro")]
-    objects, _ = found([*keys, "topics/t/tombstone/t+0+3.keys.avro"], layout)
+    tombstones = [f"topics/t/tombstone/t+0+3.{e}" for e in ("keys.avro", "headers.json")]
+    objects, _ = found([*keys, *tombstones], layout)
     (group,) = groups(objects)
-    assert [[o.part for o in s.objects] for s in group.sets] == [["value", "key", "headers"], ["key"]]
+    parts = [["value", "key", "headers"], ["key", "headers"]]
+    assert [[o.part for o in s.objects] for s in group.sets] == parts
     assert [s.name.is_tombstone for s in group.sets] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("folder", "there", "lacking"),
+    [
+        ("partition=0", ("keys.avro", "headers.json"), "its values are not there beside it"),
+        ("partition=0", ("keys.avro",), "its values and headers are not there beside it"),
+        ("partition=0", ("json", "headers.json"), "its keys are not there beside it"),
+        ("partition=0", ("json", "keys.avro"), "its headers are not there beside it"),
+        ("tombstone", ("headers.json",), "its keys are not there beside it"),
+    ],
+)
+def test_no_tombstone_and_no_null_key_is_made_of_an_object_that_was_lost(
+    folder: str, there: tuple[str, ...], lacking: str
+) -> None:
+    layout = {"format": "json", "keys_format": "avro", "headers_format": "json"}
+    whole = [f"topics/t/partition=0/t+0+0.{e}" for e in ("json", "keys.avro", "headers.json")]
+    keys = [f"topics/t/{folder}/t+0+3.{e}" for e in there]
+    with pytest.raises(IntegrityError, match=lacking):
+        found([*whole, *keys], layout)
+    objects, scanned = found([*whole, *keys], layout, behavior_on_error="ignore")
+    assert sorted(o.key for o in objects) == sorted(whole)
+    assert (scanned.report.counts, len(scanned.report.bad)) == ({"incomplete": 1}, 1)
 
 
 def test_keys_that_nobody_asked_for_are_counted_as_a_wrong_extension() -> None:
