@@ -1,5 +1,6 @@
 """How objects that others wrote are read, out of a source's file, or a sink's whose class was changed."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from kafka_s3_platform.config.sheet import Sheet
 from kafka_s3_platform.config.transform_catalogue import keeps_content
 
 Behavior = Literal["fail", "ignore", "log"]
+
+_CLUSTER_ID = re.compile(r"[\w-]{1,255}", re.ASCII)
 
 AIVEN_FIELDS = ("key", "value", "offset", "timestamp", "headers")
 
@@ -38,6 +41,7 @@ _OWN = (
     "archive.source.template",
     "archive.source.thaw.days",
     "archive.source.thaw.tier",
+    "archive.source.cluster",
 )
 OF_WRITING = (
     "flush.size",
@@ -77,6 +81,7 @@ def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> S
         fields=_aiven_fields(sheet) if layout.format.startswith("aiven.") else (),
         value_encoding=sheet.read("format.output.fields.value.encoding", values.choice(_ENCODINGS), "base64"),
         thaw_days=sheet.read("archive.source.thaw.days", values.integer(1, 365), None),
+        cluster=sheet.read("archive.source.cluster", _cluster, None),
         thaw_tier=sheet.read("archive.source.thaw.tier", values.choice(THAW_TIERS), "Standard"),
     )
 
@@ -144,6 +149,16 @@ def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettin
     name = given[0] if given else f"{side}.converter"
     if not sheet.is_refused(name):
         sheet.refuse(name, f"{required}{why}; name the converter that writes them to Kafka")
+
+
+def _cluster(text: str) -> str:
+    if ":" in text or "," in text:
+        return values.bootstrap_servers(text)
+    if not _CLUSTER_ID.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is neither a cluster's id, such as MkU3OEVBNTcwNTJENDM2Qg, nor host:port of a broker"
+        )
+    return text
 
 
 def _aiven_fields(sheet: Sheet) -> tuple[str, ...]:

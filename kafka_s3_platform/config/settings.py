@@ -232,7 +232,8 @@ class SourceSettings(Settings):
 
     `template` describes keys in our own words (`archive.source.template`). `fields` are those of Aiven's envelope in
     their order, none where objects hold values alone; `value_encoding` is that of its csv. `thaw_days` None: objects in
-    cold storage are reported, not asked for.
+    cold storage are reported, not asked for. `cluster` is the id, or the bootstrap servers, of the cluster that the
+    records are of, None where nobody said it.
     """
 
     behavior_on_error: Literal["fail", "ignore", "log"] = "fail"
@@ -242,6 +243,7 @@ class SourceSettings(Settings):
     value_encoding: Literal["none", "base64"] = "base64"
     thaw_days: int | None = Field(default=None, gt=0)
     thaw_tier: ThawTier = "Standard"
+    cluster: str | None = None
 
 
 class ConnectorConfig(Settings):

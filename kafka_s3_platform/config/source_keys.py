@@ -36,6 +36,12 @@ SOURCE_KEYS = (
         " reported.",
     ),
     honoured("archive.source.thaw.tier", "Standard", "How fast they come: `Standard`, `Bulk` or `Expedited`."),
+    honoured(
+        "archive.source.cluster",
+        None,
+        "The cluster that the records are of, by its id (surer) or its bootstrap servers: on another one they may go to"
+        " topics of the same name, as long as no connector here archives those.",
+    ),
     alias("aws.s3.poll.interval.ms", "s3.poll.interval.ms", "Another"),
     *without_meaning(
         "Objects are read batch by batch, whatever their size.",

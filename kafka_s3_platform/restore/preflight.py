@@ -229,17 +229,38 @@ def room_of(request: RestoreRequest, target: Target) -> dict[int, DiskSpace]:
 def _source_findings(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:
     # The id tells the topic itself under whatever address; the name, one that was deleted and created again.
     same_id = target.description is not None and target.description.topic_id == plan.source.topic_id
-    same_name = request.to_topic == request.topic and _share_addresses(request.config.kafka, request.target_kafka)
+    same_name = request.to_topic == request.topic and _is_source_cluster(request, target)
     if same_id or same_name:
         what = (
             f"{request.to_topic} is the source topic itself: what is restored to it is archived again, and its readers "
             f"see those records twice"
         )
-        yield remark(what) if request.allow_source_topic else refusal(f"{what}. {SAY_SO}")
+        yield remark(what) if request.allow_source_topic else refusal(f"{what}. {SAY_SO}{_name_the_cluster(request)}")
     if dict(plan.source.configs).get("message.timestamp.type") == "LogAppendTime":
         yield remark(
             f"{request.topic} had message.timestamp.type=LogAppendTime: the times are restored, as CreateTime",
         )
+
+
+def _is_source_cluster(request: RestoreRequest, target: Target) -> bool:
+    """Whether the target's cluster is the one that the records are of. Of objects of others only their file tells it.
+
+    One that is named by addresses may be behind others: the brokers' own are looked at too.
+    """
+    named = request.config.source and request.config.source.cluster
+    if not named:
+        return _share_addresses(request.config.kafka, request.target_kafka)
+    cluster = target.cluster
+    if ":" not in named:
+        return cluster is None or cluster.cluster_id == named
+    brokers = {f"{host}:{port}" for host, port in cluster.addresses.values()} if cluster else set()
+    return bool((brokers | _addresses(request.target_kafka.bootstrap_servers)) & _addresses(named))
+
+
+def _name_the_cluster(request: RestoreRequest) -> str:
+    if request.config.source is None or request.config.source.cluster:
+        return ""
+    return ". If the objects are of another cluster, name that in the connector's file: archive.source.cluster"
 
 
 def _archived_again(request: RestoreRequest, target: Target) -> Iterator[Finding]:
@@ -262,9 +283,11 @@ def _loop_finding(request: RestoreRequest, config: ConnectorConfig, target: Targ
             f"that is the target's cluster, what is restored is archived again"
         )
     elif same:
-        yield remark(
-            f"{request.to_topic} is archived by connector {config.name} too: what is restored to it is archived again",
+        what = (
+            f"{request.to_topic} is archived by connector {config.name} too: what is restored to it is archived again"
         )
+        is_loop = request.config.source is not None and request.to_topic == request.topic
+        yield refusal(f"{what}. {SAY_SO}") if is_loop and not request.allow_source_topic else remark(what)
 
 
 def _same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target) -> bool | None:
@@ -280,8 +303,11 @@ def _same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target) ->
 
 
 def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:
-    addresses = ({a.strip() for a in kafka.bootstrap_servers.split(",")} for kafka in (one, other))
-    return bool(set.intersection(*addresses))
+    return bool(_addresses(one.bootstrap_servers) & _addresses(other.bootstrap_servers))
+
+
+def _addresses(bootstrap_servers: str) -> set[str]:
+    return {address.strip() for address in bootstrap_servers.split(",")}
 
 
 def left_out(text: str) -> Finding:

@@ -135,6 +135,7 @@ def test_its_own_keys_are_honoured(load: Load) -> None:
         "partition.field.name": "country",
         "archive.source.thaw.days": 3,
         "archive.source.thaw.tier": "bulk",
+        "archive.source.cluster": "SASL_SSL://prod-1:9092, prod-2:9092",
         "store.url": "http://localhost:9000",
         "record.batch.max.size": 200,
         "task.batch.size": 10,
@@ -144,7 +145,7 @@ def test_its_own_keys_are_honoured(load: Load) -> None:
     }
     config = load({**CLASS, "format.class": "ByteArrayFormat", **own}).config
     assert of_source(config) == SourceSettings(
-        behavior_on_error="log", poll_interval_ms=1000, thaw_days=3, thaw_tier="Bulk"
+        behavior_on_error="log", poll_interval_ms=1000, thaw_days=3, thaw_tier="Bulk", cluster="prod-1:9092,prod-2:9092"
     )
     assert (config.layout.bytes_separator, config.layout.partition_fields) == ("\r\n", ("country",))
     assert config.store.role is not None
@@ -171,6 +172,8 @@ def test_its_own_keys_are_honoured(load: Load) -> None:
         ),
         ({**EDIT, "value.converter": ""}, r"value\.converter: required, .*: transforms\.f makes fields of the values"),
         ({**EDIT, "value.converter": "ByteArrayConverter"}, r"value\.converter: transforms\.f makes fields"),
+        ({"archive.source.cluster": "a b"}, r"archive\.source\.cluster: 'a b' is neither a cluster's id"),
+        ({"archive.source.cluster": "host:0"}, r"archive\.source\.cluster: 'host:0' is no host:port"),
         ({"archive.source.template": "{{any}}.gz"}, r"archive\.source\.template: .* names neither"),
         ({"archive.source.template": "{{key}}/{{topic}}"}, r"archive\.source\.template: '\{\{key\}\}' is not known"),
         ({"archive.source.template": "{{partition}}.gz", "topics": ""}, r"topics: no key tells its topic"),

@@ -327,10 +327,41 @@ def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
 ) -> None:
     create_topic(topic_name)
     put(topic_name, 0, numbered(0, 3))
-    with pytest.raises(PreflightError, match="is the source topic itself"):
+    with pytest.raises(PreflightError, match=r"is the source topic itself: .* name that .*: archive\.source\.cluster"):
         restored(load(LINES, JSON))
     report = restored(load(LINES, JSON), allow_source_topic=True)
     assert (report.to_topic, numbers(kafka_settings, topic_name)) == (topic_name, [0, 1, 2])
+
+
+def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_here_archives_it(
+    load: Load,
+    put: Put,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> None:
+    create_topic(topic_name)
+    put(topic_name, 0, numbered(0, 3))
+    with ClusterAdmin(kafka_settings) as admin:
+        own_id = admin.describe_cluster().cluster_id
+    for own in (own_id, f"gone:9092,{kafka_settings.bootstrap_servers}"):
+        with pytest.raises(PreflightError, match="is the source topic itself"):
+            restored(load(LINES, f"{JSON}archive.source.cluster={own}\n"))
+    for other in ("MkU3OEVBNTcwNTJENDM2Qg", "elsewhere:9092"):
+        config = load(LINES, f"{JSON}archive.source.cluster={other}\n")
+        planned = restored(config, dry_run=True)
+        assert (planned.refusals, planned.to_topic) == ((), topic_name)
+
+    sink = connector(kafka_settings, store_settings, topic_name)
+    with pytest.raises(
+        PreflightError, match="is archived by connector c too: what is restored to it is archived again"
+    ):
+        restored(config, connectors=(sink,))
+    told = restored(config, connectors=(sink,), allow_source_topic=True, dry_run=True)
+    assert any("is archived by connector c too" in note for note in told.notes)
+    assert restored(config, connectors=(sink.model_copy(update={"topics": ("other",)}),)).verified
+    assert numbers(kafka_settings, topic_name) == [0, 1, 2]
 
 
 def test_of_objects_of_others_no_consumer_groups_are_translated_and_the_reason_is_told(
