@@ -5,6 +5,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from kafka_s3_platform.config.values import in_zone
+
 
 def moment(option: str, text: str, zone: ZoneInfo) -> datetime:
     """An ISO 8601 time in UTC; one without an offset is read in `zone`. UsageError where it is none."""
@@ -12,5 +14,7 @@ def moment(option: str, text: str, zone: ZoneInfo) -> datetime:
         found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as err:
         raise click.UsageError(f"{option} {text}: not an ISO 8601 time, such as 2013-01-31T15:00") from err
-    local = found if found.tzinfo else found.replace(tzinfo=zone)
-    return local.astimezone(timezone.utc)
+    try:
+        return (found if found.tzinfo else in_zone(found, zone)).astimezone(timezone.utc)
+    except ValueError as err:
+        raise click.UsageError(f"{option} {text}: {err}") from err

@@ -36,7 +36,8 @@ def offsets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
 
 def numbers(text: str | None) -> list[int]:
     """`0,1,...` as numbers. UsageError where it is something else."""
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    # an empty text, of a variable of the shell that is not set, does not mean all of them
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise click.UsageError(f"--kafka-partitions {text}: not numbers separated by commas")
     return [int(part) for part in parts]

@@ -332,10 +332,21 @@ def hour(zone: ZoneInfo) -> Parser[datetime]:
 
 
 def _hour_in(zone: ZoneInfo, moment: datetime, text: str) -> datetime:
-    moment = moment.astimezone(zone) if moment.tzinfo else moment.replace(tzinfo=zone)
+    moment = moment.astimezone(zone) if moment.tzinfo else in_zone(moment, zone)
     if moment.minute or moment.second or moment.microsecond:
         raise ValueError(f"{text!r} is not on the hour")
-    # A wall time that a clock change skips comes back from UTC as another one.
-    if moment.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None) != moment.replace(tzinfo=None):
-        raise ValueError(f"{text!r} does not exist in {zone.key}: the clocks go forward then")
     return moment
+
+
+def in_zone(local: datetime, zone: ZoneInfo) -> datetime:
+    """The moment when clocks of `zone` show `local`. ValueError where they never do, or do twice."""
+    first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    if first.utcoffset() == second.utcoffset():
+        return first
+    # A wall time that a clock change skips comes back from UTC as another one.
+    if first.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None) != local:
+        raise ValueError(f"'{local.isoformat()}' does not exist in {zone.key}: the clocks go forward then")
+    raise ValueError(
+        f"'{local.isoformat()}' is twice in {zone.key}, where the clocks go back: write which one is meant, "
+        f"{first.isoformat()} or {second.isoformat()}"
+    )

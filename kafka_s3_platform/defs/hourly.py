@@ -49,6 +49,7 @@ def hourly_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation | dg.MaterializeResult[None]]:
         keys = list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
         with dagster_failures(context), spark.runner() as runner:
+            topic.hours.check(keys)
             if config_of(context, ArchiveConfig).until_now or not keys:
                 report = archive(ArchiveRequest(topic.config, topic.topic, context.run.run_id, None), runner)
                 yield from hour_events(context, topic, report, keys)

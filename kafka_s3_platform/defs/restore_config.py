@@ -16,6 +16,7 @@ from pydantic import Field
 from kafka_s3_platform.config.converter_options import is_of_registry
 from kafka_s3_platform.config.files import connectors_folder, file_of_runs, load_connectors, read_worker
 from kafka_s3_platform.config.settings import THAW_TIERS, ConnectorConfig, KafkaSettings
+from kafka_s3_platform.config.values import in_zone
 from kafka_s3_platform.config.worker import cluster_of
 from kafka_s3_platform.defs.topic import ArchivedTopic, Windows
 from kafka_s3_platform.errors import ConfigError
@@ -304,15 +305,22 @@ def _picked(topic: ArchivedTopic, config: RestoreConfig) -> Iterator[tuple[datet
     """The windows of single hours and days. ConfigError where one is none of the connector's."""
     for name, windows, given in (("hours", topic.hours, config.hours), ("days", topic.days, config.days)):
         for text in given:
-            key = text if windows.definition.has_partition_key(text) else _as_key(name, windows, topic, text)
+            key = text if windows.names(text) else _as_key(name, windows, topic, text)
             yield windows.start(key), windows.end(key)
 
 
 def _as_key(name: str, windows: Windows, topic: ArchivedTopic, text: str) -> str:
-    moment = _time(name, text, ZoneInfo(topic.config.layout.timezone))
-    key = "" if moment is None else windows.key(moment)
-    if moment is None or not windows.definition.has_partition_key(key) or windows.start(key) != moment:
+    zone = ZoneInfo(topic.config.layout.timezone)
+    # a partition key of Dagster's may have minutes, which no hour begins with
+    moment = windows.start(text) if windows.definition.has_partition_key(text) else _moment(name, text, zone)
+    key = windows.key(moment)
+    if not windows.definition.has_partition_key(key):
         raise ConfigError(f"{name} {text!r} is no start of one that connector {topic.config.name} may have archived")
+    if windows.start(key) != moment:
+        raise ConfigError(
+            f"{name} {text!r} is no start of one: it is within {key}. Take that, or from_time and to_time (--from, "
+            f"--to)"
+        )
     return key
 
 
@@ -414,13 +422,18 @@ def _one_of_or_none(name: str, text: str | None, allowed: tuple[L, ...]) -> L | 
 
 
 def _time(name: str, text: str | None, zone: ZoneInfo) -> datetime | None:
-    if text is None:
-        return None
+    return None if text is None else _moment(name, text, zone)
+
+
+def _moment(name: str, text: str, zone: ZoneInfo) -> datetime:
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as err:
         raise ConfigError(f"{name} {text!r} is no ISO 8601 time, such as 2013-01-31T15:00; correct it") from err
-    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+    try:
+        return moment if moment.tzinfo else in_zone(moment, zone)
+    except ValueError as err:
+        raise ConfigError(f"{name} {text!r}: {err}") from err
 
 
 def _offsets(name: str, given: Mapping[str, int]) -> int | dict[int, int] | None:
@@ -430,4 +443,7 @@ def _offsets(name: str, given: Mapping[str, int]) -> int | dict[int, int] | None
         return given["all"]
     if not all(p.isdecimal() for p in given):
         raise ConfigError(f"{name} {dict(given)}: name kafka partitions by number, or all of them by `all` alone")
-    return {int(p): offset for p, offset in given.items()}
+    found = {int(p): offset for p, offset in given.items()}
+    if len(found) < len(given):
+        raise ConfigError(f"{name} {dict(given)}: names a kafka partition twice")
+    return found

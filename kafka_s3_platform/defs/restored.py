@@ -112,6 +112,7 @@ def _window(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: Res
         return asked
     _refuse_split(context, topic)
     first, last = context.partition_key_range
+    topic.hours.check((first, last))
     return topic.hours.start(first), topic.hours.end(last)
 
 

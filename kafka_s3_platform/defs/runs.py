@@ -61,7 +61,7 @@ def windows_of(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[da
     for run in runs:
         first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG) or run.tags.get(PARTITION_NAME_TAG)
         last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG) or first
-        if first and last and all(windows.definition.has_partition_key(key) for key in (first, last)):
+        if first and last and all(windows.names(key) for key in (first, last)):
             found.append((windows.start(first), windows.end(last)))
     return found
 

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.state import HOUR
 from kafka_s3_platform.store.index import TopicIndex
 
@@ -105,6 +106,17 @@ class Windows:
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
         self.definition = definition
+
+    def names(self, text: str) -> bool:
+        """Whether it is a partition key. Dagster alone takes any minute for the start of an hour."""
+        return self.definition.has_partition_key(text) and self.key(self.start(text)) == text
+
+    def check(self, partition_keys: Iterable[str]) -> None:
+        """ConfigError where one of them is none that Dagster makes, which whoever launches a run may give it."""
+        for key in partition_keys:
+            nearest = self.key(self.start(key))
+            if nearest != key:
+                raise ConfigError(f"partition key {key} is none of this asset: the window that holds it is {nearest}")
 
     def start(self, partition_key: str) -> datetime:
         """The start of a partition key's window, UTC."""

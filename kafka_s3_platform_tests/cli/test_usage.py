@@ -23,6 +23,7 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         (["compact", "c", "--day", "1999-01-01"], "from its start hour"),
         (["restore", "c", "--topic", "t"], "--to-topic"),
         ([*RESTORE, "--kafka-partitions", "0,x"], "not numbers"),
+        ([*RESTORE, "--kafka-partitions", ""], "not numbers"),
         ([*RESTORE, "--from-offset", "0:15:2"], "one N, or P:N"),
         ([*RESTORE, "--from-offset", "15", "--from-offset", "1:20"], "one N, or P:N"),
         ([*RESTORE, "--to-offset", "1:20", "--to-offset", "01:21"], "one N, or P:N"),

@@ -109,6 +109,10 @@ def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
         ({"to_topic": "a", "hours": ["2026-01-01T12:30"]}, "hours '2026-01-01T12:30' is no start"),
         ({"to_topic": "a", "days": ["1999-01-01"]}, "days '1999-01-01' is no start"),
         ({"to_topic": "a", "hours": ["noon"]}, "no ISO 8601 time"),
+        ({"to_topic": "a", "hours": ["2026-01-01-12:30"]}, "no start of one: it is within 2026-01-01-12:00"),
+        ({"to_topic": "a", "hours": ["2026-01-01-12:59"]}, "it is within 2026-01-01-12:00"),
+        ({"to_topic": "a", "days": ["2026-01-01T12:00"]}, "no start of one: it is within 2026-01-01"),
+        ({"to_topic": "a", "from_offset": {"0": 5, "00": 7}}, "names a kafka partition twice"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_its_field(given: dict[str, Any], said: str) -> None:
@@ -151,6 +155,20 @@ def test_whoever_may_launch_a_run_can_neither_import_nor_call_what_nobody_allowe
     with pytest.raises(ConfigError, match="no plug-in that this installation allows"):
         begin({"to_topic": "a", "dry_run": dry_run, **given})
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2026-10-25T02:30", "is twice in Europe/Berlin.*2026-10-25T02:30:00\\+02:00 or 2026-10-25T02:30:00\\+01:00"),
+        ("2026-03-29T02:30", "does not exist in Europe/Berlin"),
+    ],
+)
+def test_a_time_that_clocks_show_twice_or_never_is_refused_and_the_moments_are_named(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"from_time '{text}': .*{said}"):
+        asked_window(RestoreConfig(from_time=text), ZoneInfo("Europe/Berlin"))
+    with pytest.raises(ConfigError, match=f"to_time '{text}': .*{said}"):
+        asked_window(RestoreConfig(to_time=text), ZoneInfo("Europe/Berlin"))
 
 
 def test_any_hours_and_days_are_windows() -> None:

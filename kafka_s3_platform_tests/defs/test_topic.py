@@ -17,6 +17,7 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.config.values import broken_hour
 from kafka_s3_platform.defs.names import op_name
 from kafka_s3_platform.defs.topic import ArchivedTopic, Days, Hours, newest_closed_hour
+from kafka_s3_platform.errors import ConfigError
 
 HOUR = timedelta(hours=1)
 WEEK = timedelta(days=7)
@@ -57,6 +58,10 @@ def test_every_hour_has_one_key_and_every_key_one_hour_also_where_the_clock_chan
     assert [hours.start(key) for key in keys] == starts
     assert [hours.end(key) for key in keys] == [start + HOUR for start in starts]
     assert keys == list(hours.definition.get_partition_keys()[: len(keys)])
+    assert all(map(hours.names, keys[:: 24 * 7]))
+    hours.check(keys)
+    with pytest.raises(ConfigError, match=r"2025-06-01-12:30 is none .* that holds it is 2025-06-01-12:00"):
+        hours.check(["2025-06-01-11:00", "2025-06-01-12:30"])
 
 
 def clock_changes(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta]]:
