@@ -71,7 +71,11 @@ FORMAT_KEYS = (
 )
 
 PATH_KEYS = (
-    honoured("topics.dir", "topics", "The folder that all objects go to. Slashes at its ends are trimmed."),
+    honoured(
+        "topics.dir",
+        "topics",
+        "The folder that all objects go to. Slashes at its ends are trimmed: `/` is the bucket's root, for a source.",
+    ),
     alias("s3.prefix", "topics.dir", "DeviantArt's"),
     honoured("aws.s3.prefix", None, "Aiven's: what every key begins with, up to its last slash the folder."),
     alias("file.name.prefix", "aws.s3.prefix", "Aiven's new"),
@@ -130,7 +134,9 @@ PATH_KEYS = (
         "How objects are named: `connect`; `block_gzip` as DeviantArt's sink; `zooz` as Zooz's; `template` by"
         " `file.name.template`.",
     ),
-    honoured("archive.key.extension", "the format's own", "The extension of objects, without its leading dot."),
+    honoured(
+        "archive.key.extension", "the format's own", "The extension of objects, without its leading dot. `.`: none."
+    ),
 )
 
 ROTATION_KEYS = (

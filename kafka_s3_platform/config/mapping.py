@@ -49,7 +49,7 @@ def resolve(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Reso
     source = source_settings(sheet, dialect, layout)
     records = record_settings(sheet, worker, layout, is_source=dialect.is_source)
     _one_topic(sheet, layout, topics, regex)
-    if source is not None and needs_a_topic(layout, source) and len(topics) != 1:
+    if source is not None and needs_a_topic(sheet, layout) and len(topics) != 1:
         sheet.refuse("topics", "no key tells its topic: name the one that all objects are of")
     archive = _archive(sheet, layout)
     findings = tuple(sheet.findings())

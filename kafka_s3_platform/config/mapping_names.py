@@ -20,15 +20,17 @@ _CONNECT_KEYS = ("directory.delim", "file.delim", "filename.offset.zero.pad.widt
 def key_settings(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> dict[str, Any]:
     """The layout of keys, and the folder and the names that it makes them of, for objects of some format and codec."""
     layout = sheet.read("archive.key.layout", values.choice(_KEY_LAYOUTS), dialect.key_layout)
-    if layout == dialect.key_layout == "connect" and "file.name.template" in sheet:
+    own = sheet.text("archive.source.template") if dialect.is_source else ""
+    if own or (layout == dialect.key_layout == "connect" and "file.name.template" in sheet):
         layout = "template"
-    if layout != "template":
-        sheet.leave(("file.name.template",), f"The layout {layout} names objects its own way.")
+    if own or layout != "template":
+        whose = "archive.source.template" if own else f"The layout {layout}"
+        sheet.leave(("file.name.template",), f"{whose} names objects its own way.")
     if layout != "connect":
         sheet.leave(_CONNECT_KEYS, f"The layout {layout} names objects its own way.")
     return {
         "key_layout": layout,
-        **_prefix(sheet, dialect, layout),
+        **_prefix(sheet, dialect, layout, own),
         "extension": sheet.read("archive.key.extension", values.extension, _extension(sheet, dialect, output)),
         **_delimiters(sheet),
         "offset_pad_width": sheet.read("filename.offset.zero.pad.width", values.integer(0, 64), 10),
@@ -55,9 +57,9 @@ def _delimiters(sheet: Sheet) -> dict[str, Any]:
     return {"directory_delim": folders, "file_delim": parts}
 
 
-def _prefix(sheet: Sheet, dialect: Dialect, layout: str) -> dict[str, Any]:
+def _prefix(sheet: Sheet, dialect: Dialect, layout: str, own: str) -> dict[str, Any]:
     """The folder, and the template: what follows the last slash of Aiven's prefix begins the file's name."""
-    parse = values.directory if layout == "connect" else values.folder_or_root
+    parse = values.directory if layout == "connect" and not dialect.is_source else values.folder_or_root
     folder, template = sheet.read("topics.dir", parse, dialect.topics_dir), None
     prefix = sheet.read("aws.s3.prefix", _plain_prefix, "")
     if prefix and "topics.dir" in sheet:
@@ -65,7 +67,7 @@ def _prefix(sheet: Sheet, dialect: Dialect, layout: str) -> dict[str, Any]:
     elif prefix:
         folder = prefix.rpartition("/")[0].strip("/")
     if layout == "template":
-        template = _template(sheet, prefix.rpartition("/")[2], dialect)
+        template = own or _template(sheet, prefix.rpartition("/")[2], dialect)
     return {"topics_dir": folder, "file_name_template": template}
 
 

@@ -43,6 +43,7 @@ _OWN = (
     "archive.source.thaw.tier",
     "archive.source.cluster",
 )
+_OF_FOLDERS = ("partitioner.class", "time.interval", "partition.field.name", "path.format", "partition.duration.ms")
 OF_WRITING = (
     "flush.size",
     "rotate.interval.ms",
@@ -73,11 +74,10 @@ def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> S
         sheet.leave(_OWN, "Belongs to source connectors: objects are read back by them.")
         return None
     sheet.leave(OF_WRITING, "Belongs to writing: a source connector reads objects as they are.")
-    template = _template(sheet, layout)
+    _judge_template(sheet, layout)
     return SourceSettings(
         behavior_on_error=sheet.read("behavior.on.error", values.choice(_BEHAVIORS), "fail"),
         poll_interval_ms=sheet.read("s3.poll.interval.ms", values.integer(1), 60_000),
-        template=template,
         fields=_aiven_fields(sheet) if layout.format.startswith("aiven.") else (),
         value_encoding=sheet.read("format.output.fields.value.encoding", values.choice(_ENCODINGS), "base64"),
         thaw_days=sheet.read("archive.source.thaw.days", values.integer(1, 365), None),
@@ -86,10 +86,10 @@ def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> S
     )
 
 
-def needs_a_topic(layout: LayoutSettings, source: SourceSettings) -> bool:
+def needs_a_topic(sheet: Sheet, layout: LayoutSettings) -> bool:
     """Whether keys do not tell their topic."""
-    if source.template is not None:
-        return "topic" not in compile_read_template(source.template).names
+    if layout.key_layout == "template" and not sheet.is_refused(_template_key(sheet)):
+        return "topic" not in compile_read_template(layout.file_name_template or "").names
     return layout.key_layout == "zooz"
 
 
@@ -171,16 +171,23 @@ def _aiven_fields(sheet: Sheet) -> tuple[str, ...]:
     return sheet.read("format.output.fields", parse, ("value",))
 
 
-def _template(sheet: Sheet, layout: LayoutSettings) -> str | None:
-    own = sheet.text("archive.source.template")
-    written = own or (layout.file_name_template or "" if layout.key_layout == "template" else "")
-    if not written:
-        return None
+def _template_key(sheet: Sheet) -> str:
+    return "archive.source.template" if "archive.source.template" in sheet else "file.name.template"
+
+
+def _judge_template(sheet: Sheet, layout: LayoutSettings) -> None:
+    if layout.key_layout != "template":
+        return
+    key = _template_key(sheet)
+    if key == "archive.source.template":
+        sheet.leave(_OF_FOLDERS, f"{key} says what folders and names tell.")
     try:
-        names = compile_read_template(written).names
+        names = compile_read_template(layout.file_name_template or "").names
     except ValueError as err:
-        sheet.refuse("archive.source.template" if own else "file.name.template", str(err))
-        return None
+        sheet.refuse(key, str(err))
+        return
+    for store in ("store.kafka.keys", "store.kafka.headers"):
+        if sheet.text(store).casefold() == "true" and not names & {"start_offset", "end_offset"}:
+            sheet.refuse(store, f"{key} tells no offset, by which they are told to belong to values")
     if "topic" in sheet and "topic" in names:
-        sheet.refuse("topic", "file.name.template tells the topic of each object; name the target in the restore")
-    return written
+        sheet.refuse("topic", f"{key} tells the topic of each object; name the target in the restore")

@@ -10,7 +10,15 @@ from functools import lru_cache
 
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*(?::\s*(\w+)=(\w+))?\s*\}\}", re.ASCII)
 _UNITS = {"yyyy": r"\d{4}", "YYYY": r"\d{4}", "MM": r"\d\d", "dd": r"\d\d", "HH": r"\d\d"}
-_TEXTS = {"topic": r"[a-zA-Z0-9._-]+", "partition": r"\d+", "start_offset": r"\d+", "any": r"[^/]*"}
+_TEXTS = {
+    "topic": r"[a-zA-Z0-9._-]+",
+    "partition": r"\d+",
+    "start_offset": r"\d+",
+    "end_offset": r"\d+",
+    "key": r".*",
+    "any": r"[^/]*",
+}
+_NUMBERS = frozenset({"partition", "start_offset", "end_offset"})
 _REWRITTEN = r"(?:@(?P<ordinal>\d+))?(?:\+\d+)?"
 """What our own objects have after their offset where they begin inside a record, or were rewritten."""
 
@@ -24,21 +32,15 @@ class ReadTemplate:
 
 
 @lru_cache
-def compile_read_template(text: str, *, extension: str = "") -> ReadTemplate:
+def compile_read_template(text: str) -> ReadTemplate:
     """The pattern of a template; of a variable that stands twice both have to say the same.
 
-    Args:
-        text: the template.
-        extension: what may follow it, with its dot.
-
     Raises:
-        ValueError: a variable is not known, or it tells neither kafka partition nor offset nor topic.
+        ValueError: a variable is not known.
     """
     named: set[str] = set()
     pattern = "".join(_patterns(text, named))
-    if not named & {"topic", "partition", "start_offset"}:
-        raise ValueError(f"{text!r} names neither {{{{topic}}}} nor {{{{partition}}}} nor {{{{start_offset}}}}")
-    return ReadTemplate(re.compile(pattern + re.escape(extension), re.ASCII), frozenset(named))
+    return ReadTemplate(re.compile(pattern, re.ASCII), frozenset(named))
 
 
 def _patterns(text: str, named: set[str]) -> Iterator[str]:
@@ -58,13 +60,13 @@ def _variable(match: re.Match[str]) -> tuple[str, str]:
     name, parameter, value = match.groups()
     if name == "timestamp" and parameter == "unit" and value in _UNITS:
         return value.replace("YYYY", "yyyy"), _UNITS[value]
-    if name in {"partition", "start_offset"} and parameter == "padding" and value in {"true", "false"}:
+    if name in _NUMBERS and parameter == "padding" and value in {"true", "false"}:
         return name, _TEXTS[name]
     if name in _TEXTS and parameter is None:
         return name, _TEXTS[name]
     raise ValueError(
-        f"{match[0]!r} is not known; {{{{topic}}}}, {{{{partition}}}}, {{{{start_offset}}}}, {{{{any}}}} and"
-        " {{timestamp:unit=yyyy|MM|dd|HH}} are"
+        f"{match[0]!r} is not known; {{{{topic}}}}, {{{{partition}}}}, {{{{start_offset}}}}, {{{{end_offset}}}},"
+        " {{key}}, {{any}} and {{timestamp:unit=yyyy|MM|dd|HH}} are"
     )
 
 
@@ -73,7 +75,7 @@ def _group(name: str, pattern: str, named: set[str]) -> str:
         return pattern
     if name in named:
         # A padded number and a plain one are the same number, written otherwise.
-        return pattern if name in {"partition", "start_offset"} else f"(?P={name})"
+        return pattern if name in _NUMBERS else f"(?P={name})"
     named.add(name)
     return f"(?P<{name}>{pattern})"
 

@@ -230,7 +230,7 @@ class ArchiveSettings(Settings):
 class SourceSettings(Settings):
     """How a source connector's file has objects read that others wrote, besides their layout.
 
-    `template` describes keys in our own words (`archive.source.template`). `fields` are those of Aiven's envelope in
+    `fields` are those of Aiven's envelope in
     their order, none where objects hold values alone; `value_encoding` is that of its csv. `thaw_days` None: objects in
     cold storage are reported, not asked for. `cluster` is the id, or the bootstrap servers, of the cluster that the
     records are of, None where nobody said it.
@@ -238,7 +238,6 @@ class SourceSettings(Settings):
 
     behavior_on_error: Literal["fail", "ignore", "log"] = "fail"
     poll_interval_ms: int = Field(default=60_000, gt=0)
-    template: str | None = None
     fields: tuple[str, ...] = ()
     value_encoding: Literal["none", "base64"] = "base64"
     thaw_days: int | None = Field(default=None, gt=0)

@@ -25,8 +25,7 @@ SOURCE_KEYS = (
     honoured(
         "archive.source.template",
         None,
-        "The keys below `topics.dir`, whoever wrote them, with `{{topic}}`, `{{partition}}`, `{{start_offset}}`,"
-        " `{{timestamp:unit=yyyy|MM|dd|HH}}`, and `{{any}}` for what does not matter. Secor's:"
+        "The keys below `topics.dir`, whoever wrote them: see [layouts](layouts.md#names-that-others-gave). Secor's:"
         " `{{topic}}/dt={{any}}/{{any}}_{{partition}}_{{start_offset}}.gz`.",
     ),
     honoured(

@@ -85,7 +85,12 @@ class ForeignPlan:
         return json.dumps(self._document() | {"kind": KIND, "digest": self.digest}, indent=1).encode()
 
     def _document(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what plans of earlier versions do not have, where it is as it was there: their digests stay."""
+        found = asdict(self)
+        for item in found["objects"]:
+            if item["last_offset"] is None:
+                del item["last_offset"]
+        return found
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "ForeignPlan":

@@ -1,7 +1,7 @@
 """What keys tell of objects, in the layouts of the sinks that people come from, or why they tell nothing."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -32,6 +32,7 @@ class Told:
     part: ObjectPart = "value"
     window: Window | None = None
     is_tombstone: bool = False
+    last_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,10 @@ class Refusal:
 
 
 class KeyReader(Protocol):
-    """Reads keys below `root`."""
+    """Reads keys below `root`. `notes` say what they cannot tell."""
 
     root: str
+    notes: tuple[str, ...]
 
     def read(self, key: str) -> Told | Refusal:
         """What the key tells; it begins with `root`."""
@@ -59,13 +61,11 @@ def new_key_reader(config: ConnectorConfig) -> KeyReader:
     Raises:
         ConfigError: the layout needs a topic by name, or a class of the user's cannot be loaded.
     """
-    if config.source is not None and config.source.template is not None:
-        return TemplateReader(config, config.source.template)
     layouts: Mapping[str, Callable[[ConnectorConfig], KeyReader]] = {
         "connect": ConnectReader,
         "block_gzip": BlockGzipReader,
         "zooz": ZoozReader,
-        "template": lambda c: TemplateReader(c, c.layout.file_name_template or ""),
+        "template": TemplateReader,
     }
     return layouts[config.layout.key_layout](config)
 
@@ -110,6 +110,8 @@ def _extensions(format_name: str, layout: LayoutSettings) -> set[str]:
 
 class ConnectReader:
     """Confluent's: `<topics.dir>/<topic>/<encoded partition>/<topic>+<kafka partition>+<first offset>.<extension>`."""
+
+    notes: tuple[str, ...] = ()
 
     def __init__(self, config: ConnectorConfig) -> None:
         layout = self._layout = config.layout
@@ -168,6 +170,8 @@ def _parts(layout: LayoutSettings) -> tuple[ObjectPart, ...]:
 class _TimeFolders:
     """`<topics.dir>/<time folders>/<name>`."""
 
+    notes: tuple[str, ...] = ()
+
     def __init__(self, config: ConnectorConfig, name: str) -> None:
         layout = config.layout
         self.root = f"{layout.topics_dir}/" if layout.topics_dir else ""
@@ -211,40 +215,78 @@ class ZoozReader(_TimeFolders):
 class TemplateReader:
     """Keys below `topics.dir` by a template; what it does not name is not known."""
 
-    def __init__(self, config: ConnectorConfig, template: str) -> None:
-        layout = config.layout
+    def __init__(self, config: ConnectorConfig) -> None:
+        layout = self._layout = config.layout
         self.root = f"{layout.topics_dir}/" if layout.topics_dir else ""
-        extension = f".{layout.extension}" if layout.extension else ""
-        self._template, self._timezone = _compiled(template, extension), layout.timezone
-        self._ending = _ending(template + extension)
+        self._templates = [(part, _compiled(name)) for part, name in _names(layout)]
+        self._ending = _ending(template_of_values(layout))
         self._topic = config.topics[0] if len(config.topics) == 1 else ""
-        if "topic" not in self._template.names and not self._topic:
+        if "topic" not in self._templates[-1][1].names and not self._topic:
+            template = layout.file_name_template
             raise ConfigError(f"the template {template!r} names no topic: name the one that all objects are of")
+        self.notes = tuple(_notes(self._templates[-1][1].names, layout))
 
     def read(self, key: str) -> Told | Refusal:
         name = key.removeprefix(self.root)
-        match = self._template.pattern.fullmatch(name)
-        if match is None and not name.endswith(self._ending):
-            return Refusal("extension", f"its name does not end in {self._ending}")
-        if match is None:
+        for part, template in self._templates:
+            if match := template.pattern.fullmatch(name):
+                return self._told(match, name.rpartition("/")[0], part)
+        if name.endswith(self._ending):
             return Refusal("unparsable", "its name is not of the template")
-        found = match.groupdict()
-        window = window_of(
-            {n: int(found[n]) for n in ("yyyy", "MM", "dd", "HH") if found.get(n) is not None}, self._timezone
-        )
-        offset = found.get("start_offset")
+        return Refusal("extension", f"its name does not end in {self._ending}")
+
+    def _told(self, match: re.Match[str], folder: str, part: ObjectPart) -> Told | Refusal:
+        found = {name: text for name, text in match.groupdict().items() if text is not None}
+        first, last = (int(found[name]) if name in found else None for name in ("start_offset", "end_offset"))
+        if first is not None and last is not None and last < first:
+            return Refusal(
+                "unparsable", f"its name says that it ends with offset {last}, before it begins with {first}"
+            )
         return Told(
-            found.get("topic") or self._topic,
-            int(found.get("partition") or 0),
-            None if offset is None else int(offset),
-            name.rpartition("/")[0],
-            window=window,
+            found.get("topic", self._topic),
+            int(found.get("partition", 0)),
+            first,
+            folder,
+            part,
+            window_of({n: int(found[n]) for n in ("yyyy", "MM", "dd", "HH") if n in found}, self._layout.timezone),
+            is_tombstone=part != "value" and folder.rpartition("/")[2] == self._layout.tombstone_partition,
+            last_offset=last,
         )
 
 
-def _compiled(template: str, extension: str) -> ReadTemplate:
+def _names(layout: LayoutSettings) -> Iterator[tuple[ObjectPart, str]]:
+    """The names of keys and headers, by their own extensions, before that of values, which might be any."""
+    whole = template_of_values(layout)
+    stem = whole.removesuffix(_ending(whole))
+    for part in _parts(layout):
+        if part != "value":
+            yield from ((part, stem + ending) for ending in endings(layout, part))
+    yield "value", whole
+
+
+def _notes(names: frozenset[str], layout: LayoutSettings) -> Iterator[str]:
+    """What there is to say of keys by a template that tells so much and no more."""
+    if "key" in names:
+        yield (
+            "keys hold {{key}}: where a sink groups by the key, an object holds the last record of its key when it was"
+            " written, and the earlier ones are in no object; the key of a name is not given back to its record"
+        )
+    if "partition" not in names:
+        yield "keys tell no kafka partition: all records count as those of kafka partition 0"
+    if "yyyy" in names and layout.timestamp_extractor == "Wallclock":
+        yield "the times in keys tell when records were archived, not their own timestamps"
+
+
+def template_of_values(layout: LayoutSettings) -> str:
+    """What the keys of values below `topics.dir` are, as a template, their extension included."""
+    template = layout.file_name_template or ""
+    extension = f".{layout.extension}" if layout.extension else ""
+    return template if template.endswith(extension) else template + extension
+
+
+def _compiled(template: str) -> ReadTemplate:
     try:
-        return compile_read_template(template, extension=extension)
+        return compile_read_template(template)
     except ValueError as err:
         raise ConfigError(f"the template of keys: {err}") from err
 

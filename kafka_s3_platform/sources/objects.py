@@ -29,7 +29,8 @@ Problem = Literal[
 class ForeignObject:
     """One object and what its key tells of its records.
 
-    `first_offset` is None where the key has none, `window` (half-open, epoch ms) where the folder tells no time.
+    `first_offset` and `last_offset` are None where the key does not tell them, `window` (half-open, epoch ms) where
+    the folder tells no time.
     """
 
     topic: str
@@ -43,6 +44,12 @@ class ForeignObject:
     storage_class: str = "STANDARD"
     window: Window | None = None
     is_tombstone: bool = False
+    last_offset: int | None = None
+
+    @property
+    def place(self) -> int | None:
+        """The offset that its key tells: the first, else the last."""
+        return self.last_offset if self.first_offset is None else self.first_offset
 
     @property
     def is_cold(self) -> bool:
@@ -50,8 +57,8 @@ class ForeignObject:
 
     @property
     def order(self) -> tuple[str, int, int, str]:
-        """By topic, kafka partition and first offset; by key where there is no offset."""
-        return (self.topic, self.kafka_partition, self.first_offset or 0, self.key)
+        """By topic, kafka partition and offset; by key where there is no offset."""
+        return (self.topic, self.kafka_partition, self.place or 0, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ def groups(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
 def _sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
     by_name: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
     for item in objects:
-        own = item.key if item.first_offset is None else item.first_offset
+        own = item.key if item.place is None else item.place
         by_name.setdefault((item.encoded_partition, own), {})[item.part] = item
     return tuple(ObjectSet(**parts) for parts in by_name.values())
 

@@ -15,9 +15,8 @@ from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Pay
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.partitioners.extractors import new_extractor
 from kafka_s3_platform.partitioners.key_layouts import new_key_layout
-from kafka_s3_platform.partitioners.keys import with_extension
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
-from kafka_s3_platform.sources.layouts import new_key_reader
+from kafka_s3_platform.sources.layouts import new_key_reader, template_of_values
 
 HOUR_MS = 3_600_000
 
@@ -41,8 +40,8 @@ def sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]:
         ConfigError: the value is no JSON, or the record would fail, such as for a field that it does not have.
     """
     layout = config.layout
-    if config.source is not None and config.source.template is not None:
-        return (new_key_reader(config).root + with_extension(config.source.template, layout.extension or ""),)
+    if config.source is not None and layout.key_layout == "template":
+        return (new_key_reader(config).root + template_of_values(layout),)
     batch = _batch(sample)
     found = new_partitioner(layout).encode(batch, _times(layout, batch))
     if found.failures:

@@ -8,9 +8,9 @@ from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
 from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
 from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport, groups
+from kafka_s3_platform.sources.own import is_own
 from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
-from kafka_s3_platform.store.promises import WRITE_CHECK
 
 logger = logging.getLogger(__name__)
 
@@ -98,18 +98,20 @@ class Scan:
         if wrong and self._behavior == "fail":
             more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
             raise IntegrityError(
-                f"{self._store.uri(reader.root)}: {'; '.join(wrong[:_NAMED])}{more}. Move them away, correct the"
-                f" partitioner and the format of the source's file, or set behavior.on.error to ignore or log"
+                f"{self._store.uri(reader.root)}: {'; '.join(wrong[:_NAMED])}{more}. Correct the folder, the"
+                f" layout and the format of the source's file; or set behavior.on.error to ignore or log, which leaves"
+                f" them out"
             )
         for topic in self.named:
             if not any(o.topic == topic for o in objects):
                 self.report.lines.append(f"no object of topic {topic} was found below {self._store.uri(reader.root)}")
+        self.report.lines.extend(reader.notes if objects else ())
         self._count_outside(reader.root)
         yield from objects
 
     def _listed(self, reader: KeyReader) -> Iterator[ObjectInfo]:
         named, layout = self.named, self._config.layout
-        is_by_topic = layout.key_layout == "connect" and (self._config.source or SourceSettings()).template is None
+        is_by_topic = layout.key_layout == "connect"
         # A file in the folder of another topic counts as what its name says: all folders are looked at then.
         if not named or not is_by_topic or self._behavior != "fail":
             yield from self._store.list(reader.root)
@@ -118,8 +120,8 @@ class Scan:
             yield from self._store.list(f"{reader.root}{topic}{layout.directory_delim}")
 
     def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
-        if (info.key.endswith("/") and not info.size) or info.key.endswith(f"/{WRITE_CHECK}"):
-            return None  # a folder's own marker, or one of ours
+        if (info.key.endswith("/") and not info.size) or is_own(info.key, self._config.archive):
+            return None  # a folder's own marker, or a document of ours
         read = reader.read(info.key)
         told = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
         if told is None:
@@ -146,9 +148,10 @@ class Scan:
         seen: dict[tuple[object, ...], str] = {}
         kept = []
         for item in objects:
-            name = (item.topic, item.kafka_partition, item.first_offset, item.encoded_partition, item.part)
-            if item.first_offset is not None and name in seen:
-                line = f"object {item.key}: it begins where {seen[name]} does, so records would come twice"
+            name = (item.topic, item.kafka_partition, item.place, item.encoded_partition, item.part)
+            if item.place is not None and name in seen:
+                does = "ends" if item.first_offset is None else "begins"
+                line = f"object {item.key}: it {does} where {seen[name]} does, so records would come twice"
                 self._refuse("duplicate", line, wrong)
                 continue
             seen[name] = item.key
@@ -173,10 +176,10 @@ class Scan:
     def _count_outside(self, root: str) -> None:
         if not root:
             return
-        known = (root, f"{self._config.archive.restore_dir}/")
+        archive = self._config.archive
         try:
-            listed = islice(self._store.list(""), LISTED_OUTSIDE)
-            count = sum(not info.key.startswith(known) for info in listed)
+            listed = (info.key for info in islice(self._store.list(""), LISTED_OUTSIDE))
+            count = sum(not key.startswith(root) and not is_own(key, archive) for key in listed)
         except AuthorizationError:
             self.report.lines.append(f"what lies outside of {root} was not counted: no right to list the bucket")
             return
@@ -202,7 +205,8 @@ def as_told(config: ConnectorConfig, topics: Sequence[str], objects: Iterable[Fo
     """What the key of each object tells, or why none of its kind is restored."""
     reader, is_wanted = new_key_reader(config), wanted_topics(config, tuple(topics))
     for item in objects:
-        read = reader.read(item.key) if item.key.startswith(reader.root) else None
+        is_below = item.key.startswith(reader.root) and not is_own(item.key, config.archive)
+        read = reader.read(item.key) if is_below else None
         told = read.told if isinstance(read, Refusal) else read
         if told is None or not is_wanted(told.topic):
             yield f"none that this connector reads below {reader.root or 'its bucket'}"
@@ -223,4 +227,5 @@ def _object(told: Told, info: ObjectInfo) -> ForeignObject:
         storage_class=info.storage_class,
         window=told.window,
         is_tombstone=told.is_tombstone,
+        last_offset=told.last_offset,
     )

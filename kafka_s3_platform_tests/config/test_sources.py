@@ -14,7 +14,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.config.sheet import KeyClass
 from kafka_s3_platform.config.zooz import convert
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.sources.layouts import Told, new_key_reader
+from kafka_s3_platform.sources.layouts import Told, new_key_reader, template_of_values
 from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform_tests.config.conftest import Check, Load, of_class
 from kafka_s3_platform_tests.config.test_dialects import AIVEN
@@ -174,8 +174,12 @@ def test_its_own_keys_are_honoured(load: Load) -> None:
         ({**EDIT, "value.converter": "ByteArrayConverter"}, r"value\.converter: transforms\.f makes fields"),
         ({"archive.source.cluster": "a b"}, r"archive\.source\.cluster: 'a b' is neither a cluster's id"),
         ({"archive.source.cluster": "host:0"}, r"archive\.source\.cluster: 'host:0' is no host:port"),
-        ({"archive.source.template": "{{any}}.gz"}, r"archive\.source\.template: .* names neither"),
-        ({"archive.source.template": "{{key}}/{{topic}}"}, r"archive\.source\.template: '\{\{key\}\}' is not known"),
+        ({"archive.source.template": "{{any}}.gz", "topics": ""}, r"topics: no key tells its topic"),
+        ({"archive.source.template": "{{ts}}/{{topic}}"}, r"archive\.source\.template: '\{\{ts\}\}' is not known"),
+        (
+            {"archive.source.template": "{{topic}}/{{any}}.json", "store.kafka.keys": "true"},
+            r"store\.kafka\.keys: archive\.source\.template tells no offset",
+        ),
         ({"archive.source.template": "{{partition}}.gz", "topics": ""}, r"topics: no key tells its topic"),
         ({"s3.poll.intervall.ms": 5}, r"unknown key; did you mean s3\.poll\.interval\.ms"),
     ],
@@ -203,7 +207,7 @@ def test_aivens_sinks_file_is_read_back_with_its_envelope(load: Load) -> None:
     config = load({**AIVEN, **own}).config
     assert (config.layout.format, config.layout.codec, config.layout.key_layout) == ("aiven.jsonl", "gzip", "template")
     assert of_source(config).fields == ("key", "value", "offset", "timestamp", "headers")
-    assert of_source(config).template == own["file.name.template"]
+    assert config.layout.file_name_template == own["file.name.template"]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +233,34 @@ def test_aivens_topic_is_that_of_objects_whose_names_tell_none(load: Load) -> No
     assert config.topics == ("mine",)
     with pytest.raises(ConfigError, match=r"topic: file\.name\.template tells the topic of each object"):
         load({**own, "file.name.template": "{{topic}}-{{partition}}"})
+
+
+def test_a_template_of_a_file_of_confluents_class_decides_all_that_names_do(check: Check) -> None:
+    own = {
+        "archive.source.template": "{{topic}}/{{any}}/{{start_offset}}-{{end_offset}}.json.gz",
+        "topics.dir": "/",
+        "s3.compression.type": "gzip",
+        "partitioner.class": "FieldPartitioner",
+        "partition.field.name": "country",
+        "file.delim": "-",
+    }
+    found = check({**CLASS, **own})
+    assert found.config is not None
+    layout = found.config.layout
+    assert (layout.key_layout, layout.topics_dir, layout.codec) == ("template", "", "gzip")
+    assert layout.file_name_template == own["archive.source.template"]
+    without = {f.key for f in of_class(found, KeyClass.WITHOUT_MEANING)}
+    assert without == {"partitioner.class", "partition.field.name", "file.delim"}
+
+
+@pytest.mark.parametrize("extension", ["", "gz", "."])
+def test_aivens_extension_follows_a_template_that_does_not_end_with_it(load: Load, extension: str) -> None:
+    template = "{{topic}}/{{start_offset}}.gz"
+    own = {"connector.class": AIVEN_SOURCE, "file.name.template": "", "file.compression.type": "gzip"}
+    own |= {"format.output.envelope": "true", "archive.key.extension": extension}
+    for written in (template, template.removesuffix("" if extension == "." else ".gz")):
+        layout = load({**AIVEN, **own, "archive.source.template": written}).config.layout
+        assert template_of_values(layout) == template
 
 
 def test_a_source_may_share_the_folder_of_the_sink_that_wrote_it(folder: Path) -> None:

@@ -72,6 +72,35 @@ def test_each_restore_sends_what_appeared_since_however_many_there_were(
     assert (again.already_finished, again.object_count) == (True, 0)
 
 
+ROOT = """\
+name=root
+connector.class=io.aiven.kafka.connect.s3.source.S3SourceConnector
+aws.s3.bucket.name=confluent-kafka-connect-s3-testing
+file.compression.type=none
+input.format=jsonl
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("template", ["", "file.name.template={{any}}/{{any}}.json\n"])
+def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_what_appeared_and_none_of_our_documents(
+    load: Load,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    s3_client: Any,
+    topic_name: str,
+    template: str,
+) -> None:
+    config, sent = load(ROOT, f"{JSON}{template}topics={topic_name}\n"), []
+    for n, (restore_id, after) in enumerate((("one", None), ("two", None), ("three", "one"))):
+        name = f"dump/{n}.json" if template else f"{topic_name}-0-{n}"
+        s3_client.put_object(Bucket=store_settings.bucket, Key=name, Body=b'{"n":%d}\n' % n)
+        terms = {"restore_id": restore_id, "after": after}
+        sent.append(restored(config, (), f"{{topic}}-{after or restore_id}", **terms).sent_count)
+    assert sent == [1, 2, 2]
+    assert numbers(kafka_settings, f"{topic_name}-one") == [0, 1, 2]
+
+
 @pytest.mark.integration
 def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_does_not_come_again(
     load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str

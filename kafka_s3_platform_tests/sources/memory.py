@@ -55,7 +55,11 @@ class MemoryStore(ObjectStore):
 
 
 def source(
-    layout: Mapping[str, Any], topics: tuple[str, ...] = (), records: Mapping[str, Any] = {}, **own: Any
+    layout: Mapping[str, Any],
+    topics: tuple[str, ...] = (),
+    records: Mapping[str, Any] = {},
+    archive: Mapping[str, Any] = {},
+    **own: Any,
 ) -> ConnectorConfig:
     """A source connector's settings; `own` are those of `SourceSettings`."""
     return ConnectorConfig(
@@ -65,6 +69,6 @@ def source(
         store=StoreSettings(bucket="bucket"),
         layout=LayoutSettings(**{"codec": "none", "partitioner": "Default", **layout}),
         records=RecordSettings(**records),
-        archive=ArchiveSettings(start_hour=_THEN),
+        archive=ArchiveSettings(start_hour=_THEN, **archive),
         source=SourceSettings(**own),
     )

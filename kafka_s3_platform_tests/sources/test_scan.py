@@ -1,13 +1,14 @@
 """What a listing comes to: the rules of Confluent's S3 source, and the layouts of other sinks."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.sources.objects import ForeignObject, groups, within
-from kafka_s3_platform.sources.scan import Scan, scan
+from kafka_s3_platform.sources.scan import Scan, as_told, scan
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
 AVRO = {"format": "avro"}
@@ -22,6 +23,10 @@ def found(
 ) -> tuple[list[ForeignObject], Scan]:
     scanned = scan(source(layout, topics, **own), store=MemoryStore(dict.fromkeys(keys, b"x")))
     return list(scanned), scanned
+
+
+def by(template: str, topics_dir: str = "") -> dict[str, Any]:
+    return {"topics_dir": topics_dir, "key_layout": "template", "file_name_template": template}
 
 
 def told(objects: list[ForeignObject]) -> list[tuple[str, int, int | None, str]]:
@@ -56,7 +61,7 @@ def test_where_was_looked_is_told_with_an_example_and_what_was_there_instead() -
     told = "any topic was looked for below s3://bucket/topics/ (layout connect, partitioner Field, format json)"
     assert every.searched() == told
     template = "{{topic}}/{{any}}_{{partition}}_{{start_offset}}.gz"
-    _, others = found([], {"format": "bytes", "topics_dir": "in"}, template=template)
+    _, others = found([], {"format": "bytes", **by(template, "in")})
     assert f"such as in/{template})" in others.searched()
 
 
@@ -68,6 +73,26 @@ def test_what_is_outside_of_topics_dir_is_ignored_and_counted() -> None:
 def test_what_our_own_runs_leave_beside_objects_is_no_news() -> None:
     objects, scanned = found([FIRST, "topics/.write-check", "_restore/r1.json"])
     assert (len(objects), scanned.report.counts, scanned.report.lines) == (1, {}, [])
+
+
+OWN = (
+    "_restore/r1.json",
+    "_restore/r1/t/0.json",
+    "_index/sink/t/_delta_log/00000000000000000000.json",
+    "plans/r1.report.json",
+    ".write-check",
+    "t/.write-check",
+)
+
+
+@pytest.mark.parametrize("template", ["{{topic}}/{{any}}", "{{any}}/{{any}}.json", "{{topic}}/{{partition}}.json"])
+def test_at_the_buckets_root_what_we_wrote_ourselves_is_never_taken_for_objects_of_others(template: str) -> None:
+    config = source({"format": "json", **by(template)}, ("t",), archive={"restore_dir": "plans"})
+    scanned = scan(config, store=MemoryStore(dict.fromkeys([*OWN, "t/0.json"], b"x")))
+    assert [o.key for o in scanned] == ["t/0.json"]
+    assert (scanned.report.counts, [x for x in scanned.report.lines if "object" in x]) == ({}, [])
+    planned = [replace(next(iter(scanned)), key=key) for key in OWN]
+    assert set(as_told(config, (), planned)) == {"none that this connector reads below its bucket"}
 
 
 def test_a_wrong_extension_is_skipped_and_counted_whatever_behavior_on_error_says() -> None:
@@ -269,19 +294,60 @@ def test_secors_files_are_read_by_a_template_of_ours() -> None:
     day = "-".join(f"{{{{timestamp:unit={unit}}}}}" for unit in ("yyyy", "MM", "dd"))
     template = f"{{{{topic}}}}/dt={day}/{{{{any}}}}_{{{{partition}}}}_{{{{start_offset}}}}.gz"
     key = "backup/my_topic/dt=2026-01-01/1_0_00000000000000000352.gz"
-    objects, _ = found([key], {"format": "bytes", "topics_dir": "backup"}, template=template)
+    objects, _ = found([key], {"format": "bytes", **by(template, "backup")})
     assert told(objects) == [("my_topic", 0, 352, "my_topic/dt=2026-01-01")]
     assert objects[0].window == (NOON - 12 * HOUR, NOON + 12 * HOUR)
 
 
 def test_dumps_without_offsets_are_read_by_key() -> None:
-    layout = {"format": "json", "topics_dir": "dumps"}
+    layout = {"format": "json", **by("p{{partition}}/{{any}}.json", "dumps")}
     keys = ["dumps/p1/b.json", "dumps/p1/a.json", "dumps/p0/c.json"]
-    objects, _ = found(keys, layout, ("t",), template="p{{partition}}/{{any}}.json")
+    objects, _ = found(keys, layout, ("t",))
     assert [[s.name.key for s in g.sets] for g in groups(objects)] == [
         ["dumps/p0/c.json"],
         ["dumps/p1/a.json", "dumps/p1/b.json"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("template", "key", "place"),
+    [
+        ("{{topic}}/{{partition}}/{{start_offset}}", "t/1/20", ("t", 1, 20, None)),
+        ("{{topic}}-{{partition}}-{{end_offset:padding=true}}", "t-1-000029", ("t", 1, None, 29)),
+        ("{{partition}}/{{start_offset}}-{{end_offset}}.json", "1/20-29.json", ("t", 1, 20, 29)),
+        ("{{key}}", "users/7", ("t", 0, None, None)),
+        ("{{topic}}/{{partition}}/{{key}}.json", "t/3/a/b.json", ("t", 3, None, None)),
+        ("{{any}}/{{any}}", "dump/part-0", ("t", 0, None, None)),
+    ],
+)
+def test_templates_tell_what_they_name_with_and_without_extensions(
+    template: str, key: str, place: tuple[Any, ...]
+) -> None:
+    [item], _ = found([key, "_restore/r1.json"], {"format": "json", **by(template)}, ("t",))
+    assert (item.topic, item.kafka_partition, item.first_offset, item.last_offset) == place
+
+
+def test_objects_that_tell_their_last_offset_are_read_in_its_order_and_two_of_one_are_told() -> None:
+    layout = {"format": "json", **by("{{partition}}-{{end_offset}}.json")}
+    objects, scanned = found(["0-10.json", "0-9.json", "0-09.json"], layout, ("t",), behavior_on_error="log")
+    assert [o.key for o in objects] == ["0-09.json", "0-10.json"]
+    assert scanned.report.lines == ["object 0-9.json: it ends where 0-09.json does, so records would come twice"]
+
+
+def test_a_name_that_ends_before_it_begins_is_told() -> None:
+    with pytest.raises(IntegrityError, match=r"5-4\.json: its name says that it ends with offset 4, before it begins"):
+        found(["5-4.json"], {"format": "json", **by("{{start_offset}}-{{end_offset}}.json")}, ("t",))
+
+
+def test_by_a_template_keys_headers_and_tombstones_go_with_their_values() -> None:
+    layout = {"format": "json", "keys_format": "json", "headers_format": "avro", "null_values": "write"}
+    names = ["0/t+0+3.json", "0/t+0+3.keys.json.gz", "0/t+0+3.headers.avro"]
+    deleted = [f"tombstone/t+0+9.{ending}" for ending in ("keys.json", "headers.avro")]
+    template = by("{{topic}}/{{any}}/{{topic}}+{{partition}}+{{start_offset}}.json")
+    objects, scanned = found([f"t/{name}" for name in (*names, *deleted)], {**layout, **template})
+    [[values, tombstones]] = [g.sets for g in groups(objects)]
+    assert [o and o.key for o in (values.value, values.key, values.headers)] == [f"t/{name}" for name in names]
+    assert (tombstones.value, tombstones.name.is_tombstone, scanned.report.counts) == (None, True, {})
 
 
 class RegionFolders:
