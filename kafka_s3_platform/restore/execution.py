@@ -46,6 +46,7 @@ class Execution:
         verified = self._verify(tasks)
         report = replace(
             _verified(planned, verified),
+            left_out=tuple(sorted(key for r in sent for key in r.left_out)),
             sent_count=sum(r.sent_count for r in sent),
             replay_seconds=replayed - started,
             verify_seconds=time.monotonic() - replayed,

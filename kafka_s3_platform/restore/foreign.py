@@ -21,7 +21,7 @@ from kafka_s3_platform.restore.begin import (
     stored_report,
     target_start,
 )
-from kafka_s3_platform.restore.chain import known_before, save_known
+from kafka_s3_platform.restore.chain import check_same_records, claim, known_before, save_known
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
@@ -96,7 +96,10 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     if begun is not None and (done := stored_report(request, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
         return done
-    known = None if begun else known_before(request, asked.after, store)
+    known = None
+    if begun is None:
+        known = known_before(request, asked.after, store)
+        check_same_records(request, asked.after, store)
     plan = begun or make_foreign_plan(request, asked.topics, asked.rename, archive, asked.after, known)
     with ClusterAdmin(request.target_kafka) as admin:
         goals = [_goal(request, plan, name, admin) for name in sorted(set(plan.targets.values()))]
@@ -109,6 +112,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
         check_promises(store, request.config.archive.restore_dir)
         if begun is None:
             save_known(request, known, store)
+            claim(request, asked.after, store)
             plan = _begin(request, plan, goals, admin, store)
         goals = [_goal(request, plan, goal.request.to_topic, admin) for goal in goals]
     thaw(request, [o.key for o in plan.objects if o.is_cold], archive)

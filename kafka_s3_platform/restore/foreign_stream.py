@@ -1,6 +1,6 @@
 """What a restore reads of objects that others wrote, and what their records are before filters choose among them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, cod
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.restore.left_out import DECIDED
 from kafka_s3_platform.restore.outgoing import OutgoingStream
-from kafka_s3_platform.sources.objects import ObjectGroup
+from kafka_s3_platform.sources.objects import BadObject, ObjectGroup
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -27,7 +28,7 @@ class ForeignStreamTask:
     """The objects of one source kafka partition, and which of their records are wanted.
 
     `times` are half-open windows (epoch ms) that a record with a timestamp is in, none where all are wanted. Offsets
-    are half-open, None: open.
+    are half-open, None: open. `left_out`: objects that were decided to be bad (key -> why), None before that.
     """
 
     config: ConnectorConfig = field(repr=False)
@@ -36,6 +37,7 @@ class ForeignStreamTask:
     from_offset: int | None = None
     to_offset: int | None = None
     allow_unsendable_timestamps: bool = False
+    left_out: Mapping[str, str] | None = None
 
     @property
     def store(self) -> StoreSettings:
@@ -93,7 +95,7 @@ class WantedRecords:
     def __init__(self, task: ForeignStreamTask, store: ObjectStore, start_offset: int = 0) -> None:
         self._task = task
         start = max(start_offset, task.from_offset or 0)
-        self._stream = ForeignStream(task.config, task.group, store, start, task.to_offset)
+        self._stream = ForeignStream(task.config, task.group, store, start, task.to_offset, task.left_out)
 
     def __iter__(self) -> Iterator[ConnectBatch]:
         for batch in self._read():
@@ -105,7 +107,12 @@ class WantedRecords:
         try:
             yield from self._stream.batches()
         except IntegrityError as err:
-            raise IntegrityError(f"{err}. {LEAVE_OUT}") from err
+            raise IntegrityError(f"{err}. {LEAVE_OUT if self._task.left_out is None else DECIDED}") from err
+
+    @property
+    def bad_objects(self) -> tuple[BadObject, ...]:
+        """Those that were left out for being bad, of what was read so far."""
+        return tuple(self._stream.report.bad_objects.values())
 
     @property
     def skipped(self) -> tuple[str, ...]:

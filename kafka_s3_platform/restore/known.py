@@ -31,9 +31,10 @@ class Unsent:
 
 @dataclass(frozen=True)
 class Known:
-    """Objects that were sent, a row of KNOWN_SCHEMA each, by key."""
+    """Objects that were sent, a row of KNOWN_SCHEMA each, by key. `notes` are sentences about those that sent them."""
 
     table: pa.Table
+    notes: tuple[str, ...] = ()
 
     @staticmethod
     def of(objects: Iterable[ForeignObject]) -> "Known":
@@ -42,7 +43,8 @@ class Known:
         return Known(pa.Table.from_pylist(rows, KNOWN_SCHEMA).sort_by("key"))
 
     def __or__(self, other: "Known") -> "Known":
-        return Known(pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks())
+        both = pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks()
+        return Known(both, (*self.notes, *other.notes))
 
     @cached_property
     def etags(self) -> dict[str, str]:
@@ -72,7 +74,8 @@ class Known:
             "came after the other objects of its records were sent: it is left out": beside,
             "lies before what was sent of its kafka partition: its records come after that": list(self._earlier(new)),
         }
-        return Unsent(new, tuple(line for what, objects in told.items() for line in _lines(objects, what)))
+        lines = (line for what, objects in told.items() for line in _lines(objects, what))
+        return Unsent(new, (*self.notes, *lines))
 
     def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
         for item in new:

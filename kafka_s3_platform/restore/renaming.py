@@ -16,7 +16,8 @@ from kafka_s3_platform.transforms import new_chain
 
 TOPIC = "{topic}"
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_BY_RECORD = ("TimestampRouter", "ExtractTopic")
+BY_RECORD = ("TimestampRouter", "ExtractTopic")
+"""What the types of transforms begin with that route records of one topic to different ones."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def routes(transforms: Sequence[TransformSettings]) -> bool:
 def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:
     """Whether records of one topic may be sent to different ones."""
     return any(
-        step.type.startswith(_BY_RECORD) or "." in step.type or (step.type == "RegexRouter" and not _is_by_topic(step))
+        step.type.startswith(BY_RECORD) or "." in step.type or (step.type == "RegexRouter" and not _is_by_topic(step))
         for step in transforms
     )
 

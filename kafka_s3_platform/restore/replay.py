@@ -12,9 +12,9 @@ the bucket.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -38,14 +38,16 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.restore.ahead import Ahead
 from kafka_s3_platform.restore.checkpoint import Checkpoint, Position
-from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRecords
+from kafka_s3_platform.restore.left_out import MENDED, decide, left_out_objects
 from kafka_s3_platform.restore.marker import MARKED_KAFKA_PARTITION, Marker, Transactions, marker_name
 from kafka_s3_platform.restore.match import SubsequenceMatch
 from kafka_s3_platform.restore.partitioning import SOURCE
 from kafka_s3_platform.restore.request import Delivery
 from kafka_s3_platform.restore.sent import SentBatch, SentSettings, SentStream
-from kafka_s3_platform.restore.stream import StreamTask
+from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask
 from kafka_s3_platform.restore.target_log import read_target, stable
+from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -103,6 +105,11 @@ class ReplayTask:
         return self.checkpoint_key.removesuffix(".json") + ".mapping.parquet"
 
     @property
+    def left_out_key(self) -> str:
+        """Object key of what was decided to be left out."""
+        return self.checkpoint_key.removesuffix(".json") + ".left-out.json"
+
+    @property
     def keeps_number(self) -> bool:
         """Whether records go to the kafka partition of the same number, and to no other."""
         return self.sent.outgoing.partitioning == SOURCE
@@ -137,8 +144,13 @@ class ReplayTask:
         return store if self.documents == store.settings else ObjectStore(self.documents)
 
     def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
-        """What is sent, from source offset `start_offset` on."""
-        return SentStream(self.stream, self.sent, store, start_offset, partial(_portions, self))
+        """What is sent, from source offset `start_offset` on, without what was decided to be left out."""
+        decided = replace(self.stream, left_out=self.left_out(store))
+        return SentStream(decided, self.sent, store, start_offset, partial(_portions, self))
+
+    def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
+        """Bad objects that are left out, and why; None before that was decided."""
+        return left_out_objects(self.beside(store), self.left_out_key)
 
     @property
     def where(self) -> str:
@@ -153,7 +165,10 @@ class ReplayTask:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """`found_count` records were in the target already; `position` is the end of the stream."""
+    """`found_count` records were in the target already; `position` is the end of the stream.
+
+    `left_out` are keys of bad objects.
+    """
 
     kafka_partition: int
     size: int
@@ -161,6 +176,7 @@ class ReplayResult:
     sent_count: int
     sent_bytes: int
     position: Position
+    left_out: tuple[str, ...] = ()
 
 
 def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
@@ -174,9 +190,29 @@ def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
     """
     store = ObjectStore(task.stream.store)
     checkpoint = Checkpoint(task.beside(store), task.checkpoint_key, f"{task.run_id}/{attempt.attempt_id}")
-    if task.delivery == "exactly_once":
-        return _exactly_once(task, store, checkpoint, attempt)
-    return _at_least_once(task, store, checkpoint, attempt)
+    send = _exactly_once if task.delivery == "exactly_once" else _at_least_once
+    result = send(task, store, checkpoint, attempt)
+    return replace(result, left_out=tuple(task.left_out(store) or ()))
+
+
+def _decide(task: ReplayTask, store: ObjectStore, sent_below: int) -> None:
+    """Read everything to find the bad objects that are left out, unless that was done before.
+
+    Raises:
+        IntegrityError: records of one may be in the target: those below `sent_below` are.
+    """
+    if task.sent.behavior_on_error == "fail" or task.left_out(store) is not None:
+        return
+    decide(task.beside(store), task.left_out_key, _bad_objects(task.stream, store), sent_below)
+
+
+def _bad_objects(stream: StreamTask | ForeignStreamTask, store: ObjectStore) -> Iterable[BadObject]:
+    if isinstance(stream, StreamTask):
+        return ArchivedStream(stream, store).bad_objects()
+    wanted = WantedRecords(stream, store)
+    for _ in wanted:
+        pass
+    return [replace(bad, why=f"{bad.why}. {MENDED}") for bad in wanted.bad_objects]
 
 
 def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
@@ -194,6 +230,7 @@ def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, 
         with ExitStack() as readers, group, producer:
 
             def read(start_offset: int) -> Ahead[SentBatch]:
+                _decide(task, store, start_offset)
                 return readers.enter_context(closing(Ahead(task.sent_stream(store, start_offset))))
 
             # Begun while older runs are fenced, where none can have sent anything.
@@ -439,6 +476,7 @@ def _start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt
     position = _known(task, saved)
     # Claimed first: an older run that is still alive fails at its next checkpoint.
     checkpoint.save(position)
+    _decide(task, store, position.next_source_offset)
     if saved is None and task.is_first_try(attempt):
         return position
     _settle(task)

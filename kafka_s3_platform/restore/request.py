@@ -248,7 +248,7 @@ class RestoreReport:
     `already_finished`: this restore id was finished before, nothing was sent now and the numbers are those of then.
     `asked` is what was asked for, the windows among it, as JSON; `skipped` are sentences, one for each object or record
     that was left out because it is bad; `schema_ids` are pairs of an archived id and the target registry's.
-    `finished_at` is ISO 8601 in UTC.
+    `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects, None in reports of earlier versions.
     """
 
     restore_id: str
@@ -277,6 +277,7 @@ class RestoreReport:
     skipped: tuple[str, ...] = ()
     schema_ids: tuple[tuple[int, int], ...] = ()
     finished_at: str = ""
+    left_out: tuple[str, ...] | None = None
 
     @property
     def records_per_second(self) -> float:

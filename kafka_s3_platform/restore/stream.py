@@ -1,7 +1,7 @@
 """The archived records of one kafka partition that a restore takes, in offset order, each object checked."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +15,11 @@ from kafka_s3_platform.formats.envelope import EnvelopeReader, within
 from kafka_s3_platform.formats.envelopes import check_place, envelope_reader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
+from kafka_s3_platform.restore.left_out import DECIDED, MENDED
 from kafka_s3_platform.restore.plan import NATIVE_FORMAT, PlannedObject, RestorePlan
 from kafka_s3_platform.restore.request import OnError, RestoreRequest
 from kafka_s3_platform.restore.selection import Selection
+from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
 from kafka_s3_platform.store.upload import Provenance
 
@@ -35,7 +37,10 @@ LEAVE_OUT = (
 
 @dataclass(frozen=True)
 class StreamTask:
-    """What the stream of one kafka partition is read from. `behavior_on_error`: what becomes of a bad object."""
+    """What the stream of one kafka partition is read from. `behavior_on_error`: what becomes of a bad object.
+
+    `left_out`: objects that were decided to be bad (key -> why), None before that.
+    """
 
     store: StoreSettings = field(repr=False)
     topic: str
@@ -43,6 +48,14 @@ class StreamTask:
     selection: Selection
     objects: tuple[PlannedObject, ...]
     behavior_on_error: OnError = "fail"
+    left_out: Mapping[str, str] | None = None
+
+    @property
+    def advice(self) -> str:
+        """What is to be done about a bad object."""
+        if self.left_out is not None:
+            return DECIDED
+        return LEAVE_OUT if self.behavior_on_error == "fail" else MENDED
 
     @property
     def record_count(self) -> int:
@@ -68,11 +81,11 @@ class ArchivedStream:
     read whole must give the digest and the number of records that the index holds. `out_of_range_count` counts records
     with out-of-range timestamps, of what was iterated last.
 
-    Where `behavior.on.error` is `ignore` or `log`, a bad object is left out whole and named in `skipped`: each is read
-    twice, to its end before its first record goes out.
+    A bad object is left out whole and named in `skipped`, where the task says so; where nothing was decided and
+    `behavior.on.error` is `ignore` or `log`, each is read twice, to its end before its first record goes out.
 
     Raises:
-        IntegrityError: an object is missing, replaced or damaged, and `behavior.on.error` is `fail`.
+        IntegrityError: an object is missing, replaced or damaged, and is not to be left out.
     """
 
     def __init__(self, task: StreamTask, store: ObjectStore, start_offset: int = 0) -> None:
@@ -86,28 +99,29 @@ class ArchivedStream:
         return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in wanted])
 
     def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
-        if self._task.behavior_on_error != "fail" and not self._is_good(item):
+        decided = self._task.left_out
+        if decided is None and self._task.behavior_on_error != "fail":
+            decided = {bad.key: bad.why for bad in self._bad(item)}
+        if decided is not None and item.key in decided:
+            self.skipped = (*self.skipped, decided[item.key])
             return
         for batch in self._records(item, self._start):
             self.out_of_range_count += batch.num_rows if item.out_of_range else 0
             yield batch
 
-    def _is_good(self, item: PlannedObject) -> bool:
+    def bad_objects(self) -> Iterator[BadObject]:
+        """Those of the task. All that is selected of each is read."""
+        return (bad for item in self._task.objects for bad in self._bad(item))
+
+    def _bad(self, item: PlannedObject) -> Iterator[BadObject]:
         """Of all that is selected of it, also where an earlier run has sent its beginning."""
         try:
             for _ in self._records(item, item.start_offset):
                 pass
         except IntegrityError as err:
-            if self._task.selection.bounds(item)[0] < self._start:
-                raise IntegrityError(
-                    f"{err}. An earlier run may have sent a part of it, so it cannot be left out whole: restore to "
-                    f"another topic, under another restore id"
-                ) from err
-            self.skipped = (*self.skipped, str(err))
             if self._task.behavior_on_error == "log":
                 logger.warning("object left out: %s", err)
-            return False
-        return True
+            yield BadObject(item.key, self._task.selection.bounds(item)[0], str(err))
 
     def _records(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
         with self._opened(item) as source:
@@ -222,7 +236,7 @@ def differences(
     """
     with ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copies") as pool:
         told = list(zip(objects, pool.map(partial(_difference, store), objects, found), strict=True))
-    return [str(_damaged_at(f"{topic}-{o.kafka_partition}", o, what)) for o, what in told if what]
+    return [str(_damaged_at(f"{topic}-{o.kafka_partition}", o, what, LEAVE_OUT)) for o, what in told if what]
 
 
 def _difference(store: ObjectStore, item: PlannedObject, found: ObjectInfo | None) -> str:
@@ -238,10 +252,10 @@ def _difference(store: ObjectStore, item: PlannedObject, found: ObjectInfo | Non
 
 
 def _damaged(task: StreamTask, item: PlannedObject, what: str) -> IntegrityError:
-    return _damaged_at(f"{task.topic}-{task.kafka_partition}", item, what)
+    return _damaged_at(f"{task.topic}-{task.kafka_partition}", item, what, task.advice)
 
 
-def _damaged_at(where: str, item: PlannedObject, what: str) -> IntegrityError:
+def _damaged_at(where: str, item: PlannedObject, what: str, advice: str) -> IntegrityError:
     offsets = f"[{item.start_offset}, {item.end_offset})"
     heal = "" if HEAL_OBJECT in what else f"; {HEAL_OBJECT}"
-    return IntegrityError(f"{where} {offsets}: object {item.key} {what}{heal}. {LEAVE_OUT}")
+    return IntegrityError(f"{where} {offsets}: object {item.key} {what}{heal}. {advice}")

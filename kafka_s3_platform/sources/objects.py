@@ -106,6 +106,15 @@ class ObjectGroup:
         return sum(o.size for s in self.sets for o in s.objects)
 
 
+@dataclass(frozen=True, slots=True)
+class BadObject:
+    """One that `behavior.on.error` leaves out. None of its records comes before `start_offset`."""
+
+    key: str
+    start_offset: int
+    why: str
+
+
 @dataclass
 class ScanReport:
     """What a scan skipped, or wondered at: how many objects of each kind, and a line for each, for people.

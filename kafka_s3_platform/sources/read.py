@@ -6,7 +6,7 @@ Timestamps that are not told are NO_TIMESTAMP: nothing is made up from folders.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Posit
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.sources.blocks import WantedBlocks, wanted_blocks
-from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
+from kafka_s3_platform.sources.objects import MAX_LINES, BadObject, ForeignObject, ObjectGroup, ObjectSet
 from kafka_s3_platform.store.objects import ObjectFile, ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class ReadReport:
     skipped_objects: list[str] = field(default_factory=list)
     skipped_records: list[str] = field(default_factory=list)
     skipped_record_count: int = 0
+    bad_objects: dict[str, BadObject] = field(default_factory=dict)
 
     def notes(self, config: ConnectorConfig) -> list[str]:
         """Sentences for the restore's report."""
@@ -105,8 +106,11 @@ class ForeignStream:
     reported; single lines of JSON are skipped alone. Iterated, it gives batches of RECORD_SCHEMA; `batches` gives them
     with decoded values and their schemas. Where values are Avro data of a schema, their column holds the bare data.
 
+    `left_out` is what was decided before (object key -> why): these objects are skipped unseen, and no others.
+
     Raises (when iterated):
-        IntegrityError: an object is missing, replaced, damaged or not thawed, and `behavior.on.error` is `fail`.
+        IntegrityError: an object is missing, replaced, damaged or not thawed, and `behavior.on.error` is `fail`, or it
+            is not among those that were to be left out.
     """
 
     def __init__(
@@ -116,12 +120,16 @@ class ForeignStream:
         store: ObjectStore | None = None,
         start_offset: int = 0,
         end_offset: int | None = None,
+        left_out: Mapping[str, str] | None = None,
     ) -> None:
+        self._left_out = left_out
         self._config, self._group, self._start = config, group, start_offset
         self._end = MAX_OFFSET if end_offset is None else end_offset
         self._store = store or ObjectStore(config.store)
         self._limits = config.store.limits
-        self._behavior = (config.source or SourceSettings()).behavior_on_error
+        behavior = (config.source or SourceSettings()).behavior_on_error
+        # An earlier run has left out what is bad: its records of a good object too.
+        self._behavior = "ignore" if left_out is not None and behavior == "fail" else behavior
         self._next = 0
         self._is_proven = False
         self.report = ReadReport()
@@ -143,6 +151,8 @@ class ForeignStream:
                 yield from self._records(objects)
 
     def _records(self, objects: ObjectSet) -> Iterator[ConnectBatch]:
+        if self._is_left_out(objects.name):
+            return
         try:
             blocks = self._wanted_blocks(objects)
         except IntegrityError as err:
@@ -181,7 +191,8 @@ class ForeignStream:
 
     def _merged(self) -> Iterator[ConnectBatch]:
         """Whole records, by their own offsets: those of several folders lay between one another."""
-        before = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
+        within = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
+        before = [item for item in within if not self._is_left_out(item)]
         sources = [self._merge_source(item) for item in before]
         for records in merge_by_offset([s for s in sources if s.end_offset > max(self._start, s.start_offset)]):
             offsets = records.column("offset").to_numpy()
@@ -242,10 +253,18 @@ class ForeignStream:
 
     def _is_bad(self, item: ForeignObject, err: IntegrityError) -> None:
         """Fail, or skip the object and say so."""
-        if self._behavior == "fail":
+        if self._behavior == "fail" or self._left_out is not None:
             raise IntegrityError(f"{item.topic}-{item.kafka_partition}: {err}") from err
+        start = max(self._next, item.first_offset or 0)
+        self.report.bad_objects.setdefault(item.key, BadObject(item.key, start, str(err)))
         if str(err) not in self.report.skipped_objects:
             self._skipped(self.report.skipped_objects, str(err))
+
+    def _is_left_out(self, item: ForeignObject) -> bool:
+        why = (self._left_out or {}).get(item.key)
+        if why is not None:
+            self._skipped(self.report.skipped_objects, why)
+        return why is not None
 
     def _complaint(self, objects: ObjectSet, left_out: int = 0) -> Complaint:
         """What is wrong with an object of so many records, of which some are bad; empty where nothing is.

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.restore.left_out import decide, left_out_objects
 from kafka_s3_platform.restore.plan import make_plan
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -162,11 +163,19 @@ def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: Con
     asked = RestoreRequest(config, topic, topic, restore_id="r", run_id="x", behavior_on_error="ignore")
     task = stream_task(asked, make_plan(asked), 0)
     harm_second(config, s3_client, gone)
-    from_third = ArchivedStream(task, ObjectStore(config.store), 2000)
-    assert sum(b.num_rows for b in from_third) == 1000
-    assert from_third.skipped == ()
+    store, key = ObjectStore(config.store), "_restore/r/0.left-out.json"
+    bad = list(ArchivedStream(task, store).bad_objects())
     with pytest.raises(IntegrityError, match=r"object .*hour=13.*An earlier run may have sent a part of it"):
-        list(ArchivedStream(task, ObjectStore(config.store), 1500))
+        decide(store, key, bad, 1500)
+    assert left_out_objects(store, key) is None
+    decide(store, key, bad, 1000)
+    decide(store, key, [], 1000)
+    decided = left_out_objects(store, key)
+    assert decided is not None
+    assert list(decided) == [b.key for b in bad]
+    from_second = ArchivedStream(replace(task, left_out=decided), store, 1000)
+    assert sum(b.num_rows for b in from_second) == 1000
+    assert from_second.skipped == tuple(decided.values())
 
 
 def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: ConnectorConfig) -> None:
@@ -174,8 +183,9 @@ def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: Con
     asked = RestoreRequest(config, topic, topic, restore_id="r", run_id="x", behavior_on_error="ignore")
     task = stream_task(asked, make_plan(asked), 0)
     objects = [replace(o, digest="00") if n == 1 else o for n, o in enumerate(task.objects)]
-    with pytest.raises(IntegrityError, match="the record digest is"):
-        list(ArchivedStream(replace(task, objects=tuple(objects)), ObjectStore(config.store), 1500))
+    [bad] = ArchivedStream(replace(task, objects=tuple(objects)), ObjectStore(config.store), 1500).bad_objects()
+    assert "the record digest is" in bad.why
+    assert bad.start_offset == 1000
 
 
 def test_what_failed_goes_on_without_the_object_when_asked_to(config: ConnectorConfig, s3_client: Any) -> None:

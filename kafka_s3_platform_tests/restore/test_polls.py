@@ -5,11 +5,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings, PredicateSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.chain import Polls, known_before, save_known
 from kafka_s3_platform.restore.known import Known
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.sources.objects import MAX_LINES
 from kafka_s3_platform.sources.scan import scan
 from kafka_s3_platform.store.objects import ObjectStore
@@ -176,7 +178,7 @@ def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_mea
     assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(9))
 
     left = asked(config, restore_id="four").request
-    save_known(left, known_before(left, "one", store), store)
+    save_known(left, known_before(killed, "one", store), store)
     with pytest.raises(PreflightError, match=r"four\.known\.parquet .* was sent before it: .* Take another restore id"):
         restored(config, (), "{topic}-copy", restore_id="four", after="three")
     assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
@@ -203,7 +205,7 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
         restored(config, (), "{topic}-copy", restore_id="failed")
     assert restored(config, (), "{topic}-corrected", restore_id="corrected").record_count == 3
     assert restored(config, (), "{topic}-copy", restore_id="failed", behavior_on_error="ignore").record_count == 0
-    assert restored(config, (), "{topic}-copy", after="failed").record_count == 0
+    assert restored(config, (), "{topic}-copy", after="failed", dry_run=True).object_count == 1
     restored(config, (), "{topic}-copy", restore_id="window", to_offset=2)
     with pytest.raises(PreflightError, match=r"restore window sent a window \(to_offset\)"):
         restored(config, (), "{topic}-copy", after="window")
@@ -213,6 +215,71 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
     restored(config, (), "{topic}-copy", restore_id="next", after="whole")
     with pytest.raises(PreflightError, match="after was whole, is now None"):
         restored(config, (), "{topic}-copy", restore_id="next")
+
+
+@pytest.mark.integration
+def test_one_restore_comes_after_another_and_a_second_one_is_told_which(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    config, first = load(LINES, JSON), Polls(load(LINES, JSON)).restore_id(1)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id=first)
+    bad = put(topic_name, 3, numbered(3, 3))
+    good = ObjectStore(store_settings).get(bad)
+    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    assert restored(config, (), "{topic}-copy", restore_id="looked", after=first, dry_run=True).object_count == 1
+    with pytest.raises(IntegrityError):
+        restored(config, (), "{topic}-copy", restore_id="by-hand", after=first)
+    told = (
+        r"restore by-hand comes after restore poll\.lines\.1 already .*_restore/poll\.lines\.1\.next.*come after that"
+    )
+    for dry_run in (True, False):
+        with pytest.raises(PreflightError, match=told):
+            restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after=first, dry_run=dry_run)
+    with pytest.raises(PreflightError, match=told):
+        Polls(config).new_objects(1)
+    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=good)
+    ignoring = {"restore_id": "by-hand", "after": first, "behavior_on_error": "ignore"}
+    assert restored(config, (), "{topic}-copy", **ignoring).sent_count == 0
+    assert restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after="by-hand").sent_count == 3
+    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(6))
+
+
+FILTER = TransformSettings(
+    alias="drop", type="Filter", predicate=PredicateSettings(alias="null", type="RecordIsTombstone")
+)
+ROUTE = TransformSettings(
+    alias="to", type="RegexRouter", options={"regex": SecretStr("(.*)"), "replacement": SecretStr("$1-routed")}
+)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "terms", [{"records": RecordFilter(sql="value <> '{\"n\":1}'")}, {"outgoing": Outgoing(transforms=(FILTER,))}]
+)
+def test_what_a_filter_left_out_is_never_taken_for_sent(
+    load: Load, put: Put, topic_name: str, terms: dict[str, Any]
+) -> None:
+    config = load(LINES, JSON)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id="one", **terms)
+    put(topic_name, 3, numbered(3, 3))
+    for dry_run in (True, False):
+        with pytest.raises(PreflightError, match=r"restore one sent some records .* it chose by .* Ask for the same"):
+            restored(config, (), "{topic}-copy", restore_id="two", after="one", dry_run=dry_run)
+    assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 3
+
+
+@pytest.mark.integration
+def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(
+    load: Load, put: Put, topic_name: str
+) -> None:
+    config = load(LINES, JSON)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), None, restore_id="one", outgoing=Outgoing(transforms=(ROUTE,)))
+    put(topic_name, 3, numbered(3, 3))
+    terms = {"records": RecordFilter(sql="value <> '{\"n\":4}'")}
+    assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 2
 
 
 @pytest.mark.integration
@@ -247,7 +314,7 @@ def test_the_newest_of_a_connectors_polls_is_found_from_any_earlier_one_and_with
     for number in range(1, 12):
         after = {"after": polls.restore_id(number - 1)} if number > 1 else {}
         restored(config, (), "{topic}-copy", restore_id=polls.restore_id(number), **after)
-    restored(config, (), "{topic}-copy", restore_id="poll.lines.x", after="poll.lines.1")
+    restored(config, (), "{topic}-copy", restore_id="poll.lines.x")
     restored(config.model_copy(update={"name": "lines.1"}), (), "{topic}-other", restore_id="poll.lines.1.99")
     assert [polls.newest(seen) for seen in (0, 1, 10, 11)] == [11] * 4
     assert polls.is_finished(11)

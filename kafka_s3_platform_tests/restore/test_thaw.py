@@ -198,6 +198,9 @@ def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(
     ]
     assert numbers(kafka_settings, f"{topic_name}-copy") == [3, 4, 5]
     assert states(s3_client, topic_name) == []
+    later = partial(restored, load(LINES, JSON), (), "{topic}-copy", restore_id="later", after=topic_name, thaw=Thaw(1))
+    assert run_until_it_is_there(later)[1].sent_count == 6
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [3, 4, 5, 0, 1, 2, 6, 7, 8]
 
 
 def test_an_object_may_be_asked_for_twice_and_is_named_when_it_is_read_too_early(

@@ -1,0 +1,54 @@
+"""What one stream leaves out for being bad: decided once for a restore id, and kept beside its plan.
+
+Sending, going on and verifying leave out the same objects, whatever became of any of them in between.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.restore.documents import document
+from kafka_s3_platform.sources.objects import BadObject
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.objects import ObjectStore
+
+DECIDED = (
+    "What this restore leaves out was decided before its first record, and this is not among it. Put it back as it was "
+    "and run again under the same restore id, or restore to another topic, under another restore id"
+)
+
+MENDED = "Once mended, it is sent by a new restore under another restore id, not by this one"
+
+
+@dataclass(frozen=True)
+class LeftOutObjects:
+    """The document: object key -> why."""
+
+    objects: Mapping[str, str]
+
+
+def left_out_objects(store: ObjectStore, key: str) -> Mapping[str, str] | None:
+    """What was decided, None where nothing was yet. IntegrityError: the document was changed."""
+    try:
+        return document(store.get(key), LeftOutObjects, key).objects
+    except NotFoundError:
+        return None
+
+
+def decide(store: ObjectStore, key: str, found: Iterable[BadObject], sent_below: int) -> None:
+    """Keep which objects are left out. Where another run was faster, what that one has decided counts.
+
+    Raises:
+        IntegrityError: records of a bad object may be in the target: `sent_below` is where earlier runs came to.
+    """
+    bad = list(found)
+    if sent := [each for each in bad if each.start_offset < sent_below]:
+        raise IntegrityError(
+            f"{sent[0].why}. An earlier run may have sent a part of it, so it cannot be left out whole: put it back as "
+            f"it was, or restore to another topic, under another restore id"
+        )
+    try:
+        store.put_new(key, json.dumps({"objects": {each.key: each.why for each in bad}}, indent=1).encode())
+    except PreconditionError:
+        return
