@@ -21,13 +21,13 @@ def create_target(request: RestoreRequest, plan: RestorePlan, size: int, target:
     Raises:
         PreflightError: the defaults of its brokers, which are known only now, would not keep the records.
     """
-    configs, _ = new_topic_configs(plan, target.configs.now)
+    configs, _ = new_topic_configs(request, plan, target.configs.now)
     admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
     created = look_at_target(request, admin)
     # Objects of others have no counts, and no size that could be too large for certain.
     room = room_findings(request, plan, created) if plan.record_count else ()
-    refuse(request, [*findings(plan, created.configs), *room])
+    refuse(request, [*findings(request, plan, created.configs, {}), *room])
     return created
 
 

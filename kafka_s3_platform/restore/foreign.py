@@ -206,6 +206,11 @@ def _about(goal: _Goal, plan: ForeignPlan) -> Iterator[Finding]:
             f"on finds what has arrived by its content, and equal records of two topics are not told apart. Restore "
             f"with exactly_once, or to a topic for each"
         )
+    if len(sources) > 1 and "compact" in goal.target.configs.policies:
+        yield refusal(
+            f"{' and '.join(sources)} go to {request.to_topic} together, and it has cleanup.policy=compact: of records "
+            f"that share a key, compaction keeps one. Set cleanup.policy=delete on it for the restore"
+        )
     for topic in sources:
         values = _values(request, topic)
         made = None if values is None else new_values(values)

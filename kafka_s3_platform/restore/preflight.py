@@ -176,7 +176,7 @@ def _target_findings(request: RestoreRequest, plan: RestorePlan, target: Target)
     if target.description is None:
         yield from _missing_target(request, plan, target)
         return
-    yield from findings(plan, target.configs)
+    yield from findings(request, plan, target.configs, _arrived(plan, target))
     yield from size_findings(request, plan, len(target.description.kafka_partitions), is_new=False)
     # What came since the restore has begun is its own, or comes between its records and is counted then.
     before = dict(plan.target.offsets) if plan.target else {}
@@ -185,8 +185,15 @@ def _target_findings(request: RestoreRequest, plan: RestorePlan, target: Target)
     if held:
         yield remark(
             f"{request.to_topic} is not empty: up to {sum(held.values()):,} records in {len(held)} kafka partitions "
-            f"stay before what is restored",
+            f"stay before what is restored"
+            + (", until retention.bytes deletes them to make room" if target.configs.retention_bytes >= 0 else ""),
         )
+
+
+def _arrived(plan: RestorePlan, target: Target) -> dict[int, int]:
+    """Kafka partition of the target -> offsets that it got since this restore has begun."""
+    starts = dict(plan.target.offsets) if plan.target else {}
+    return {p: max(0, f.high_watermark - starts.get(p, f.high_watermark)) for p, f in target.frontiers.items()}
 
 
 def _missing_target(request: RestoreRequest, plan: RestorePlan, target: Target) -> Iterator[Finding]:
@@ -196,7 +203,7 @@ def _missing_target(request: RestoreRequest, plan: RestorePlan, target: Target) 
             f"partitions, or let the restore create it: --create-topic (create_topic)",
         )
         return
-    _, changes = new_topic_configs(plan, target.configs.now)
+    _, changes = new_topic_configs(request, plan, target.configs.now)
     yield from changes
     yield from size_findings(request, plan, new_topic_size(request, plan), is_new=True)
     yield from replication_findings(request, target.cluster.broker_count if target.cluster else None)
@@ -214,7 +221,7 @@ def room_findings(request: RestoreRequest, plan: RestorePlan, target: Target) ->
         return
     spaces = room_of(request, target)
     if target.description is None:
-        configs, _ = new_topic_configs(plan, target.configs.now)
+        configs, _ = new_topic_configs(request, plan, target.configs.now)
         room = Room(spaces, {}, request.replication_factor, configs)
     else:
         room = Room(spaces, target.description.replicas, None, target.configs.configs)

@@ -6,15 +6,18 @@ from datetime import datetime, timedelta, timezone
 
 from kafka_s3_platform.kafka.admin import ACL_OPERATIONS, ACL_PERMISSIONS
 from kafka_s3_platform.model.segment import TopicAcl
-from kafka_s3_platform.restore.plan import PlannedObject, RestorePlan
+from kafka_s3_platform.restore.keeping import RECORD_OVERHEAD, changes_sizes, largest_log, largest_mean, restore_ms
+from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.request import RestoreRequest
 
 FOREVER_MS = 2**63 - 1
 MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default of max.message.bytes."""
 
-RECORD_OVERHEAD = 128
-"""Bytes that a record alone in its batch has besides keys, values and headers, at most about."""
+AFTER_MAX_MS = "message.timestamp.after.max.ms"
+BEFORE_MAX_MS = "message.timestamp.before.max.ms"
+DIFFERENCE_MAX_MS = "message.timestamp.difference.max.ms"
+"""What brokers before 3.6 have instead of the other two, and those before 4.0 besides."""
 
 EVERYONE = "User:*"
 
@@ -65,25 +68,36 @@ class TargetConfigs:
         return int(self.configs.get(name) or default)
 
     @property
+    def retention_bytes(self) -> int:
+        """Of a kafka partition; -1 where its log may take any."""
+        return self.number("retention.bytes", -1) if "delete" in self.policies else -1
+
+    @property
     def now_ms(self) -> int:
         return round(self.now.timestamp() * 1000)
 
 
-def findings(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
-    """What the target would delete, reject or alter of the plan's records."""
-    yield from _compacted(plan, target)
+def findings(
+    request: RestoreRequest, plan: RestorePlan, target: TargetConfigs, arrived: Mapping[int, int]
+) -> Iterator[Finding]:
+    """What the target would delete, reject or alter of the plan's records; `arrived` is as in `largest_log`."""
+    yield from _compacted(request, plan, target)
     if plan.oldest is None or plan.newest is None:
         return
-    yield from _retained(plan, plan.oldest, target)
+    lasts = restore_ms(request, plan)
+    yield from _retained(plan.oldest, target, lasts)
+    yield from _overflown(request, plan, target, arrived)
     yield from _restamped(target)
-    yield from _rejected(plan.oldest, plan.newest, target)
-    yield from _too_large(plan, target)
+    yield from _rejected(plan.oldest, plan.newest, target, lasts)
+    yield from _too_large(request, plan, target)
 
 
-def new_topic_configs(plan: RestorePlan, now: datetime) -> tuple[dict[str, str], list[Finding]]:
+def new_topic_configs(
+    request: RestoreRequest, plan: RestorePlan, now: datetime
+) -> tuple[dict[str, str], list[Finding]]:
     """The archived configs, changed where they would not keep what is restored, and a sentence for each change."""
     archived = {name: value for name, value in plan.source.configs if name not in NOT_CARRIED_OVER}
-    changed = _overrides(plan, TargetConfigs(plan.terms["to_topic"], archived, now))
+    changed = _overrides(request, plan, TargetConfigs(plan.terms["to_topic"], archived, now))
     notes = [
         remark(f"{plan.terms['to_topic']} is created with {name}={value} instead of the archived {archived[name]}")
         for name, value in changed.items()
@@ -92,7 +106,7 @@ def new_topic_configs(plan: RestorePlan, now: datetime) -> tuple[dict[str, str],
     return archived | changed, notes
 
 
-def _overrides(plan: RestorePlan, archived: TargetConfigs) -> dict[str, str]:
+def _overrides(request: RestoreRequest, plan: RestorePlan, archived: TargetConfigs) -> dict[str, str]:
     """Always set, because the target broker's defaults may not keep the records either."""
     oldest, newest = plan.oldest, plan.newest
     kept = {
@@ -103,13 +117,17 @@ def _overrides(plan: RestorePlan, archived: TargetConfigs) -> dict[str, str]:
     }
     if oldest is None or newest is None:
         return {}
-    own = archived.configs
-    if "retention.ms" in own and not _outlived(oldest, archived, archived.number("retention.ms", -1)):
+    # It is made with cleanup.policy=delete; where the archive says nothing, an hour is Kafka's default since 4.0.
+    own = {"retention.ms": "-1", "retention.bytes": "-1", AFTER_MAX_MS: "3600000", **archived.configs}
+    made = TargetConfigs(archived.topic, own | {"cleanup.policy": "delete"}, archived.now)
+    lasts = restore_ms(request, plan)
+    if not list(_retained(oldest, made, lasts)):
         kept["retention.ms"] = own["retention.ms"]
-    if "retention.bytes" in own and not _overflown(plan, archived.number("retention.bytes", -1)):
+    if not list(_overflown(request, plan, made, {})):
         kept["retention.bytes"] = own["retention.bytes"]
-    if list(_rejected(oldest, newest, archived)):
-        kept |= {"message.timestamp.before.max.ms": str(FOREVER_MS), "message.timestamp.after.max.ms": str(FOREVER_MS)}
+    if list(_rejected(oldest, newest, made, lasts)):
+        names = [BEFORE_MAX_MS, AFTER_MAX_MS, *({DIFFERENCE_MAX_MS} & own.keys())]
+        kept |= dict.fromkeys(names, str(FOREVER_MS))
     return kept
 
 
@@ -226,11 +244,11 @@ def _missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
     return [] if "ALL" in granted else [name for name in needed if name not in granted]
 
 
-def _compacted(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
+def _compacted(request: RestoreRequest, plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
     if "compact" not in target.policies:
         return
     policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
-    if plan.is_snapshot and plan.keeps_numbers:
+    if plan.is_snapshot and plan.keeps_numbers and not changes_sizes(request):
         yield remark(
             f"{policy}: each key is restored once, so compaction removes no value, only tombstones after "
             f"delete.retention.ms; restored records replace older ones of their keys"
@@ -242,33 +260,36 @@ def _compacted(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
     )
 
 
-def _retained(plan: RestorePlan, oldest: int, target: TargetConfigs) -> Iterator[Finding]:
-    if "delete" not in target.policies:
-        return
-    limit, size = target.number("retention.ms", -1), target.number("retention.bytes", -1)
-    if _outlived(oldest, target, limit):
+def _retained(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[Finding]:
+    limit = target.number("retention.ms", -1) if "delete" in target.policies else -1
+    if 0 <= limit < target.now_ms + lasts - oldest:
         yield refusal(
             f"{target.topic} has retention.ms={limit}: records as old as {_moment(oldest)} would be deleted soon after "
-            f"they arrive. Set retention.ms=-1, or longer, on it",
+            f"they arrive, or before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Set "
+            f"retention.ms=-1, or longer, on it",
         )
-    if _overflown(plan, size):
+
+
+def _overflown(
+    request: RestoreRequest, plan: RestorePlan, target: TargetConfigs, arrived: Mapping[int, int]
+) -> Iterator[Finding]:
+    limit = target.retention_bytes
+    if limit < 0:
+        return
+    most, what = largest_log(request, plan, arrived), f"{target.topic} has retention.bytes={limit}"
+    if most is None:
         yield refusal(
-            f"{target.topic} has retention.bytes={size}: a kafka partition gets up to {_largest(plan):,} bytes of keys "
-            f"and values, and the first of them would be deleted. Set retention.bytes=-1, or more, on it",
+            f"{what}, and how many bytes of a kafka partition's log restored records take is not known: their objects "
+            f"do not tell, or they are written anew on their way. The first of them may be deleted. Set "
+            f"retention.bytes=-1 on it for the restore"
         )
-
-
-def _outlived(oldest: int, target: TargetConfigs, limit: int) -> bool:
-    return 0 <= limit < target.now_ms - oldest
-
-
-def _overflown(plan: RestorePlan, limit: int) -> bool:
-    return 0 <= limit < _largest(plan)
-
-
-def _largest(plan: RestorePlan) -> int:
-    sizes = (sum(o.record_bytes for o in plan.objects_of(p)) for p in plan.kafka_partitions)
-    return max(sizes, default=0)
+    elif most > limit:
+        earlier = ", with what earlier runs have sent or left there" if any(arrived.values()) else ""
+        yield refusal(
+            f"{what}: restored records take up to {most:,} bytes of a kafka partition's log, with what Kafka adds to "
+            f"each record, batch and transaction{earlier}, and the first of them may be deleted. Set "
+            f"retention.bytes=-1, or that many, on it for the restore"
+        )
 
 
 def _restamped(target: TargetConfigs) -> Iterator[Finding]:
@@ -279,30 +300,32 @@ def _restamped(target: TargetConfigs) -> Iterator[Finding]:
         )
 
 
-def _rejected(oldest: int, newest: int, target: TargetConfigs) -> Iterator[Finding]:
-    before = target.number("message.timestamp.before.max.ms", FOREVER_MS)
-    # an hour is Kafka's own default since 4.0
-    after = target.number("message.timestamp.after.max.ms", 3_600_000)
-    if target.now_ms - oldest > before:
-        yield refusal(
-            f"{target.topic} has message.timestamp.before.max.ms={before}: it rejects records as old as "
-            f"{_moment(oldest)}. Raise it to {FOREVER_MS}",
-        )
-    if newest - target.now_ms > after:
-        yield refusal(
-            f"{target.topic} has message.timestamp.after.max.ms={after}: it rejects records as late as "
-            f"{_moment(newest)}. Raise it to {FOREVER_MS}",
-        )
+def _rejected(oldest: int, newest: int, target: TargetConfigs, lasts: int) -> Iterator[Finding]:
+    for name in (BEFORE_MAX_MS, DIFFERENCE_MAX_MS):
+        limit = target.number(name, FOREVER_MS)
+        if target.now_ms + lasts - oldest > limit:
+            yield refusal(
+                f"{target.topic} has {name}={limit}: it rejects records as old as {_moment(oldest)}, or may before the "
+                f"restore has ended, which is given {timedelta(milliseconds=lasts)}. Raise it to {FOREVER_MS}",
+            )
+    for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS):
+        limit = target.number(name, FOREVER_MS)
+        if newest - target.now_ms > limit:
+            yield refusal(
+                f"{target.topic} has {name}={limit}: it rejects records as late as {_moment(newest)}. Raise it to "
+                f"{FOREVER_MS}",
+            )
 
 
-def _too_large(plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
+def _too_large(request: RestoreRequest, plan: RestorePlan, target: TargetConfigs) -> Iterator[Finding]:
     """By what the index knows: an object's bytes and its number of records bound its largest one from both sides."""
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     what = f"{target.topic} has max.message.bytes={limit}"
-    if not plan.chooses and (certain := next((o for o in plan.objects if _mean(o) > limit), None)) is not None:
+    as_archived = not plan.chooses and not changes_sizes(request)
+    if as_archived and (certain := next((o for o in plan.objects if largest_mean(o) > limit), None)) is not None:
         yield refusal(
-            f"{what}: object {certain.key} holds records of {_mean(certain):,} bytes and more. Raise it, or leave them "
-            f"out by time or offset"
+            f"{what}: object {certain.key} holds records of {largest_mean(certain):,} bytes and more. Raise it, or "
+            f"leave them out by time or offset"
         )
         return
     largest = max((o.record_bytes for o in plan.objects), default=0)
@@ -319,11 +342,6 @@ def largest_record_findings(target: TargetConfigs, largest: int) -> Iterator[Fin
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     if largest > limit:
         yield refusal(f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes. Raise it")
-
-
-def _mean(item: PlannedObject) -> int:
-    """No more than the largest record of the object."""
-    return item.record_bytes // item.record_count if item.record_count else 0
 
 
 def _moment(timestamp: int) -> str:

@@ -286,6 +286,9 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
     assert "does not exist" in refused.refusals[0]
     with ClusterAdmin(kafka_settings) as admin:
         assert f"{topic_name}-copy" not in admin.topics()
+        admin.create_topic(f"{topic_name}-limited", 1, configs={"retention.bytes": "1000000000000"})
+    [unsure] = restored(config, (), "{topic}-limited", dry_run=True).refusals
+    assert "how many bytes of a kafka partition's log restored records take is not known" in unsure
     assert s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"] == before
 
 

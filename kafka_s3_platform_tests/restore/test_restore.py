@@ -24,6 +24,8 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.restore.keeping import largest_log
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -297,6 +299,7 @@ def test_preflight_says_everything_at_once(
         f"{config.topics[0]}-restored",
         cleanup_policy="compact,delete",
         retention_ms=3_600_000,
+        retention_bytes=400,  # more than keys and values, less than the log has of them
         message_timestamp_type="LogAppendTime",
         message_timestamp_before_max_ms=1000,
     )
@@ -305,10 +308,32 @@ def test_preflight_says_everything_at_once(
         restored(config)
 
     said = str(refused.value)
-    for named in ("cleanup.policy", "retention.ms", "LogAppendTime", "before.max.ms", "has 1 kafka partitions"):
+    for named in (
+        "cleanup.policy",
+        "retention.ms",
+        "retention.bytes=400",
+        "LogAppendTime",
+        "before.max.ms",
+        "has 1 kafka partitions",
+    ):
         assert named in said
     assert values(config.kafka, target) == []
     assert keys(config.store, "_restore") == []
+
+
+def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transactions_with_it(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic, stack_settings: StackSettings
+) -> None:
+    """Retention would delete the first of what was verified: records that come slowly have a batch each."""
+    topic = source(numbered(20))
+    report = restored(config, records_per_second=20.0)
+    plan = RestorePlan.from_json(ObjectStore(config.store).get(report.plan_key), report.plan_key)
+    taken = sum(log.stat().st_size for log in stack_settings.data_dir.glob(f"**/{topic}-restored-0/*.log"))
+    assert report.record_bytes < 100 < taken <= (largest_log(request(config), plan, {}) or 0)
+
+    create_topic(f"{topic}-limited", retention_bytes=taken - 1)
+    limited = restored(config, restore_id="r2", to_topic=f"{topic}-limited", dry_run=True)
+    assert "and the first of them may be deleted. Set retention.bytes=-1" in limited.refusals[0]
 
 
 def test_the_source_topic_is_a_target_only_in_words(config: ConnectorConfig, source: Callable[..., str]) -> None:

@@ -1,8 +1,10 @@
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
+from kafka_s3_platform.config.settings import ConverterSettings, TransformSettings
 from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.request import Outgoing
@@ -49,8 +51,18 @@ def plan(archived: dict[str, str] | None = None, newest: datetime = NOON) -> Res
     )
 
 
-def said(configs: dict[str, str], of: RestorePlan) -> list[tuple[bool, str]]:
-    return [(f.refuses, f.text) for f in findings(of, TargetConfigs("u", DEFAULTS | configs, NOW))]
+HOUR_MS = 3_600_000
+"""How long a restore of a few records is given."""
+
+BOUND = 50 + 5 * (128 + 78)
+"""What five records of 10 bytes may take of the log."""
+
+
+def said(
+    configs: dict[str, str], of: RestorePlan, arrived: dict[int, int] | None = None, **asked: Any
+) -> list[tuple[bool, str]]:
+    found = findings(request(**asked), of, TargetConfigs("u", DEFAULTS | configs, NOW), arrived or {})
+    return [(f.refuses, f.text) for f in found]
 
 
 def test_a_target_that_keeps_everything_gives_no_finding() -> None:
@@ -62,10 +74,11 @@ def test_a_target_that_keeps_everything_gives_no_finding() -> None:
     [
         {"cleanup.policy": "compact"},
         {"cleanup.policy": "compact,delete"},
-        {"retention.ms": str(AGE_MS - 1)},
-        {"retention.bytes": "49"},
+        {"retention.ms": str(AGE_MS + HOUR_MS - 1)},
+        {"retention.bytes": str(BOUND - 1)},
         {"message.timestamp.type": "LogAppendTime"},
-        {"message.timestamp.before.max.ms": str(AGE_MS - 1)},
+        {"message.timestamp.before.max.ms": str(AGE_MS + HOUR_MS - 1)},
+        {"message.timestamp.difference.max.ms": str(AGE_MS + HOUR_MS - 1)},
     ],
 )
 def test_what_would_lose_or_change_records_is_refused_by_its_config(configs: dict[str, str]) -> None:
@@ -78,14 +91,63 @@ def test_what_would_lose_or_change_records_is_refused_by_its_config(configs: dic
 @pytest.mark.parametrize(
     "configs",
     [
-        {"retention.ms": str(AGE_MS)},
-        {"retention.bytes": "50"},
-        {"message.timestamp.before.max.ms": str(AGE_MS)},
+        {"retention.ms": str(AGE_MS + HOUR_MS + 1000)},
+        {"retention.bytes": str(BOUND)},
+        {"message.timestamp.before.max.ms": str(AGE_MS + HOUR_MS + 1000)},
         {"cleanup.policy": "", "retention.ms": "1"},
     ],
 )
 def test_a_limit_that_holds_the_records_is_fine(configs: dict[str, str]) -> None:
     assert said(configs, plan()) == []
+
+
+def test_a_record_that_expires_while_the_restore_goes_on_is_refused() -> None:
+    """A second for each record at the rate that was asked for, and three times that to be sure."""
+    kept = {"retention.ms": str(AGE_MS + HOUR_MS + 14_000)}
+    assert said(kept, plan()) == []
+    [(refuses, text)] = said(kept, plan(), records_per_second=1.0)
+    assert (refuses, "before the restore has ended, which is given 1:00:15" in text) == (True, True)
+    unknown = replace(plan(), objects=(replace(plan().objects[0], record_count=0, record_bytes=100),))
+    assert [r for r, _ in said({"retention.ms": str(AGE_MS + HOUR_MS + 290_000)}, unknown, records_per_second=1.0)] == [
+        True
+    ]
+
+
+@pytest.mark.parametrize(
+    ("most", "asked", "terms"),
+    [
+        (BOUND - 5 * 78, {"delivery": "at_least_once"}, {}),
+        (BOUND + 5 * 160, {"outgoing": Outgoing(provenance_headers=True)}, {}),
+        (2 * BOUND, {}, {"outgoing": {"partitioning": "murmur2"}}),
+        (None, {"outgoing": Outgoing(value=ConverterSettings(format="JSON"))}, {}),
+        (None, {"outgoing": Outgoing(transforms=(TransformSettings(alias="m", type="my.Mapper"),))}, {}),
+        (BOUND, {"outgoing": Outgoing(transforms=(TransformSettings(alias="f", type="Filter"),))}, {}),
+    ],
+)
+def test_what_the_log_may_take_is_held_against_its_limit_and_what_is_not_known_is_too_much(
+    most: int | None, asked: dict[str, Any], terms: dict[str, Any]
+) -> None:
+    both = tuple(replace(plan().objects[0], kafka_partition=p) for p in (0, 1))
+    two = replace(plan(), objects=both, terms={"to_topic": "u", **terms}, selection=select(request(), [0, 1]))
+    if most is None:
+        [(refuses, text)] = said({"retention.bytes": str(2**60)}, two, **asked)
+        assert (refuses, "is not known" in text) == (True, True)
+        return
+    assert said({"retention.bytes": str(most)}, two, **asked) == []
+    [(refuses, text)] = said({"retention.bytes": str(most - 1)}, two, **asked)
+    assert (refuses, f"take up to {most:,} bytes" in text) == (True, True)
+
+
+def test_of_objects_that_tell_no_counts_nobody_knows_what_their_records_take() -> None:
+    unknown = replace(plan(), objects=(replace(plan().objects[0], record_count=0),))
+    assert [r for r, _ in said({"retention.bytes": str(2**60)}, unknown)] == [True]
+
+
+def test_what_killed_runs_left_in_the_log_counts() -> None:
+    limit = {"retention.bytes": str(BOUND + 3 * 216)}
+    assert said(limit, plan(), {0: 3}) == []
+    [(refuses, text)] = said(limit, plan(), {0: 4})
+    assert (refuses, "with what earlier runs have sent or left there" in text) == (True, True)
 
 
 def test_records_further_ahead_than_the_broker_allows_are_refused() -> None:
@@ -229,7 +291,7 @@ def test_a_new_topic_takes_the_archived_configs_and_keeps_what_is_restored() -> 
         "message.timestamp.type": "LogAppendTime",
     }
 
-    configs, told = new_topic_configs(plan(archived), NOW)
+    configs, told = new_topic_configs(request(), plan(archived), NOW)
 
     assert configs == {
         "cleanup.policy": "delete",
@@ -242,15 +304,23 @@ def test_a_new_topic_takes_the_archived_configs_and_keeps_what_is_restored() -> 
 
 
 def test_an_archived_retention_that_still_holds_the_records_is_kept() -> None:
-    archived = {"retention.ms": str(AGE_MS + 1), "retention.bytes": "1000"}
+    enough = {"retention.ms": str(AGE_MS + HOUR_MS + 1000), "retention.bytes": str(BOUND)}
 
-    configs, told = new_topic_configs(plan(archived), NOW)
+    configs, told = new_topic_configs(request(), plan(enough), NOW)
 
-    assert (configs["retention.ms"], configs["retention.bytes"], told) == (str(AGE_MS + 1), "1000", [])
+    assert ({name: configs[name] for name in enough}, told) == (enough, [])
+
+
+def test_an_archived_retention_that_might_not_hold_the_records_is_lifted() -> None:
+    little = {"retention.ms": str(AGE_MS + HOUR_MS - 1), "retention.bytes": str(BOUND - 1)}
+
+    configs, told = new_topic_configs(request(), plan(little), NOW)
+
+    assert ({name: configs[name] for name in little}, len(told)) == (dict.fromkeys(little, "-1"), 2)
 
 
 def test_a_new_topic_accepts_records_that_are_far_ahead() -> None:
-    configs, _ = new_topic_configs(plan(newest=NOW + timedelta(days=400)), NOW)
+    configs, _ = new_topic_configs(request(), plan(newest=NOW + timedelta(days=400)), NOW)
 
     assert configs["message.timestamp.after.max.ms"] == str(FOREVER_MS)
 
