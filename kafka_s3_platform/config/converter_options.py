@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.clients import CLIENT_KEYS, ClientOutcome, client_properties
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.config.table import KeyTable, Support, honoured, refused, without_meaning
-from kafka_s3_platform.config.values import boolean
+from kafka_s3_platform.config.values import boolean, choice
 
 PROTOBUF_OPTIONS = ("generate.index.for.unions", "flatten.unions", "wrapper.for.nullables")
 WITH_REGISTRY = ("AVRO", "JSON_SR", "PROTOBUF")
@@ -30,6 +30,7 @@ _BEARER = (
 _SSL_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password")
 _REGISTRY_PEM = "the registry's client reads PEM files alone; set ssl.truststore.type or ssl.keystore.type to PEM"
 
+DECIMAL_FORMAT = "decimal.format"
 _PREFIX = "schema.registry."
 _IMPLIED = ("ssl.endpoint.identification.algorithm",)
 """The names of servers are always checked."""
@@ -59,7 +60,11 @@ OPTION_KEYS = (
             ("wrapper.for.nullables", "false", "Google's wrapper messages are nullable values"),
         )
     ),
-    *without_meaning("Both forms of decimals are understood.", "decimal.format"),
+    honoured(
+        DECIMAL_FORMAT,
+        "BASE64",
+        "For JsonConverter, as a restore writes decimals: `BASE64` or `NUMERIC`. Both are read.",
+    ),
     *without_meaning(
         "The schemas of a run are kept.", "schemas.cache.size", "schemas.cache.config", "max.schemas.per.subject"
     ),
@@ -113,17 +118,32 @@ def converter_settings(
     known = {name: value for name, value in options.items() if _judge(outcome, name, value)}
     own = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in known}
     enable = _schemas_enable(outcome, known, default=schemas_enable)
+    is_json = format_name == "JSON"
+    if DECIMAL_FORMAT in known and not is_json:
+        outcome.without_meaning[DECIMAL_FORMAT] = "Belongs to JsonConverter."
+        outcome.honoured.pop(DECIMAL_FORMAT, None)
     if format_name in WITH_REGISTRY:
         registry = _registry(outcome, {name: known[written] for name, written in own.items()}, own)
         union_options = {name: known[name] for name in PROTOBUF_OPTIONS if name in known}
         settings = {"format": format_name, "registry": registry, "options": union_options}
         return ConverterSettings.model_validate(settings), outcome
     for name in known:
-        if name != "schemas.enable":
+        if name not in {"schemas.enable", DECIMAL_FORMAT}:
             outcome.without_meaning[name] = f"{format_name} needs no registry."
             outcome.honoured.pop(name, None)
-    with_schemas = enable and format_name == "JSON"
-    return ConverterSettings.model_validate({"format": format_name, "schemas_enable": with_schemas}), outcome
+    options = _decimals(outcome, known) if is_json else {}
+    plain = {"format": format_name, "schemas_enable": enable and is_json, "options": options}
+    return ConverterSettings.model_validate(plain), outcome
+
+
+def _decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[str, str]:
+    """Only what is not the default."""
+    try:
+        found = choice(("BASE64", "NUMERIC"))(options.get(DECIMAL_FORMAT) or "BASE64")
+    except ValueError as err:
+        outcome.refused[DECIMAL_FORMAT] = str(err)
+        return {}
+    return {} if found == "BASE64" else {DECIMAL_FORMAT: found}
 
 
 def is_known(name: str) -> bool:

@@ -65,6 +65,20 @@ class AvroSchema:
                 return type(value) is int and value in _INT
         return isinstance(value, _PYTHON_TYPES[node["type"]]) and not (isinstance(value, bool) and node["type"] in _NUM)
 
+    def physical_default(self, node: Any, default: Any) -> Any:
+        """A default, which Avro writes as JSON, as a decoded value."""
+        found = self.resolved(node)
+        if isinstance(found, list):
+            return self.physical_default(found[0], default)
+        if found["type"] == "array":
+            return [self.physical_default(found["items"], each) for each in default]
+        if found["type"] == "map":
+            return {key: self.physical_default(found["values"], each) for key, each in default.items()}
+        if found["type"] == "record":
+            fields = {f["name"]: f for f in found["fields"]}
+            return {n: self.physical_default(f["type"], default.get(n, f.get("default"))) for n, f in fields.items()}
+        return default.encode("latin-1") if found["type"] in {"bytes", "fixed"} else default
+
 
 def is_text(schema: Schema) -> bool:
     """Whether values are text or bytes, or null, and nothing else."""

@@ -91,7 +91,7 @@ def plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> Plain | 
     if schema is None:
         return _schemaless
     avro = AvroSchema(schema.avro)
-    return _Compiler(avro, decimal_format).plain(avro.root)
+    return PlainJson(avro, decimal_format).plain(avro.root)
 
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
@@ -139,7 +139,7 @@ def _float(value: float) -> float | str:
 _PLAIN: Mapping[str, Plain] = {"float": _float, "double": _double}
 
 
-class _Compiler:
+class PlainJson:
     """Compiles a schema to functions. A type that refers to itself is looked up when its values come."""
 
     def __init__(self, avro: AvroSchema, decimal_format: DecimalFormat) -> None:
@@ -148,6 +148,7 @@ class _Compiler:
         self._open: set[str] = set()
 
     def plain(self, node: Any) -> Plain | None:
+        """What values of the node need before they are encoded, None when that is nothing."""
         found = self._avro.resolved(node)
         if isinstance(found, list):
             return self._union(found)
@@ -168,7 +169,7 @@ class _Compiler:
 
     def _array(self, items: Any) -> Plain | None:
         item = self._avro.resolved(items)
-        if _is_map_entry(item):
+        if is_map_entry(item):
             return self._pairs(*(field["type"] for field in item["fields"]))
         return _each(self.plain(items))
 
@@ -209,7 +210,7 @@ class _Compiler:
         plains = [self.plain(member) for member in members]
         if len(members) <= 1:
             return _unless_null(plains[0]) if members else None
-        names = [self._member_name(member) for member in members]
+        names = [self.member_name(member) for member in members]
 
         def one_of(value: Any) -> Any:
             if value is None:
@@ -219,12 +220,13 @@ class _Compiler:
 
         return one_of
 
-    def _member_name(self, node: Any) -> str:
+    def member_name(self, node: Any) -> str:
+        """The name of a union's type as the member of an object."""
         found = self._avro.resolved(node)
         return str(found.get("name", found["type"])).rpartition(".")[2]
 
 
-def _is_map_entry(node: Any) -> bool:
+def is_map_entry(node: Any) -> bool:
     """Connect's stand-in for maps with other keys than strings (Confluent AvroData)."""
     return isinstance(node, Mapping) and (
         node.get("name") == "io.confluent.connect.avro.MapEntry" or node.get("connect.internal.type") == "MapEntry"

@@ -16,21 +16,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.config.converter_options import DECIMAL_FORMAT
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters.avro_schema import physical
 from kafka_s3_platform.converters.plain import StringPayload
 from kafka_s3_platform.converters.registry import NewSchema, Registration, registry_of
 from kafka_s3_platform.converters.wire import PREFIX_BYTES
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.json_lines import plain_json
+from kafka_s3_platform.formats.json_lines import DecimalFormat, plain_json
 from kafka_s3_platform.formats.parts import VALUE_ERRORS
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.restore.json_envelope import NO_SCHEMA_PREFIX, SUFFIX, envelope
 from kafka_s3_platform.restore.wire import with_ids
 
 Body = Callable[[Any], bytes]
 
 _UNNAMED = b"\0" * PREFIX_BYTES
-_json = msgspec.json.Encoder()
+_json = msgspec.json.Encoder(decimal_format="number")
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,7 @@ def new_encoder(
         if found is None:
             raise ConfigError(f"{side}s of {settings.format} for topic {topic} need the registry of the target")
         return _SchemaEncoder(settings.format, found, f"{topic}-{side}")
-    if settings.schemas_enable:
-        raise ConfigError(f"{side}s for topic {topic}: JSON is written without schemas; set schemas.enable=false")
-    return _PlainEncoder(settings.format)
+    return _PlainEncoder(settings)
 
 
 @dataclass(frozen=True)
@@ -192,18 +192,19 @@ def _refusing(err: Exception) -> Body:
 
 
 class _PlainEncoder:
-    """Bytes, strings and JSON, which need no registry."""
+    """Bytes, strings and JSON, with its schema or without, which need no registry."""
 
     registered: tuple[Registration, ...] = ()
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    def __init__(self, settings: ConverterSettings) -> None:
+        self._kind, self._has_schemas = settings.format, settings.schemas_enable
+        self._decimals: DecimalFormat = "NUMERIC" if settings.options.get(DECIMAL_FORMAT) == "NUMERIC" else "BASE64"
 
     def encode(self, payload: Payload) -> Encoded:
         if payload.raw is not None and self._is_raw(payload):
-            return Encoded(payload.raw)
-        bodies = {code: self._body(schema) for code, schema in enumerate(payload.schemas)}
-        return _encoded(payload, {NO_SCHEMA: self._body(None), **bodies}, self._kind)
+            return Encoded(self._framed(payload.raw) if self._has_schemas else payload.raw)
+        schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
+        return _encoded(payload, {code: self._safe_body(schema) for code, schema in schemas.items()}, self._kind)
 
     def _is_raw(self, payload: Payload) -> bool:
         """Whether the bytes as they came are what is wanted."""
@@ -211,10 +212,22 @@ class _PlainEncoder:
             return payload.avro_start != 0  # an Avro datum alone is nobody's value
         return payload.raw_is_json if self._kind == "JSON" else isinstance(payload, StringPayload)
 
+    def _framed(self, raw: pa.BinaryArray) -> pa.BinaryArray:
+        return pc.binary_join_element_wise(NO_SCHEMA_PREFIX, raw, SUFFIX, b"")
+
+    def _safe_body(self, schema: Schema | None) -> Body:
+        """A schema that cannot be had is the fault of each of its values."""
+        try:
+            return self._body(schema)
+        except VALUE_ERRORS as err:
+            return _refusing(err)
+
     def _body(self, schema: Schema | None) -> Body:
         if self._kind != "JSON":
             return _bytes if self._kind == "BYTES" else _text
-        plain = plain_json(schema, "BASE64")
+        if self._has_schemas:
+            return envelope(schema, self._decimals)
+        plain = plain_json(schema, self._decimals)
         return _json.encode if plain is None else lambda value: _json.encode(plain(value))
 
 

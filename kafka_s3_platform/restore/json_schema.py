@@ -155,22 +155,8 @@ class _Compiler:
         made = {**part.document, **_described(field), "connect.index": at}
         if "default" not in field or _may_be_null(part.document):
             return made
-        default = part.plain(self._physical(field["type"], field["default"]))
+        default = part.plain(self.avro.physical_default(field["type"], field["default"]))
         return {**made, "default": json.loads(_json.encode(default))}
-
-    def _physical(self, node: Any, default: Any) -> Any:
-        """A default, which Avro writes as JSON, as a decoded value."""
-        found = self.avro.resolved(node)
-        if isinstance(found, list):
-            return self._physical(found[0], default)
-        if found["type"] == "array":
-            return [self._physical(found["items"], each) for each in default]
-        if found["type"] == "map":
-            return {key: self._physical(found["values"], each) for key, each in default.items()}
-        if found["type"] == "record":
-            fields = {f["name"]: f for f in found["fields"]}
-            return {n: self._physical(f["type"], default.get(n, f.get("default"))) for n, f in fields.items()}
-        return default.encode("latin-1") if found["type"] in {"bytes", "fixed"} else default
 
 
 def _later(made: Sequence[_Part]) -> Plain:

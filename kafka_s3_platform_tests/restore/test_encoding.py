@@ -67,8 +67,3 @@ def test_bytes_are_bytes_and_what_is_none_is_told() -> None:
 def test_a_format_with_a_registry_needs_one(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"values of {kind} for topic copy need the registry of the target"):
         new_encoder(ConverterSettings.model_validate({"format": kind}), "copy", is_key=False)
-
-
-def test_json_with_schemas_is_refused() -> None:
-    with pytest.raises(ConfigError, match="JSON is written without schemas"):
-        new_encoder(ConverterSettings(format="JSON", schemas_enable=True), "copy", is_key=False)

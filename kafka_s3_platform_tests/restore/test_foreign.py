@@ -62,7 +62,7 @@ def s3_topic(
     layout = {"format": "avro", "codec": "null", "partitioner": "Default", "flush_size": 3}
     archived(connector(kafka_settings, store_settings, topic, layout=layout, records=avro(registry)))
     yield topic
-    for name in ("s3_topic", "copy_of_s3_topic", "json_of_s3_topic"):
+    for name in ("s3_topic", "copy_of_s3_topic", "json_of_s3_topic", "schema_of_s3_topic"):
         with ClusterAdmin(kafka_settings) as admin:
             found = name in admin.topics()
         if found:
@@ -102,6 +102,12 @@ def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(
     assert (report.record_count, report.to_topic) == (18, "json_of_s3_topic")
     nine = [b'{"f1":"value%d"}' % n for n in range(1, 10)]
     assert values(kafka_settings, "json_of_s3_topic") == nine * 2
+
+    with_schemas = restored(load(SOURCE.replace("copy_of_$0", "schema_of_$0"), JSON.partition("\n")[0] + "\n"))
+    assert with_schemas.verified
+    found = [json.loads(v) for v in values(kafka_settings, "schema_of_s3_topic")]
+    schema = {"type": "struct", "fields": [{"type": "string", "optional": False, "field": "f1"}], "optional": False}
+    assert found == [{"schema": schema | {"name": F1["name"]}, "payload": json.loads(v)} for v in nine * 2]
 
 
 def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka_partitions(
