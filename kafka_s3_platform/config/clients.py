@@ -191,6 +191,7 @@ PRODUCER_PROPERTIES = (
     _passed("message.max.bytes", _number(1000, 1_000_000_000), scopes=PRODUCER),
     _passed("max.in.flight.requests.per.connection", _number(1, 5), scopes=PRODUCER),
     _passed("retries", _number(1, _MS), scopes=PRODUCER),
+    _passed("transaction.timeout.ms", _number(1000, _MS), scopes=PRODUCER),
 )
 
 _PRODUCER_REQUEST_TIMEOUT = _passed("request.timeout.ms", _number(1, 900_000), scopes=PRODUCER)
@@ -250,10 +251,6 @@ WITHOUT_MEANING_PROPERTIES = (
         "A record that waits is never given up, or later ones would overtake it; a restore fails when nothing is"
         " acknowledged for two minutes.",
         "delivery.timeout.ms",
-    ),
-    *without_meaning(
-        "A restore ends its transactions long before any timeout: it sets its own.",
-        "transaction.timeout.ms",
     ),
 )
 

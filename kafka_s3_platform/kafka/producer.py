@@ -4,7 +4,7 @@ import logging
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from types import TracebackType
@@ -23,11 +23,13 @@ from kafka_s3_platform.kafka.client import Reasons, producer_client
 from kafka_s3_platform.kafka.failures import ENTAILED, POSSIBLY_PERSISTED, WRONG_STATE
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
+from kafka_s3_platform.kafka.pace import Pace
 from kafka_s3_platform.kafka.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
+SOON_SECONDS = 0.01
 SETTLE_SECONDS = 10.0
 SLICE_RECORDS = 1024
 BATCH_BYTES = 1_000_000
@@ -185,8 +187,12 @@ class _Sender:
 
     def _wait_for(self, left: int, serve: "Callable[[float], int] | None" = None) -> None:
         """Poll until at most `left` records are not yet acknowledged."""
+        self._wait_until(lambda: len(self._producer) <= left, serve)
+
+    def _wait_until(self, is_reached: Callable[[], bool], serve: "Callable[[float], int] | None" = None) -> None:
+        """Poll until enough is acknowledged."""
         deadline, before = time.monotonic() + self._answer_seconds, len(self._producer)
-        while before > left:
+        while not is_reached():
             self._poll(POLL_SECONDS, serve)
             now = len(self._producer)
             if now < before:
@@ -305,6 +311,7 @@ class TransactionalReplayProducer(_Sender):
         self.timeout_seconds = int(set_timeout) / 1000
         self.timed_out = False
         """Whether the transaction that was aborted last was open for longer than its timeout."""
+        self._pace = Pace(self.timeout_seconds)
         self._opened_at: float | None = None
         self._committed: int | None = None
         self._is_stuck = False
@@ -326,10 +333,28 @@ class TransactionalReplayProducer(_Sender):
         """Fence older producers with this transactional id and end the transaction that one has left open."""
         self._call(self._producer.init_transactions, "fencing older runs")
 
-    def send(self, batch: pa.RecordBatch, target_kafka_partition: int) -> None:
-        """As any producer's, inside a transaction."""
+    @property
+    def room(self) -> int:
+        """How many bytes the target acknowledges well before a transaction's time is up, by what it did lately."""
+        return self._pace.room
+
+    @property
+    def delay(self) -> float:
+        """Seconds that the target took for what it has acknowledged last: a commit may take as long."""
+        return self._pace.delay
+
+    def wait_for_room(self, size: int) -> None:
+        """Wait until `size` bytes may be sent."""
+        self._acknowledge()
+        if not self._pace.admits(size):
+            self._wait_until(lambda: self._pace.admits(size), self._serve_soon)
+
+    def send(self, batch: pa.RecordBatch, target_kafka_partition: int, log_bytes: int = 0) -> None:
+        """As any producer's, inside a transaction. `log_bytes`: about what it takes of the room."""
         self._open()
         super().send(batch, target_kafka_partition)
+        self._tracks[target_kafka_partition].weigh(log_bytes)
+        self._pace.sent(log_bytes)
 
     def commit(self, group: GroupOffset, progress: Committed) -> None:
         """Wait until everything sent is acknowledged, and commit it together with the group's progress."""
@@ -352,6 +377,17 @@ class TransactionalReplayProducer(_Sender):
                 f"{self._where}: the client does not come back from committing the offset of group {group.group}, "
                 f"whose coordinator has probably gone; a new client ends its transaction"
             )
+
+    def _serve_soon(self, seconds: float) -> int:
+        """Let librdkafka report deliveries, without waiting for batches to fill up: there is room for no more."""
+        left = self._producer.flush(min(seconds, SOON_SECONDS))
+        self._acknowledge()
+        return left
+
+    def _acknowledge(self) -> None:
+        for track in self._tracks.values():
+            for size, sent_at in track.arrived():
+                self._pace.acknowledged(size, sent_at)
 
     def _open(self) -> None:
         if self._opened_at is None:
@@ -412,6 +448,7 @@ class _Track:
         self._target_offset: int | None = None
         self._sources: deque[npt.NDArray[np.int64]] = deque()
         self._forgotten = 0
+        self._weighed: deque[tuple[int, int, float]] = deque()
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """The delivery callback."""
@@ -429,6 +466,16 @@ class _Track:
             self._forgotten += len(self._sources.popleft())
         self._sources.append(sources)
         self.sent += len(sources)
+
+    def weigh(self, size: int) -> None:
+        """Remember the size of what was queued since the last call, and when."""
+        self._weighed.append((self.sent, size, time.monotonic()))
+
+    def arrived(self) -> Iterator[tuple[int, float]]:
+        """Size and time of what was weighed, and has been acknowledged since the last call."""
+        while self._weighed and self._weighed[0][0] <= self.acknowledged:
+            _, size, sent_at = self._weighed.popleft()
+            yield size, sent_at
 
     def source_offset(self, index: int) -> int:
         """The source offset of the record with this index in the order of sending."""

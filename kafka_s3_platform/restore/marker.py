@@ -12,10 +12,13 @@ from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
 from kafka_s3_platform.restore.checkpoint import Checkpoint, Position
+from kafka_s3_platform.restore.sent import RECORD_OVERHEAD
 
 TRANSACTION_RECORDS = 500_000
 TRANSACTION_BYTES = 256 * 1024 * 1024
 """A transaction ends with the first of these, or when a third of its timeout is over."""
+
+PIECES = 4
 
 CHECKPOINT_SECONDS = 5.0
 
@@ -84,9 +87,9 @@ class Marker:
 class Transactions:
     """Sends a stream in transactions, each of which commits the marker.
 
-    `send` any number of times, then `passed` with the source offset below which everything is sent; `commit` at the
-    end, and whenever there may be nothing to send for longer than `seconds_left`. Between them the checkpoint in the
-    bucket is kept up, for those who watch.
+    `make_room`, `send` any number of times, then `passed` with the source offset below which everything is sent;
+    `commit` at the end, and whenever there may be nothing to send for longer than `seconds_left`. Between them the
+    checkpoint in the bucket is kept up, for those who watch.
     """
 
     def __init__(
@@ -112,11 +115,26 @@ class Transactions:
         """Until the next commit is due; None when there is nothing to commit."""
         if self._position == self.committed:
             return None
-        return max(0.0, self._committed_at + self._patience - time.monotonic())
+        patience = max(0.0, self._patience - self._producer.delay)
+        return max(0.0, self._committed_at + patience - time.monotonic())
+
+    @property
+    def piece_bytes(self) -> int:
+        """How much to send at once: while a part of what there is room for is acknowledged, the next can come."""
+        return self._producer.room // PIECES
+
+    def make_room(self, size: int) -> None:
+        """Wait until the target has acknowledged enough for `size` bytes more.
+
+        A record that is larger than the room has a transaction before it ended, and with it all the time there is.
+        """
+        self._producer.wait_for_room(size)
+        if size > self._producer.room or self.seconds_left == 0:
+            self.commit()
 
     def send(self, batch: pa.RecordBatch, target_kafka_partition: int, size: int) -> None:
         """Queue records of `size` bytes."""
-        self._producer.send(batch, target_kafka_partition)
+        self._producer.send(batch, target_kafka_partition, size + RECORD_OVERHEAD * batch.num_rows)
         self._records += batch.num_rows
         self._bytes += size
 

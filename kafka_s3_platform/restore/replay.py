@@ -240,6 +240,10 @@ def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, 
             return _replay_marked(task, transactions, early if early and not start else read(start))
     except SupersededError as err:
         raise _superseded(task, checkpoint, producer, err) from err
+    except TransientError as err:
+        if producer.timed_out:
+            raise type(err)(_timed_out(task, producer, err)) from err
+        raise
 
 
 def _begun(
@@ -416,16 +420,24 @@ def _send_in_transactions(task: ReplayTask, transactions: Transactions, reading:
         if batch is None:
             transactions.commit()
             continue
-        size = 0
-        for number, part in batch.parts:
-            part_size = int(record_sizes(part).sum())
-            transactions.send(part, number, part_size)
-            size += part_size
-        transactions.passed(batch.next_source_offset)
-        _rest(task, throttle, transactions, batch.record_count, size)
-        sent_bytes += size
+        for piece in batch.pieces(lambda: transactions.piece_bytes):
+            transactions.make_room(piece.log_bytes)
+            size = _send_piece(transactions, piece)
+            _rest(task, throttle, transactions, piece.record_count, size)
+            sent_bytes += size
     transactions.commit()
     return sent_bytes
+
+
+def _send_piece(transactions: Transactions, piece: SentBatch) -> int:
+    """Bytes of keys, values and headers."""
+    sent = 0
+    for number, part in piece.parts:
+        size = int(record_sizes(part).sum())
+        transactions.send(part, number, size)
+        sent += size
+    transactions.passed(piece.next_source_offset)
+    return sent
 
 
 def _rest(task: ReplayTask, throttle: Throttle, transactions: Transactions, records: int, size: int) -> None:
@@ -450,13 +462,20 @@ def _superseded(
 ) -> PlatformError:
     """A producer is fenced as well when the cluster has ended its transaction, because this process stood still."""
     if producer.timed_out and checkpoint.is_last:
-        return TransientError(
-            f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
-            f"{producer.timeout_seconds:g} s, and the cluster has aborted it: {err}"
-        )
+        return TransientError(_timed_out(task, producer, err))
     return SupersededError(
         f"restore {task.restore_id}, {task.where}: another run of this restore id has taken over and goes on from "
         f"what was committed ({err}). Let that one finish, or end it and run again"
+    )
+
+
+def _timed_out(task: ReplayTask, producer: TransactionalReplayProducer, err: PlatformError) -> str:
+    return (
+        f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
+        f"{producer.timeout_seconds:g} s, and the cluster aborts such: {err}. What was committed before stays, and the "
+        f"next run goes on behind it, under the same id. Where none comes any further, the target is too slow: set "
+        f"producer.transaction.timeout.ms of the worker's file higher (brokers take up to their "
+        f"transaction.max.timeout.ms, 15 minutes by default), raise the target's quota, or run fewer tasks at once"
     )
 
 

@@ -6,8 +6,12 @@ Sending, resuming and verifying all run this; the same archive and settings give
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_s3_platform.formats.columns import record_sizes
+from kafka_s3_platform.kafka.batches import offsets
 from kafka_s3_platform.restore.filters import FilteredStream
 from kafka_s3_platform.restore.foreign_stream import ForeignRecords, ForeignStreamTask, sent_now, whole
 from kafka_s3_platform.restore.outgoing import OutgoingStream
@@ -15,6 +19,9 @@ from kafka_s3_platform.restore.request import LeftOut, OnError, Outgoing, Record
 from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.store.objects import ObjectStore
+
+RECORD_OVERHEAD = 16
+"""About what a record takes in a log besides its key, value and headers."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,43 @@ class SentBatch:
     @property
     def record_count(self) -> int:
         return sum(part.num_rows for _, part in self.parts)
+
+    @property
+    def log_bytes(self) -> int:
+        """About what it takes in the target's log."""
+        return sum(int(_log_bytes(part).sum()) for _, part in self.parts)
+
+    def pieces(self, room: Callable[[], int]) -> "Iterator[SentBatch]":
+        """Cut to at most `room()` bytes each, asked when a piece is taken, or to the records of one source offset."""
+        if self.log_bytes <= room():
+            yield self
+            return
+        found = np.concatenate([offsets(part) for _, part in self.parts])
+        order = np.argsort(found, kind="stable")
+        found = found[order]
+        sizes = np.concatenate([_log_bytes(part) for _, part in self.parts])
+        before = np.concatenate([[0], np.cumsum(sizes[order])])
+        start = 0
+        while start < len(found):
+            # The first record that does not fit any more begins the next piece.
+            end = int(np.searchsorted(before, before[start] + room(), side="right")) - 1
+            if end == len(found):
+                break
+            bound = max(int(found[end]), int(found[start]) + 1)
+            yield SentBatch(bound, tuple(self._between(int(found[start]), bound)))
+            start = int(np.searchsorted(found, bound))
+        if start < len(found):
+            yield SentBatch(self.next_source_offset, tuple(self._between(int(found[start]), self.next_source_offset)))
+
+    def _between(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, part in self.parts:
+            start, end = np.searchsorted(offsets(part), [start_offset, end_offset])
+            if start < end:
+                yield number, part.slice(start, end - start)
+
+
+def _log_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    return record_sizes(batch) + RECORD_OVERHEAD
 
 
 Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]

@@ -172,11 +172,16 @@ def test_two_names_of_one_property_are_refused(entries: dict[str, str], refused:
     assert f"another property sets librdkafka's {target} too; keep one" in outcome.refused[refused]
 
 
-@pytest.mark.parametrize("name", ["delivery.timeout.ms", "transaction.timeout.ms"])
-def test_what_a_restore_fixes_is_never_said_to_be_honoured(name: str) -> None:
-    key = CLIENT_KEYS.find(name)
+def test_what_a_restore_fixes_is_never_said_to_be_honoured() -> None:
+    key = CLIENT_KEYS.find("delivery.timeout.ms")
     assert key is not None
     assert key.support is Support.WITHOUT_MEANING
+
+
+def test_how_long_a_transaction_may_be_open_is_the_worker_file_s() -> None:
+    outcome = client_properties({"transaction.timeout.ms": "300000"}, "producer")
+    assert outcome.properties == {"transaction.timeout.ms": "300000"}
+    assert "between 1000 and" in client_properties({"transaction.timeout.ms": "1"}, "producer").refused.popitem()[1]
 
 
 @pytest.mark.parametrize(
