@@ -3,7 +3,13 @@
 import logging
 from dataclasses import replace
 
-from kafka_s3_platform.errors import MissingTopicError, PreflightError, SupersededError, TopicRecreatedError
+from kafka_s3_platform.errors import (
+    ConfigError,
+    MissingTopicError,
+    PreflightError,
+    SupersededError,
+    TopicRecreatedError,
+)
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
 from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse, room_findings
@@ -55,6 +61,27 @@ def check_target(request: RestoreRequest, start: TargetStart, target: Target) ->
         raise TopicRecreatedError(
             f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}; the one "
             f"there now has id {target.description.topic_id}: it was deleted and created again. {another}"
+        )
+
+
+def check_new_id(request: RestoreRequest, store: ObjectStore) -> None:
+    """That a restore which has no plan yet would share no document with another one.
+
+    Raises:
+        ConfigError: its plan would lie where the report of another restore id does.
+        PreflightError: something lies where its report is to be: a report without its plan, or another restore's plan.
+    """
+    named = request.restore_id.removesuffix(".report")
+    if named != request.restore_id:
+        raise ConfigError(
+            f"restore id {request.restore_id}: its plan would be the object {request.plan_key}, which is the report of "
+            f"restore id {named}. Take one that does not end with .report"
+        )
+    if store.head(request.report_key) is not None:
+        raise PreflightError(
+            f"restore id {request.restore_id}: it has no plan, and where its report is to be, {request.report_key}, "
+            f"something lies: the report of a restore whose plan was deleted, or the plan of another restore id. Take "
+            f"another restore id"
         )
 
 

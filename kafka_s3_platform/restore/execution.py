@@ -129,7 +129,8 @@ def _passed_bytes(tasks: Sequence[ReplayTask], reached: Sequence[Position | None
 def _place(task: ReplayTask, position: Position | None) -> str:
     where = f"{task.stream.topic}-{task.kafka_partition}"
     if position is None or not position.record_count:
-        return f"{where}: nothing is in {task.to_topic}"
+        # Of a run that was superseded, nothing is noted of what it has committed since its last checkpoint.
+        return f"{where}: no record is noted as delivered to {task.to_topic}"
     said = (
         f"{where}: {position.record_count:,} records, those below source offset {position.next_source_offset}, were "
         f"delivered to {task.to_topic}"

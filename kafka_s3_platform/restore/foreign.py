@@ -14,6 +14,7 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import (
+    check_new_id,
     check_target,
     create_target,
     replace_plan,
@@ -98,6 +99,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
         return done
     known = None
     if begun is None:
+        check_new_id(request, store)
         known = known_before(request, asked.after, store)
         check_same_records(request, asked.after, store)
     plan = begun or make_foreign_plan(request, asked.topics, asked.rename, archive, asked.after, known)
@@ -325,8 +327,7 @@ def _replay_task(
     goal = next(g for g in goals if g.request.to_topic == to_topic)
     values = _values(goal.request, group.topic)
     return ReplayTask(
-        # Kafka partitions of several topics have the same numbers; no restore id holds a slash.
-        restore_id=f"{request.restore_id}/{group.topic}",
+        restore_id=request.restore_id,
         plan_digest=digest,
         delivery=request.delivery,
         stream=_stream(request, plan, group),
@@ -340,6 +341,7 @@ def _replay_task(
         max_message_bytes=goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
         # Those that objects tell are looked at when they are read; unknown ones become the time of sending.
         allow_unsendable_timestamps=True,
+        place=plan.place,
     )
 
 

@@ -18,7 +18,9 @@ from kafka_s3_platform.restore.plan import (
     RestorePlan,
     Said,
     TargetStart,
+    check_place,
     check_said,
+    place_of,
     request_terms,
 )
 from kafka_s3_platform.restore.renaming import Rename, Template, routed_topic, routes, target_topic
@@ -50,6 +52,7 @@ class ForeignPlan:
     """What is restored: `targets` is source topic -> target, `starts` the targets before the first record.
 
     `notes` and `skipped` are what the listing had to say. `times` are half-open windows (epoch ms).
+    `place` is as `RestorePlan` has it.
     """
 
     restore_id: str
@@ -61,6 +64,7 @@ class ForeignPlan:
     skipped: tuple[str, ...]
     created_at: str
     starts: Mapping[str, TargetStart] | None = None
+    place: str = ""
 
     @property
     def groups(self) -> list[ObjectGroup]:
@@ -90,6 +94,8 @@ class ForeignPlan:
         for item in found["objects"]:
             if item["last_offset"] is None:
                 del item["last_offset"]
+        if not self.place:
+            del found["place"]
         return found
 
     @staticmethod
@@ -143,6 +149,7 @@ def make_foreign_plan(
         notes=(*_listed(found.report), *unsent.notes, *notes),
         skipped=tuple(found.report.bad),
         created_at=datetime.now(timezone.utc).isoformat(),
+        place=place_of(request.config),
     )
 
 
@@ -283,6 +290,7 @@ def check_stored(request: RestoreRequest, topics: Sequence[str], rename: Rename 
     check_said(request, "restore_id", plan.restore_id, request.restore_id)
     check_said(request, "targets", plan.targets, wanted)
     check_said(request, "times", plan.times, _times(request))
+    check_place(request, plan.place)
     check_said(request, "starts", set(plan.starts or wanted.values()), set(wanted.values()))
     for item, told in zip(plan.objects, as_told(request.config, topics, plan.objects), strict=True):
         check_said(request, f"object {item.key}", told and (item.topic, item.kafka_partition, item.first_offset), told)

@@ -23,20 +23,27 @@ MENDED = "Once mended, it is sent by a new restore under another restore id, not
 
 @dataclass(frozen=True)
 class LeftOutObjects:
-    """The document: object key -> why."""
+    """The document: object key -> why, and the digest of the plan that holds these objects."""
 
+    plan: str
     objects: Mapping[str, str]
 
 
-def left_out_objects(store: ObjectStore, key: str) -> Mapping[str, str] | None:
-    """What was decided, None where nothing was yet. IntegrityError: the document was changed."""
+def left_out_objects(store: ObjectStore, key: str, plan_digest: str) -> Mapping[str, str] | None:
+    """What was decided, None where nothing was yet. IntegrityError: the document is another plan's, or was changed."""
     try:
-        return document(store.get(key), LeftOutObjects, key).objects
+        found = document(store.get(key), LeftOutObjects, key)
     except NotFoundError:
         return None
+    if found.plan != plan_digest:
+        raise IntegrityError(
+            f"{key} says what a restore of plan {found.plan} left out, this one's plan is {plan_digest}: there was "
+            f"another restore of this id. Take another restore id"
+        )
+    return found.objects
 
 
-def decide(store: ObjectStore, key: str, found: Iterable[BadObject], sent_below: int) -> None:
+def decide(store: ObjectStore, key: str, plan_digest: str, found: Iterable[BadObject], sent_below: int) -> None:
     """Keep which objects are left out. Where another run was faster, what that one has decided counts.
 
     Raises:
@@ -49,6 +56,7 @@ def decide(store: ObjectStore, key: str, found: Iterable[BadObject], sent_below:
             f"it was, or restore to another topic, under another restore id"
         )
     try:
-        store.put_new(key, json.dumps({"objects": {each.key: each.why for each in bad}}, indent=1).encode())
+        decided = {"plan": plan_digest, "objects": {each.key: each.why for each in bad}}
+        store.put_new(key, json.dumps(decided, indent=1).encode())
     except PreconditionError:
         return

@@ -29,9 +29,13 @@ METADATA_BYTES = 4096
 """Kafka's default of offset.metadata.max.bytes: a longer one is refused."""
 
 
-def marker_name(restore_id: str, kafka_partition: int) -> str:
-    """The transactional id of one source kafka partition's stream, and the consumer group that holds its marker."""
-    return f"restore.{restore_id}.{kafka_partition}"
+def marker_name(restore_id: str, kafka_partition: int, *, place: str = "", topic: str = "") -> str:
+    """The transactional id of one source kafka partition's stream, and the consumer group that holds its marker.
+
+    `place` is the plan's. `topic` is named where a restore may have several: no restore id holds a slash.
+    """
+    named = restore_id + (place and f"@{place}") + (topic and f"/{topic}")
+    return f"restore.{named}.{kafka_partition}"
 
 
 @dataclass(frozen=True, slots=True)

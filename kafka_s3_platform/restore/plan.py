@@ -11,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
     ConverterSettings,
     PredicateSettings,
     RegistrySettings,
@@ -32,6 +33,9 @@ BYTES_PER_SECOND = 60_000_000
 """What one task sends and verifies on one core of a small machine: for estimates only."""
 
 MAX_STRETCHES = 20
+
+_PLACE = re.compile(r"([0-9a-f]{8})?")
+"""Of documents that were moved since it is another one than that of the request: only its form is looked at."""
 
 _DIGESTED = re.compile(r"scrypt:[0-9a-f]{32}")
 """What stands in a plan for the value of an option that may not be shown."""
@@ -98,6 +102,7 @@ class RestorePlan:
     """What a restore replays. `terms` is the request as it was made; `target` is None until the target is known.
 
     `values_only` tells of objects of the selection that are not among `objects`: their format holds no whole records.
+    `place` is `place_of` its connector, empty in plans of earlier versions: restores of one id at two places are two.
     """
 
     restore_id: str
@@ -111,6 +116,7 @@ class RestorePlan:
     created_at: str
     target: TargetStart | None = None
     values_only: tuple[str, ...] = ()
+    place: str = ""
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
@@ -194,8 +200,9 @@ class RestorePlan:
         for item in found["objects"]:
             if item["format"] == NATIVE_FORMAT:
                 del item["format"]
-        if not self.values_only:
-            del found["values_only"]
+        for name in ("values_only", "place"):
+            if not found[name]:
+                del found[name]
         return found
 
     @staticmethod
@@ -249,6 +256,7 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
         allow_unsendable_timestamps=request.allow_unsendable_timestamps,
         created_at=datetime.now(timezone.utc).isoformat(),
         values_only=tuple(_values_only(request.topic, chosen)),
+        place=place_of(request.config),
     )
 
 
@@ -301,6 +309,19 @@ def check_same(request: RestoreRequest, plan: RestorePlan) -> None:
         ("allow_unsendable_timestamps", plan.allow_unsendable_timestamps, request.allow_unsendable_timestamps),
     ):
         check_said(request, name, found, wanted)
+    check_place(request, plan.place)
+
+
+def place_of(config: ConnectorConfig) -> str:
+    """What tells the restores of one id apart whose documents lie in different buckets or folders."""
+    store = config.restore_store
+    where = [store.endpoint_url, store.bucket, config.archive.restore_dir]
+    return hashlib.sha256(json.dumps(where).encode()).hexdigest()[:8]
+
+
+def check_place(request: RestoreRequest, place: str) -> None:
+    """IntegrityError where a plan's place is none: transactional ids are made of it."""
+    check_said(request, "place", place, place if _PLACE.fullmatch(place) else place_of(request.config))
 
 
 def check_said(request: RestoreRequest, name: str, found: object, wanted: object) -> None:

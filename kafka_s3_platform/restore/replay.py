@@ -66,7 +66,7 @@ UNSENDABLE_TIMESTAMPS = frozenset({0})
 class ReplayTask:
     """One stream and where it goes. `target_starts` is kafka partition of the target -> where it stood before.
 
-    `documents` is where the checkpoint is kept, and the offset mapping.
+    `place` is the plan's, `documents` is where the checkpoint is kept, and the offset mapping.
     `resumed`: an earlier run may have sent some of it. The rates are this task's share.
     """
 
@@ -85,6 +85,12 @@ class ReplayTask:
     allow_unsendable_timestamps: bool
     records_per_second: float | None = None
     bytes_per_second: float | None = None
+    place: str = ""
+
+    @property
+    def marker_name(self) -> str:
+        """The transactional id, and the consumer group that holds the progress marker."""
+        return marker_name(self.restore_id, self.kafka_partition, place=self.place, topic=self.named_topic)
 
     @property
     def kafka_partition(self) -> int:
@@ -150,7 +156,7 @@ class ReplayTask:
 
     def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
         """Bad objects that are left out, and why; None before that was decided."""
-        return left_out_objects(self.beside(store), self.left_out_key)
+        return left_out_objects(self.beside(store), self.left_out_key, self.plan_digest)
 
     @property
     def where(self) -> str:
@@ -203,7 +209,8 @@ def _decide(task: ReplayTask, store: ObjectStore, sent_below: int) -> None:
     """
     if task.sent.behavior_on_error == "fail" or task.left_out(store) is not None:
         return
-    decide(task.beside(store), task.left_out_key, _bad_objects(task.stream, store), sent_below)
+    bad = _bad_objects(task.stream, store)
+    decide(task.beside(store), task.left_out_key, task.plan_digest, bad, sent_below)
 
 
 def _bad_objects(stream: StreamTask | ForeignStreamTask, store: ObjectStore) -> Iterable[BadObject]:
@@ -216,7 +223,7 @@ def _bad_objects(stream: StreamTask | ForeignStreamTask, store: ObjectStore) -> 
 
 
 def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
-    name = marker_name(task.restore_id, task.kafka_partition)
+    name = task.marker_name
     group = GroupOffset(task.kafka, name, task.to_topic, MARKED_KAFKA_PARTITION)
     producer = TransactionalReplayProducer(
         task.kafka,

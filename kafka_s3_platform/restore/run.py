@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import (
+    check_new_id,
     check_target,
     create_target,
     replace_plan,
@@ -68,7 +69,9 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
     with ClusterAdmin(request.target_kafka) as admin:
         plan = begun or make_plan(request)
         target = look_at_target(request, admin)
-        if begun is not None:
+        if begun is None:
+            check_new_id(request, store)
+        else:
             plan = _with_known_start(request, begun, target, store)
         objects = archive.heads([o.key for o in plan.objects])
         found = preflight(request, plan, target, objects, runner)
@@ -205,6 +208,7 @@ def _streams(
             resumed=resumed,
             max_message_bytes=target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
             allow_unsendable_timestamps=plan.allow_unsendable_timestamps,
+            place=plan.place,
         )
         for kafka_partition in plan.kafka_partitions
     ]

@@ -73,7 +73,7 @@ def check_together(task: TogetherTask, attempt: Attempt) -> None:  # noqa: ARG00
         of = task.replays[lost[1]].stream
         topics = ", ".join(sorted({t.stream.topic for t in task.replays}))
         raise IntegrityError(
-            f"restore {first.restore_id.partition('/')[0]} is not what was archived: {first.to_topic}-"
+            f"restore {first.restore_id} is not what was archived: {first.to_topic}-"
             f"{task.kafka_partition} holds a record of source offset {lost[2]} of {of.topic}-{of.kafka_partition} "
             f"{lost[0]} times less often than {topics} have it together, from target offset {task.start_offset} on. "
             f"Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "

@@ -24,6 +24,7 @@ from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.java import find_java
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore import marker, target_log
+from kafka_s3_platform.restore.plan import place_of
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
@@ -150,7 +151,7 @@ def send_and_lose(own_stack: StackSettings, config: ConnectorConfig, s3_client: 
     for case, (_, cut_at) in CASES.items():
         cut_log(own_stack, case, cut_at(ends[case]))
     for case in WITHOUT_A_MARKER:
-        lose_end(own_stack, marker.marker_name(case, 0))
+        lose_end(own_stack, marker.marker_name(case, 0, place=place_of(config)))
     embedded.up(own_stack)
     return ends
 
@@ -217,7 +218,7 @@ def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chan
         sent_in_part(config, case, s3_client)
     abort_the_next(config, "hidden-abort")
     wait_until_stable(kafka, "hidden-abort")
-    lose_ends(own_stack, kafka)
+    lose_ends(own_stack, config)
 
     with pytest.raises(OpenTransactionError, match="has probably lost its end") as told:
         restored(config, "hidden-abort")
@@ -231,12 +232,12 @@ def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chan
     check_behind_another(config, another)
 
 
-def lose_ends(own_stack: StackSettings, kafka: KafkaSettings) -> None:
-    ends = {case: log_end(kafka, case) for case in ("hidden-abort", "behind-another")}
+def lose_ends(own_stack: StackSettings, config: ConnectorConfig) -> None:
+    ends = {case: log_end(config.kafka, case) for case in ("hidden-abort", "behind-another")}
     kill_broker(own_stack)
     for case, end in ends.items():
         cut_log(own_stack, case, end - 1)
-    lose_end(own_stack, marker.marker_name("later-marker", 0))
+    lose_end(own_stack, marker.marker_name("later-marker", 0, place=place_of(config)))
     embedded.up(own_stack)
 
 
@@ -256,7 +257,7 @@ def check_behind_another(config: ConnectorConfig, another: Producer) -> None:
 
 def abort_the_next(config: ConnectorConfig, case: str, *, with_marker: bool = False) -> None:
     """Another run of the restore, which sends some of what comes next and ends before it has committed that."""
-    name = marker.marker_name(case, 0)
+    name = marker.marker_name(case, 0, place=place_of(config))
     [batch] = records_of(config.kafka, config.topics[0]).slice(BATCH, 100).combine_chunks().to_batches()
     end = log_end(config.kafka, case)
     with (

@@ -31,6 +31,7 @@ from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.kafka.producer import ReplayProducer
 from kafka_s3_platform.restore import begin, marker, replay, run
 from kafka_s3_platform.restore.marker import Marker
+from kafka_s3_platform.restore.plan import place_of
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.target import FOREVER_MS
@@ -264,7 +265,7 @@ def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id
 ) -> None:
     create_topic(target_of(config))
     with ClusterAdmin(config.kafka) as admin:
-        group = marker.marker_name(config.topics[0], 0)
+        group = marker.marker_name(config.topics[0], 0, place=place_of(config))
         publish_offsets(admin, group, target_of(config), {0: 7}, {0: metadata})
     with pytest.raises(PreflightError, match=r"[Tt]ake another"):
         restored(config, restore_id=config.topics[0])

@@ -166,13 +166,15 @@ def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: Con
     store, key = ObjectStore(config.store), "_restore/r/0.left-out.json"
     bad = list(ArchivedStream(task, store).bad_objects())
     with pytest.raises(IntegrityError, match=r"object .*hour=13.*An earlier run may have sent a part of it"):
-        decide(store, key, bad, 1500)
-    assert left_out_objects(store, key) is None
-    decide(store, key, bad, 1000)
-    decide(store, key, [], 1000)
-    decided = left_out_objects(store, key)
+        decide(store, key, "plan", bad, 1500)
+    assert left_out_objects(store, key, "plan") is None
+    decide(store, key, "plan", bad, 1000)
+    decide(store, key, "plan", [], 1000)
+    decided = left_out_objects(store, key, "plan")
     assert decided is not None
     assert list(decided) == [b.key for b in bad]
+    with pytest.raises(IntegrityError, match="this one's plan is another"):
+        left_out_objects(store, key, "another")
     from_second = ArchivedStream(replace(task, left_out=decided), store, 1000)
     assert sum(b.num_rows for b in from_second) == 1000
     assert from_second.skipped == tuple(decided.values())

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event, Thread, Timer
 from typing import Any
 
@@ -14,19 +16,23 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed, publish_offsets
 from kafka_s3_platform.restore import marker
+from kafka_s3_platform.restore.checkpoint import save_document
 from kafka_s3_platform.restore.marker import Marker
+from kafka_s3_platform.restore.plan import RestorePlan, place_of
 from kafka_s3_platform.restore.replay import ReplayTask, replay
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.target_log import read_target
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
+from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
 RECORDS = 40_000
@@ -72,7 +78,7 @@ def is_restored_once(config: ConnectorConfig) -> bool:
 
 
 def group_of(config: ConnectorConfig) -> str:
-    return f"restore.{config.topics[0]}.0"
+    return marker.marker_name(config.topics[0], 0, place=place_of(config))
 
 
 def marker_of(config: ConnectorConfig) -> Committed | None:
@@ -125,6 +131,43 @@ def test_progress_is_committed_with_the_records_under_the_plan_s_digest(config: 
     end = part.last_target_offset + 1
     assert marker_of(config) == Marker(report.plan_digest, RECORDS, RECORDS, {0: end}).committed
     assert (report.sent_count, report.foreign_count, report.verified) == (RECORDS, 0, True)
+
+
+def test_restores_of_one_id_whose_documents_lie_apart_do_not_fence_each_other(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    topic = config.topics[0]
+    create_topic(f"{topic}-other")
+    archive = config.archive.model_copy(update={"restore_dir": "_other"})
+    other = config.model_copy(update={"archive": archive})
+    with ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(restored, *given, records_per_second=20_000, to_topic=f"{topic}-{name}")
+            for *given, name in ((config, "restored"), (other, "other"))
+        ]
+        assert [run.result().verified for run in runs] == [True, True]
+    assert values(config.kafka, f"{topic}-other") == values(config.kafka, f"{topic}-restored")
+
+
+def test_a_restore_that_an_earlier_version_began_goes_on_under_its_old_transactional_id(
+    config: ConnectorConfig, interrupted: Callable[..., None]
+) -> None:
+    store, asked = ObjectStore(config.store), request(config)
+    with pytest.raises(InterruptedError):
+        restore(asked, StoppingRunner(replay))
+    plan = RestorePlan.from_json(store.get(asked.plan_key), asked.plan_key)
+    save_document(store, asked.plan_key, replace(plan, place="").to_json())
+    assert b"place" not in store.get(asked.plan_key)
+    interrupted()
+    target = f"{config.topics[0]}-restored"
+    with GroupOffset(config.kafka, f"restore.{config.topics[0]}.0", target, 0) as group:
+        reached = group.read()
+    assert reached is not None
+    assert restored(config).sent_count == RECORDS - reached.offset
+    assert is_restored_once(config)
+    save_document(store, asked.plan_key, replace(plan, place="x/../y").to_json())
+    with pytest.raises(IntegrityError, match=r"its place is x/\.\./y"):
+        restored(config)
 
 
 def test_an_interrupted_restore_goes_on_from_its_marker(

@@ -195,10 +195,14 @@ def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_
     put(topic_name, 6, numbered(6, 3))
     body = s3_client.get_object(Bucket=store_settings.bucket, Key=bad)["Body"].read()
     s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=body[:-4])
-    with pytest.raises(IntegrityError, match=r"=0/.*\+0\+0000000003.json .*\nHow far restore .*: nothing is in"):
+    with pytest.raises(
+        IntegrityError, match=r"=0/.*\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
+    ):
         restored(load(LINES, JSON), (), "{topic}-failed")
     assert numbers(kafka_settings, f"{topic_name}-failed") == []
-    with pytest.raises(IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: nothing is in"):
+    with pytest.raises(
+        IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
+    ):
         restored(load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
 
     report = restored(load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")

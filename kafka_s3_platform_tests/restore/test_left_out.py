@@ -8,6 +8,7 @@ import pytest
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, TransientError
 from kafka_s3_platform.restore.foreign import restore_foreign
+from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform_tests.restore.foreign import (
@@ -32,14 +33,13 @@ Change = Callable[[], Any]
 
 
 class Between(InProcessRunner):
-    """Does something after everything was sent, before it is read back."""
+    """Does something after everything was sent, before it is read back; and something before anything is sent."""
 
-    def __init__(self, change: Change) -> None:
-        self._change = change
+    def __init__(self, change: Change, before: Change = lambda: None) -> None:
+        self._changes = {replay: before, verify: change}
 
     def run(self, function: Any, tasks: Any, max_concurrent: int) -> Iterator[Any]:
-        if function is verify:
-            self._change()
+        self._changes.get(function, lambda: None)()
         return super().run(function, tasks, max_concurrent)
 
 
@@ -120,11 +120,15 @@ def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(
         return key
 
     lines = [b"".join(b'{"n":%d}\n' % n for n in range(first, first + 3)) for first in (0, 3, 6)]
-    keys = [put_file(name, body) for name, body in zip("abc", (lines[0], CUT_OFF, lines[2]), strict=True)]
+    keys = [put_file(name, body) for name, body in zip("abc", lines, strict=True)]
+
+    def delete(key: str) -> None:
+        s3_client.delete_object(Bucket=store_settings.bucket, Key=key)
+
     config, run = load(LINES, BY_FILE), {"restore_id": topic_name}
     with pytest.raises(TransientError):
-        restore_foreign(asked(config, (), "{topic}-copy", **run), Between(fail))
-    s3_client.delete_object(Bucket=store_settings.bucket, Key=keys[0])
+        restore_foreign(asked(config, (), "{topic}-copy", **run), Between(fail, lambda: delete(keys[1])))
+    delete(keys[0])
     put_file("b", lines[1])
     with pytest.raises(IntegrityError, match=rf"{keys[0]}(.|\n)*this is not among it. Put it back as it was"):
         restored(config, (), "{topic}-copy", **run)

@@ -68,3 +68,5 @@ def test_an_offset_that_something_else_has_committed_is_refused(metadata: str) -
 
 def test_streams_have_names_of_their_own() -> None:
     assert marker_name("incident-7", 3) == "restore.incident-7.3"
+    assert marker_name("incident-7", 3, place="0123abcd") == "restore.incident-7@0123abcd.3"
+    assert marker_name("incident-7", 3, place="0123abcd", topic="a") == "restore.incident-7@0123abcd/a.3"

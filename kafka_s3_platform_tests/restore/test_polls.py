@@ -283,6 +283,28 @@ def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(
 
 
 @pytest.mark.integration
+def test_no_restore_takes_a_document_of_another_for_its_own(
+    load: Load, put: Put, s3_client: Any, store_settings: StoreSettings, topic_name: str
+) -> None:
+    config, store = load(LINES, JSON), ObjectStore(store_settings)
+    put(topic_name, 0, numbered(0, 3))
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=r"one\.report: its plan would be the object _restore/one\.report\.json"):
+            restored(config, (), "{topic}-copy", restore_id="one.report", dry_run=dry_run)
+    restored(config, (), "{topic}-copy", restore_id="one")
+    # As an earlier version took it: a plan where the report of another id is to be.
+    s3_client.put_object(
+        Bucket=store_settings.bucket, Key="_restore/two.report.json", Body=store.get("_restore/one.json")
+    )
+    # A report whose plan was deleted says that all was sent.
+    s3_client.delete_object(Bucket=store_settings.bucket, Key="_restore/one.json")
+    for restore_id in ("one", "two"):
+        told = rf"{restore_id}: it has no plan, and .* _restore/{restore_id}\.report\.json, something lies"
+        with pytest.raises(PreflightError, match=told):
+            restored(config, (), "{topic}-copy", restore_id=restore_id)
+
+
+@pytest.mark.integration
 def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_document(
     load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
 ) -> None:
