@@ -31,6 +31,9 @@ _PARQUET: Mapping[str, Levels] = {
     "lz4": _NONE,
 }
 
+READ_CODECS = (*_LINES, "lz4", "snappy", "xz")
+"""Of objects of lines and bytes that others wrote."""
+
 CODECS: Mapping[str, Mapping[str, Levels]] = {
     "envelope.parquet": _PARQUET,
     "envelope.avro": _AVRO,

@@ -28,7 +28,7 @@ FORMAT_KEYS = (
         "s3.compression.type",
         "none",
         "For `JsonFormat`, `ByteArrayFormat` and `EnvelopeJsonFormat`: `none`, `gzip`, `bzip2` or `zstd`. Keys and"
-        " headers beside them too.",
+        " headers beside them too. A source knows `lz4`, `snappy` and `xz` as well.",
     ),
     honoured(
         "s3.compression.level",
@@ -48,7 +48,8 @@ FORMAT_KEYS = (
         "format.bytearray.separator",
         "`\\n`",
         "What follows each record of `ByteArrayFormat`; may hold `\\n`, `\\r`, `\\t`, `\\\\` and `\\uXXXX`. A record"
-        " that holds it fails, or it would read back as two. `length`: four bytes before each record tell its length.",
+        " that holds it fails, or it would read back as two. `length`: four bytes before each record tell its length."
+        " In a source's file it also says that raw bytes may be told apart by it.",
     ),
     honoured("json.decimal.format", "BASE64", "How JSON objects hold decimals: `BASE64` or `NUMERIC`."),
     honoured("compressed_block_size", "67108864", "Uncompressed bytes of one gzip member of `BlockGzipFormat`."),

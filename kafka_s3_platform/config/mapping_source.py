@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from kafka_s3_platform.config import values
-from kafka_s3_platform.config.codecs import CODECS
+from kafka_s3_platform.config.codecs import CODECS, READ_CODECS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.read_template import compile_read_template
 from kafka_s3_platform.config.settings import (
@@ -31,6 +31,8 @@ _INPUTS: Mapping[str, str] = {"bytes": "bytes", "jsonl": "json", "avro": "avro",
 _TYPES = ("csv", "jsonl", "json", "avro", "parquet")
 _OF_FIELDS = ("avro", "parquet")
 _AIVEN_OF_FIELDS = ("aiven.avro", "aiven.parquet")
+_WITHOUT_SCHEMA = ("json", "bytes", "block_gzip", "aiven.json", "aiven.jsonl", "aiven.csv")
+_NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
 CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
 """Cloud's words for what keys and values are."""
 _OWN = (
@@ -83,6 +85,8 @@ def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> S
         thaw_days=sheet.read("archive.source.thaw.days", values.integer(1, 365), None),
         cluster=sheet.read("archive.source.cluster", _cluster, None),
         thaw_tier=sheet.read("archive.source.thaw.tier", values.choice(THAW_TIERS), "Standard"),
+        separator_is_named="format.bytearray.separator" in sheet,
+        codec_is_named="s3.compression.type" in sheet or "compression.codec" in sheet,
     )
 
 
@@ -115,7 +119,7 @@ def source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str,
         sheet.leave(("s3.compression.type", "compression.codec"), "Objects tell how they are compressed.")
         return {"codec": "none"}
     default = "gzip" if dialect.name == "aiven" or format_name == "block_gzip" else "none"
-    codec = sheet.read("s3.compression.type", values.choice(tuple(CODECS["json"])), "")
+    codec = sheet.read("s3.compression.type", values.choice(READ_CODECS), "")
     word = sheet.text("compression.codec").rpartition("-")[2].strip().casefold()
     return {"codec": codec or (word if word in CODECS["json"] else default)}
 
@@ -135,12 +139,38 @@ def judge_converters(
         _require_converter(sheet, "value", f"{held} fields, not bytes", value)
     elif layout.format == "json" and changing is not None and is_bytes:
         _require_converter(sheet, "value", f"transforms.{changing.alias} makes fields of the values, not bytes", value)
+    _judge_schemas(sheet, layout, {"key": key, "value": value})
     if layout.keys_format in _OF_FIELDS and key is None:
         _require_converter(sheet, "key", f"{layout.keys_format} objects hold keys by their type", None)
     if layout.format in _AIVEN_OF_FIELDS:
         for side, converter in (("key", key), ("value", value)):
             if side in _aiven_fields(sheet) and converter is None:
                 _require_converter(sheet, side, f"{held} each {side} by its type", None)
+
+
+def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]) -> None:
+    """Refuse converters that need a schema, where objects hold none: no record could be written."""
+    is_aiven = layout.format.startswith("aiven.")
+    held = {"key": layout.format if is_aiven and "key" in _aiven_fields(sheet) else layout.keys_format}
+    held["value"] = layout.format
+    for side, converter in converters.items():
+        format_name = held[side]
+        written = f"{side}.converter"
+        if format_name not in _WITHOUT_SCHEMA or converter is None or converter.format not in _NEEDING_SCHEMA:
+            continue
+        name = next((key for key in (written, CLOUD_FORMATS[side]) if key in sheet), written)
+        if not sheet.is_refused(name):
+            sheet.refuse(
+                name,
+                f"objects of {format_name.removeprefix('aiven.')} hold no schema, and {converter.format} needs one: no "
+                f"{side} could be written. {_sent_as_it_is(written, 'json' in format_name)}",
+            )
+
+
+def _sent_as_it_is(written: str, is_json: bool) -> str:
+    if is_json:
+        return f"{written}=JsonConverter and {written}.schemas.enable=false send the JSON that is there"
+    return f"{written}=ByteArrayConverter sends the bytes that are there"
 
 
 def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettings | None) -> None:

@@ -233,7 +233,8 @@ class SourceSettings(Settings):
     `fields` are those of Aiven's envelope in
     their order, none where objects hold values alone; `value_encoding` is that of its csv. `thaw_days` None: objects in
     cold storage are reported, not asked for. `cluster` is the id, or the bootstrap servers, of the cluster that the
-    records are of, None where nobody said it.
+    records are of, None where nobody said it. `separator_is_named`, `codec_is_named`: the file itself says what tells
+    values apart, and whether objects are compressed, so that it is no default of ours.
     """
 
     behavior_on_error: Literal["fail", "ignore", "log"] = "fail"
@@ -243,6 +244,8 @@ class SourceSettings(Settings):
     thaw_days: int | None = Field(default=None, gt=0)
     thaw_tier: ThawTier = "Standard"
     cluster: str | None = None
+    separator_is_named: bool = False
+    codec_is_named: bool = False
 
 
 class ConnectorConfig(Settings):

@@ -96,7 +96,7 @@ class AivenReader:
             yield _batch(rows, as_payload, bad)
 
     def _texts(self) -> Iterator[bytes]:
-        pieces = plain_pieces(self._source, self._key, self._codec)
+        pieces = plain_pieces(self._source, self._key, self._codec, self._limits)
         if self._kind == "json":
             return self._array(pieces)
         return lines_of(pieces, LINE, self._key, self._limits, open_end=True)

@@ -15,7 +15,9 @@ import cramjam
 import pyarrow as pa
 from isal import igzip_lib, isal_zlib
 
-from kafka_s3_platform.formats.compression import CHUNK_BYTES, FIRST_BYTES, MOST_EMPTY_STREAMS
+from kafka_s3_platform.formats.blocks import MOST_EMPTY_STREAMS
+from kafka_s3_platform.formats.compression import CHUNK_BYTES, FIRST_BYTES
+from kafka_s3_platform.formats.content import HEAD_BYTES, told_of
 from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.model.limits import ReadLimits
 
@@ -34,8 +36,9 @@ class AvroContainer:
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits) -> None:
         self._source, self._key, self._limits = source, key, limits
-        if self._exactly(len(_MAGIC)) != _MAGIC:
-            raise ValueError("it does not begin as an Avro container does")
+        if (magic := self._exactly(len(_MAGIC))) != _MAGIC:
+            what = told_of(magic + source.read(HEAD_BYTES))
+            raise ValueError(f"it does not begin as an Avro container does{what and f', it is {what}'}")
         self.metadata: Mapping[str, bytes] = dict(self._pairs())
         self._sync = self._exactly(_SYNC_BYTES)
         codec = self.metadata.get("avro.codec", b"null").decode()

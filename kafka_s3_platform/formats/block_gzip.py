@@ -163,7 +163,8 @@ def _lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimits) ->
     if block.byte_length > limits.block_bytes:
         raise beyond(key, f"has a block of {block.byte_length:,} bytes", "block.bytes")
     body, count = read_range(block.byte_offset, block.byte_length), 0
-    for line in lines_of(decompressed(io.BytesIO(body), key), LINE, key, limits, open_end=False):
+    pieces = decompressed(io.BytesIO(body), key, limits, "gzip", as_named=True)
+    for line in lines_of(pieces, LINE, key, limits, open_end=False):
         count += 1
         if count <= block.num_records:
             yield line

@@ -98,6 +98,7 @@ class EnvelopeJsonReader:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            yield from lines_of(decompressed(self._source, self._key), LINE, self._key, self._limits, open_end=False)
+            pieces = decompressed(self._source, self._key, self._limits)
+            yield from lines_of(pieces, LINE, self._key, self._limits, open_end=False)
         except IntegrityError as err:
             raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err

@@ -1,5 +1,6 @@
 """Reads lines of JSON: each line's bytes, as they are, after a look whether they are JSON."""
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from kafka_s3_platform.model.connect import NO_SCHEMA, Payload
 from kafka_s3_platform.model.json_values import decoded, is_deeper, may_be_deeper
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
+_NUMBER = re.compile(rb"[-+.0-9eE]+")
 _validate = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -36,8 +38,8 @@ def json_payload(lines: Sequence[bytes | None]) -> JsonLinePayload:
 class JsonReader:
     """Reads an object of lines, whatever it is compressed with. `key` names it in errors.
 
-    `open_end` allows that the last line has no line break, as tools other than Connect leave it: an object that was cut
-    off there is then found only if what is left is no JSON.
+    `open_end` allows that the last line has no line break, as tools other than Connect leave it: what is left of one
+    that was cut off is no JSON then, but for a number, which is not believed either.
     """
 
     def __init__(
@@ -54,18 +56,40 @@ class JsonReader:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Its lines, those that are no JSON as `bad`. Raises IntegrityError where it is damaged or cut off."""
-        pieces = plain_pieces(self._source, self._key, self._codec)
+        pieces = Ending(plain_pieces(self._source, self._key, self._codec, self._limits))
         at = 0
         depth = self._limits.depth
         for lines in batched(lines_of(pieces, LINE, self._key, self._limits, open_end=self._open_end)):
             payload = json_payload(lines)
-            bad = {row: f"line {at + row + 1}: {why}" for row, why in _faults(lines, payload.raw, depth)}
+            faults = dict(_faults(lines, payload.raw, depth))
+            if pieces.is_open and (len(lines) - 1 in faults or _NUMBER.fullmatch(lines[-1])):
+                what = faults.get(len(lines) - 1, "is a number, which might go on")
+                raise damaged(self._key, f"has no line break behind its last line, {at + len(lines)}, which {what}")
+            bad = {row: f"line {at + row + 1}: {why}" for row, why in faults.items()}
             yield ReadBatch(payload, bad)
             at += len(lines)
 
 
+class Ending:
+    """Pieces; `is_open` once there are no more, and the last one does not end with a separator."""
+
+    def __init__(self, pieces: Iterator[bytes], separator: bytes = LINE) -> None:
+        self._pieces, self._separator, self._last, self.is_open = pieces, separator, b"", False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self.is_open = bool(self._last) and self._last != self._separator
+            raise StopIteration
+        self._last = (self._last + piece)[-len(self._separator) :]
+        return piece
+
+
 def lines_of(
-    pieces: Iterator[bytes], separator: bytes, key: str, limits: ReadLimits, *, open_end: bool
+    pieces: Iterable[bytes], separator: bytes, key: str, limits: ReadLimits, *, open_end: bool
 ) -> Iterator[bytes]:
     """What stands before each separator.
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafka_s3_platform.formats.content import HEAD_BYTES, foreign_to_parquet
 from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.formats.thrift import struct_at
 from kafka_s3_platform.model.avro_walk import FEW_VALUES
@@ -104,6 +105,9 @@ def opened(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
         ValueError: its footer contradicts itself. Arrow raises what it has of a file that is none.
     """
     size = source.seek(0, 2)
+    source.seek(0)
+    if what := foreign_to_parquet(source.read(HEAD_BYTES)):
+        raise ValueError(f"it does not begin as Parquet does, it is {what}")
     source.seek(max(size - _TAIL_BYTES, 0))
     tail = source.read(min(size, _TAIL_BYTES))
     footer = int.from_bytes(tail[-_END_BYTES:-_MAGIC_BYTES], "little")

@@ -10,15 +10,14 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
-from kafka_s3_platform.formats.compression import READ_BYTES, decompressed
-from kafka_s3_platform.formats.damage import damaged
+from kafka_s3_platform.formats.compression import SUFFIXES, decompressed
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 BATCH_RECORDS = 8_192
 BATCH_BYTES = 8_388_608
 
 _Value = TypeVar("_Value", bytes, bytes | None, tuple[Any, ...])
-_MAGIC: Mapping[str, bytes] = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
 @dataclass(frozen=True)
@@ -107,24 +106,19 @@ def physical(avro: Any) -> Any:
     return {name: value for name, value in avro.items() if name != "logicalType"} | inner
 
 
-def plain_pieces(source: IO[bytes], key: str, codec: str) -> Iterator[bytes]:
-    """What an object of lines or bytes holds, piece by piece.
+def plain_pieces(
+    source: IO[bytes], key: str, codec: str, limits: ReadLimits = NO_KEYS, *, as_named: bool = False
+) -> Iterator[bytes]:
+    """What an object of lines or bytes holds, piece by piece: its content tells how it is compressed.
 
-    The end of its key says how it is compressed, else `codec` does, the layout's own.
+    What the end of its key says has to be true, and where that says nothing, `codec`, the file's own word. `as_named`:
+    its values may begin like anything, see `decompressed`.
 
     Raises:
-        IntegrityError: the stream is damaged, cut off, or not compressed as it says.
+        IntegrityError: the stream is damaged, cut off, not compressed as it says, or holds no lines.
     """
-    suffix = next((s for s in _MAGIC if key.endswith(s)), {"gzip": ".gz", "bzip2": ".bz2", "zstd": ".zst"}.get(codec))
-    if suffix is None:
-        yield from iter(lambda: source.read(READ_BYTES), b"")
-        return
-    magic = _MAGIC[suffix]
-    start = source.read(len(magic))
-    if start and start != magic:
-        raise damaged(key, f"does not begin as what ends in {suffix} does")
-    source.seek(0)
-    yield from decompressed(source, key)
+    named = next((name for name, suffix in SUFFIXES.items() if suffix and key.endswith(suffix)), codec)
+    return decompressed(source, key, limits, named, as_named=as_named)
 
 
 def batched(

@@ -42,6 +42,9 @@ B = TypeVar("B", ReadBatch, pa.RecordBatch)
 Complaint = Callable[[int, dict[int, str]], str]
 """Given how many records an object has and which are bad: what is wrong with it, or nothing."""
 
+RECORD_COUNT = "record-count"
+"""What the metadata of our own objects say besides their offsets."""
+
 HOLD_BYTES = 134_217_728
 """An object that comes to more is read twice instead of held: once to be sure of it, once to send it."""
 
@@ -85,7 +88,10 @@ class ReadReport:
 
 def _of_layout(layout: LayoutSettings, tombstones: int) -> Iterator[str]:
     if layout.format == "bytes" and layout.bytes_separator != "length":
-        yield "records were told apart by their separator: that none held it itself cannot be proven"
+        yield (
+            "records were told apart by their separator: that none held it itself, and that the last one of an object "
+            "without one at its end is whole, cannot be proven"
+        )
     if layout.partitioner == "Field":
         yield "order is by file: FieldPartitioner's objects hold records that lay between those of others"
     if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
@@ -301,7 +307,7 @@ class ForeignStream:
         """How many records, and the last one's offset, by the metadata that our own objects have."""
         info = self._store.head(item.key)
         told = {} if info is None else info.metadata
-        count, last = (told.get(name, "") for name in ("record-count", "last-offset"))
+        count, last = (told.get(name, "") for name in (RECORD_COUNT, "last-offset"))
         return int(count) if count.isdecimal() else None, int(last) if last.isdecimal() else None
 
     def _read(self, objects: ObjectSet, blocks: WantedBlocks | None = None) -> Iterator[ReadBatch]:
@@ -323,23 +329,55 @@ class ForeignStream:
 
     def _plain_reader(self, item: ForeignObject, format_name: str) -> BatchReader:
         layout, key, limits = self._config.layout, item.key, self._limits
-        # Connect's own names tell how objects are compressed; of other names the file has to.
-        codec = "none" if layout.key_layout == "connect" and layout.extension is None else layout.codec
-        open_end = layout.key_layout in {"template", "zooz"}
+        opened = self._opened(item)
+        # Ours always end with a separator, which no value holds; a count alone does not find half a record at the end.
+        is_own = RECORD_COUNT in opened.info.metadata
         match format_name:
             case "avro":
-                return AvroReader(self._opened(item), key, limits)
+                return AvroReader(opened, key, limits)
             case "json":
-                return JsonReader(self._opened(item), key, codec, open_end=open_end, limits=limits)
+                return JsonReader(opened, key, self._codec, open_end=not is_own, limits=limits)
             case "bytes":
-                separator = layout.bytes_separator
-                return BytesReader(self._opened(item), key, separator, codec, open_end=open_end, limits=limits)
+                return BytesReader(
+                    opened,
+                    key,
+                    layout.bytes_separator,
+                    (self._codec or "none") if is_own else self._codec,
+                    open_end=not is_own and self._may_end_open,
+                    any_bytes=is_own or self._has_any_bytes(item),
+                    limits=limits,
+                )
             case "parquet":
                 wrapped = self._converter(item).format in {"STRING", "BYTES"}
-                return ParquetReader(self._opened(item), key, item.part, wrapped=wrapped, limits=limits)
+                return ParquetReader(opened, key, item.part, wrapped=wrapped, limits=limits)
             case "block_gzip":
-                return BytesReader(self._opened(item), key, "\n", "gzip", limits=limits)
-        return _Plugin(load_class(format_name, FORMAT_READER), layout, self._opened(item), key)
+                any_bytes = is_own or self._has_any_bytes(item)
+                return BytesReader(opened, key, "\n", "gzip", any_bytes=any_bytes, limits=limits)
+        return _Plugin(load_class(format_name, FORMAT_READER), layout, opened, key)
+
+    @property
+    def _codec(self) -> str:
+        """What the file says that objects are compressed with whose names do not; empty where it does not either."""
+        layout = self._config.layout
+        is_named = (self._config.source or SourceSettings()).codec_is_named
+        # Of Connect's own names, none is said by what they do not end with.
+        codec = "none" if layout.key_layout == "connect" and layout.extension is None else layout.codec
+        return codec if is_named or codec != "none" else ""
+
+    @property
+    def _may_end_open(self) -> bool:
+        """Whether values of bytes may end without a separator. A sink that gives Connect's names writes one."""
+        layout, source = self._config.layout, self._config.source or SourceSettings()
+        return layout.key_layout in {"template", "zooz"} or source.separator_is_named
+
+    def _has_any_bytes(self, item: ForeignObject) -> bool:
+        """Whether the separator may be believed: the file names it, or objects of another format count records too."""
+        layout = self._config.layout
+        beside = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}
+        if item.is_tombstone:
+            del beside["value"]
+        counted = any(name not in {None, "bytes"} for part, name in beside.items() if part != item.part)
+        return counted or (self._config.source or SourceSettings()).separator_is_named
 
     def _block_gzip(self, item: ForeignObject, blocks: WantedBlocks) -> BatchReader:
         opened = self._opened(item)

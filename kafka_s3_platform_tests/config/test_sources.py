@@ -75,13 +75,14 @@ def as_json(**keys: object) -> str:
 ZOOZ = as_json(
     **convert({"KAFKA_HOST": "b:9", "SOURCE_KAFKA_TOPIC": "t", "S3_BUCKET_NAME": "zooz", "S3_ROOT_PATH": "a"}).keys
 )
+LINES = "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
 AIVEN_TEMPLATE = "{{topic}}/{{partition}}-{{start_offset:padding=true}}"
 SINKS = {
     "confluent-platform": PLATFORM,
     "confluent-quickstart": QUICKSTART,
     "confluent-cloud": CLOUD_FILLED_IN,
-    "deviantart": BLOCK_GZIP,
-    "deviantart-root": BLOCK_GZIP.replace("s3.prefix=systest\n", ""),
+    "deviantart": f"{BLOCK_GZIP}{LINES}",
+    "deviantart-root": BLOCK_GZIP.replace("s3.prefix=systest\n", LINES),
     "zooz": ZOOZ,
     "aiven": as_json(**{**AIVEN, "s3.bucket.name": "", "file.compression.type": "gzip"}),
     "aiven-template": as_json(**{**AIVEN, "file.name.template": AIVEN_TEMPLATE, "aws.s3.prefix": "a/b/"}),
@@ -145,7 +146,12 @@ def test_its_own_keys_are_honoured(load: Load) -> None:
     }
     config = load({**CLASS, "format.class": "ByteArrayFormat", **own}).config
     assert of_source(config) == SourceSettings(
-        behavior_on_error="log", poll_interval_ms=1000, thaw_days=3, thaw_tier="Bulk", cluster="prod-1:9092,prod-2:9092"
+        behavior_on_error="log",
+        poll_interval_ms=1000,
+        thaw_days=3,
+        thaw_tier="Bulk",
+        cluster="prod-1:9092,prod-2:9092",
+        separator_is_named=True,
     )
     assert (config.layout.bytes_separator, config.layout.partition_fields) == ("\r\n", ("country",))
     assert config.store.role is not None

@@ -3,12 +3,19 @@
 import bz2
 import gzip
 import io
+import lzma
 import random
 import subprocess
 import sys
+import tarfile
 import zlib
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import cramjam
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -128,6 +135,120 @@ def test_another_process_makes_the_same_bytes() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout
     assert found == b"".join(compressed(codec, None, b"abc" * 100_000) for codec in ("gzip", "zstd", "bzip2"))
+
+
+# What others wrote
+
+
+def xerial(text: bytes, size: int = 32_768) -> bytes:
+    """As snappy-java's SnappyOutputStream writes it, and so Aiven's sink."""
+    blocks = [bytes(cramjam.snappy.compress_raw(text[at : at + size])) for at in range(0, len(text), size)]
+    head = b"\x82SNAPPY\0" + (1).to_bytes(4, "big") * 2
+    return head + b"".join(len(b).to_bytes(4, "big") + b for b in blocks)
+
+
+def hadoop(compress: Callable[[bytes], Any], text: bytes, block: int = 200_000, size: int = 65_536) -> bytes:
+    """As Hadoop's BlockCompressorStream writes it, and so Spark."""
+    found = b""
+    for start in range(0, len(text), block):
+        whole = text[start : start + block]
+        pieces = [bytes(compress(whole[at : at + size])) for at in range(0, len(whole), size)]
+        found += len(whole).to_bytes(4, "big") + b"".join(len(p).to_bytes(4, "big") + p for p in pieces)
+    return found
+
+
+OTHERS: dict[str, tuple[str, bytes]] = {
+    "lz4": ("", bytes(cramjam.lz4.compress(TEXT))),
+    "snappy": ("", bytes(cramjam.snappy.compress(TEXT))),
+    "xerial": ("", xerial(TEXT)),
+    "xz": ("", lzma.compress(TEXT)),
+    "hadoop-snappy": ("snappy", hadoop(cramjam.snappy.compress_raw, TEXT)),
+    "hadoop-lz4": ("lz4", hadoop(partial(cramjam.lz4.compress_block, store_size=False), TEXT)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_codecs_of_others_are_read_whole_and_told_where_they_are_cut_off_or_damaged(name: str) -> None:
+    named, body = OTHERS[name]
+
+    def read(data: bytes) -> bytes:
+        return b"".join(decompressed(io.BytesIO(data), "k", named=named))
+
+    assert read(body) == TEXT
+    assert read(body + body) == TEXT + TEXT
+    for end in (20, len(body) // 2, len(body) - 1):
+        with pytest.raises(IntegrityError, match=r"object k (ends in the middle|cannot be read)"):
+            read(body[:end])
+    if name not in {"xerial", "hadoop-snappy", "hadoop-lz4"}:  # these have no checksum
+        for at in (len(body) // 2, len(body) - 6):
+            damaged = bytearray(body)
+            damaged[at] ^= 0x10
+            with pytest.raises(IntegrityError, match=r"object k .* damaged or cut off"):
+                read(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (b"BZhang\n", ""),
+        (b"BZh1 is a line\n", ""),
+        (b"PK\n", ""),
+        (b"PAR1 is a word\n" * 50, ""),
+        (b"ORC and elf\n" * 50, ""),
+        (b"x" * 257 + b"ustar" + b"y" * 600, ""),
+        (b"\x1f", ""),
+        (b"", ""),
+        (b"", "none"),
+    ],
+)
+def test_lines_that_begin_like_a_magic_are_lines(text: bytes, named: str) -> None:
+    assert b"".join(decompressed(io.BytesIO(text), "k", named=named)) == text
+
+
+@pytest.mark.parametrize("named", ["gzip", "bzip2", "zstd", "lz4", "snappy", "xz"])
+def test_what_its_name_says_of_an_object_has_to_be_true_but_another_codec_is_read(named: str) -> None:
+    for body in (b"plain\n", b"", b"\x1f", b"\x04\x22", b"\xff" * 600):
+        with pytest.raises(IntegrityError, match=r"object k does not begin as what ends in \.\w+ does"):
+            list(decompressed(io.BytesIO(body), "k", named=named))
+    for other in ("gzip", "bzip2", "zstd"):
+        assert b"".join(decompressed(io.BytesIO(compressed(other, None, TEXT)), "k", named=named)) == TEXT
+
+
+def archived_as_tar(text: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        found = tarfile.TarInfo("a.json")
+        found.size = len(text)
+        archive.addfile(found, io.BytesIO(text))
+    return packed.getvalue()
+
+
+def parquet() -> bytes:
+    packed = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), packed)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (archived_as_tar(TEXT), "a tar archive"),
+        (b"PK\x03\x04\x14\0", "a zip archive"),
+        (b"Obj\x01\x04", "an Avro file"),
+        (parquet(), "a Parquet file"),
+        (b"ORC" + bytes(600), "an ORC file"),
+        (b"SEQ\x06\x19org.apache.hadoop.io.LongWritable", "a Hadoop SequenceFile"),
+        (b"\x02\x21\x4c\x18" + bytes(20), "LZ4 of the legacy frame"),
+        (gzip.compress(TEXT), "compressed with gzip"),
+    ],
+)
+def test_what_is_no_lines_is_refused_by_name_also_inside_of_a_codec(body: bytes, what: str) -> None:
+    for codec in ("none", "gzip", "zstd"):
+        if codec == "none" and what.startswith("compressed"):
+            continue
+        inside = "" if codec == "none" else f" inside of {codec}"
+        with pytest.raises(IntegrityError, match=f"object k is {what}{inside}, not lines or values"):
+            list(decompressed(io.BytesIO(compressed(codec, None, body)), "k"))
 
 
 # Codecs by format

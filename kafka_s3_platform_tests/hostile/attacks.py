@@ -138,6 +138,14 @@ def _bomb_page(codec: int, said: int) -> bytes:
     return parquet_of([Page(2, bytes(compress[codec](zeros)), said)], rows=2, codec=codec)
 
 
+def _xerial(block: bytes) -> bytes:
+    return b"\x82SNAPPY\0" + bytes(8) + len(block).to_bytes(4, "big") + block
+
+
+def _hadoop(piece: bytes, size: int) -> bytes:
+    return size.to_bytes(4, "big") + len(piece).to_bytes(4, "big") + piece
+
+
 ATTACKS: Mapping[str, Attack] = {
     "avro-record-in-itself": Attack("avro", lambda: avro(_ITSELF, [(1, b"")]), "1 records in a block of 0 bytes"),
     "avro-deep": Attack("avro", lambda: avro(_LIST, [(1, b"\2" * 100_000 + b"\0")]), "values inside each other"),
@@ -192,6 +200,33 @@ ATTACKS: Mapping[str, Attack] = {
     "json-gzip": Attack("json.gz", lambda: bomb(".gz", 256), "max.record.bytes"),
     "json-bzip2": Attack("json.bz2", lambda: bomb(".bz2", 256), "max.record.bytes"),
     "json-zstd": Attack("json.zst", lambda: bomb(".zst", 256), "max.record.bytes"),
+    "json-xz": Attack("json.xz", lambda: lzma.compress(bytes(2**24)) * 16, "max.record.bytes"),
+    "json-xz-dictionary": Attack(
+        "json.xz",
+        lambda: lzma.compress(b"1\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]),
+        "emory usage limit",
+    ),
+    "json-lz4": Attack("json.lz4", lambda: bytes(cramjam.lz4.compress(bytes(2**28))), "max.record.bytes"),
+    "json-lz4-empty-frames": Attack(
+        "json.lz4", lambda: bytes(cramjam.lz4.compress(b"")) * _MEGABYTE + bytes(cramjam.lz4.compress(b"x\n")), ""
+    ),
+    "json-snappy": Attack("json.snappy", lambda: bytes(cramjam.snappy.compress(bytes(2**28))), "max.record.bytes"),
+    "json-snappy-empty-chunks": Attack(
+        "json.snappy",
+        lambda: b"\xff\x06\0\0sNaPpY" + b"\xfe\0\0\0" * _MEGABYTE,
+        "10,000 of its parts are empty",
+    ),
+    "json-xerial": Attack("json.snappy", lambda: _xerial(bytes(cramjam.snappy.compress_raw(bytes(2**28)))), "say they"),
+    "json-xerial-that-says-more": Attack("json.snappy", lambda: _xerial(b"\xff\xff\xff\x3f" + bytes(9)), "say they"),
+    "json-xerial-block": Attack("json.snappy", lambda: _xerial(b"")[:-4] + b"\x7f\xff\xff\xff", "max.block.bytes"),
+    "json-hadoop-snappy": Attack(
+        "json.snappy", lambda: b"\0\xff\xff\xff" + b"\0\0\0\1\0" * 10**6, "10,000 of its parts are empty"
+    ),
+    "json-hadoop-lz4": Attack(
+        "json.lz4",
+        lambda: _hadoop(bytes(cramjam.lz4.compress_block(bytes(2**23), store_size=False)), 2**23) * 20,
+        "max.record.bytes",
+    ),
     "json-nested": Attack("json", lambda: b"[" * 1000 + b"]" * 1000 + b"\n", ""),
     "json-nested-unclosed": Attack("json", lambda: b"[" * 20 * _MEGABYTE + b"\n", ""),
     "json-gzip-empty-members": Attack(

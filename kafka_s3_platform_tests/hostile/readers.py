@@ -16,7 +16,7 @@ from kafka_s3_platform.formats.json_reader import JsonReader
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
 
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")
-_SUFFIXES = ("", ".gz", ".bz2", ".zst")
+_SUFFIXES = ("", ".gz", ".bz2", ".zst", ".lz4", ".snappy", ".xz")
 
 
 def _aiven(kind: str) -> Callable[[bytes], Iterator[Any]]:

@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import pickle
+import tarfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -166,7 +168,7 @@ def test_bytes_between_separators_come_back_and_the_report_says_what_that_proves
     config = source(layout)
     rows, report = restored(config, object_of(layout, came([b"a\nb", b"", b"-c"])))
     assert values(rows) == [(0, b"a\nb"), (1, b""), (2, b"-c")]
-    assert any("that none held it itself cannot be proven" in note for note in report.notes(config))
+    assert any("that none held it itself, and" in note for note in report.notes(config))
 
 
 def test_block_gzip_tells_offsets_by_its_blocks() -> None:
@@ -515,8 +517,75 @@ def test_a_compressed_object_that_does_not_begin_as_one_is_never_taken_for_lines
 
 def test_bytes_that_look_compressed_and_are_not_are_left_alone() -> None:
     value = gzip.compress(b"x", mtime=0).replace(b"\n", b"")
-    rows, _ = restored(source({"format": "bytes"}), {f"{FOLDER}0.bin": value + b"\n"})
+    objects = {f"{FOLDER}0.bin": value + b"\n"}
+    rows, _ = restored(source({"format": "bytes"}, separator_is_named=True, codec_is_named=True), objects)
     assert values(rows) == [(0, value)]
+    with pytest.raises(IntegrityError, match=r"begins as gzip does: .* Set s3.compression.type=gzip, or none"):
+        restored(source({"format": "bytes"}, separator_is_named=True), objects)
+    with pytest.raises(IntegrityError, match="gzip"):
+        restored(source({"format": "bytes"}), objects)
+    rows, _ = restored(source({"format": "bytes"}), objects, metadata={f"{FOLDER}0.bin": {"record-count": "1"}})
+    assert values(rows) == [(0, value)]
+
+
+RAW = {f"{FOLDER}0.bin": b"\x0a\x05hello\x10\x0a\n\x0a\x02hi\n"}
+
+
+def test_raw_bytes_between_line_breaks_are_refused_until_the_file_names_the_separator() -> None:
+    for behavior in ("fail", "ignore"):
+        config = source({"format": "bytes"}, behavior_on_error=behavior)
+        if behavior == "fail":
+            with pytest.raises(IntegrityError, match=r"values would come in pieces.*format\.bytearray\.separator"):
+                restored(config, RAW)
+        else:
+            rows, report = restored(config, RAW)
+            assert (rows, len(report.skipped_objects)) == ([], 1)
+    rows, _ = restored(source({"format": "bytes"}, separator_is_named=True), RAW)
+    assert len(rows) == 5
+
+
+def test_raw_keys_are_believed_where_their_values_tell_how_many_there_are() -> None:
+    layout = {"format": "json", "keys_format": "bytes"}
+    objects = {f"{FOLDER}0.json": b"1\n2\n", f"{FOLDER}0.keys.bin": b"\x00\x01\n\xff\n"}
+    rows, _ = restored(source(layout), objects)
+    assert [r["key"] for r in rows] == [b"\0\1", b"\xff"]
+    deleted = {"topics/t/tombstone/t+0+0000000009.keys.bin": b"\0\n"}
+    with pytest.raises(IntegrityError, match="values would come in pieces"):
+        restored(source(layout), objects | deleted)
+
+
+def test_an_object_may_end_without_a_line_break_and_one_that_was_cut_off_is_told_where_it_can_be() -> None:
+    key = f"{FOLDER}0.json"
+    rows, _ = restored(source({"format": "json"}), {key: b'{"a":1}\n{"a":2}'})
+    assert [r["value"] for r in rows] == [b'{"a":1}', b'{"a":2}']
+    for cut in (b'{"a":1}\n{"a":', b"1\n2"):
+        with pytest.raises(IntegrityError, match="has no line break behind its last line, 2, which is "):
+            restored(source({"format": "json"}), {key: cut})
+    with pytest.raises(IntegrityError, match="ends with 7 bytes and no separator"):
+        restored(source({"format": "json"}), {key: b'{"a":1}\n{"a":2}'}, metadata={key: {"record-count": "2"}})
+    bytes_key = f"{FOLDER}0.bin"
+    with pytest.raises(IntegrityError, match=r"does not end with its separator.*format\.bytearray\.separator"):
+        restored(source({"format": "bytes"}), {bytes_key: b"a\nb"})
+    rows, report = restored(source({"format": "bytes"}, separator_is_named=True), {bytes_key: b"a\nb"})
+    assert values(rows) == [(0, b"a"), (1, b"b")]
+    assert any("without one at its end is whole" in note for note in report.notes(source({"format": "bytes"})))
+
+
+@pytest.mark.parametrize("format_name", ["json", "bytes", "avro", "parquet", "envelope.json", "envelope.avro"])
+def test_an_archive_of_files_is_refused_by_name_whatever_its_own_says(format_name: str) -> None:
+    extension_ = {"bytes": "bin"}.get(format_name, format_name.rpartition(".")[2])
+    packed, gz = io.BytesIO(), gzip.compress(b'{"a":1}\n', mtime=0)
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as files:
+        files.writestr("a", "1\n")
+    bodies = {"a tar archive": packed.getvalue(), "a zip archive": zipped.getvalue()}
+    if format_name in {"avro", "parquet", "envelope.avro"}:
+        bodies["compressed with gzip"] = gz
+    for what, body in bodies.items():
+        with pytest.raises(IntegrityError, match=what):
+            restored(source({"format": format_name}), {f"{FOLDER}0.{extension_}": body})
 
 
 def test_an_object_too_large_to_be_held_is_read_twice_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,7 +597,7 @@ def test_an_object_too_large_to_be_held_is_read_twice_and_gives_the_same(monkeyp
     objects[f"{FOLDER}0000000005.json"] += b"cut"
     store = MemoryStore(objects)
     sent: list[Any] = []
-    with pytest.raises(IntegrityError, match="ends with 3 bytes"):
+    with pytest.raises(IntegrityError, match="has no line break behind its last line, 20001"):
         sent.extend(stream(source(layout), store))
     assert sent == []
 

@@ -1,0 +1,91 @@
+"""Restores of objects whose content is another than their names or the file lead to expect."""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform_tests.formats.test_compression import xerial
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, restored, values
+
+pytestmark = pytest.mark.integration
+
+BYTES = LINES.replace("json.JsonFormat", "bytearray.ByteArrayFormat")
+BYTES += "value.converter=org.apache.kafka.connect.converters.ByteArrayConverter\n"
+PutBody = Callable[[str, int, str, bytes], str]
+
+
+@pytest.fixture
+def put_body(store_settings: StoreSettings, s3_client: Any) -> PutBody:
+    """Puts any bytes as Connect's sink names objects."""
+
+    def stored(topic: str, first: int, extension: str, body: bytes) -> str:
+        key = f"topics/{topic}/partition=0/{topic}+0+{first:010d}.{extension}"
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        return key
+
+    return stored
+
+
+def lines(first: int, count: int = 4) -> list[bytes]:
+    return [b'{"n":%d}' % n for n in range(first, first + count)]
+
+
+def text(first: int) -> bytes:
+    return b"".join(line + b"\n" for line in lines(first))
+
+
+def test_content_tells_how_objects_are_compressed_and_an_archive_of_files_is_refused_by_name(
+    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    put_body(topic_name, 0, "json", bytes(cramjam.lz4.compress(text(0))))
+    put_body(topic_name, 4, "json.snappy", xerial(text(4)))
+    put_body(topic_name, 8, "json", bytes(cramjam.snappy.compress(text(8))))
+    put_body(topic_name, 12, "json.gz", bytes(cramjam.lz4.compress(text(12))))
+    report = restored(load(LINES, JSON), (topic_name,), "{topic}-copy")
+    assert (report.record_count, report.verified) == (16, True)
+    assert values(kafka_settings, f"{topic_name}-copy") == lines(0, 16)
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        found = tarfile.TarInfo("16.json")
+        found.size = len(text(16))
+        archive.addfile(found, io.BytesIO(text(16)))
+    for body, what in ((packed.getvalue(), "a tar archive,"), (gzip.compress(packed.getvalue()), "inside of gzip")):
+        key = put_body(topic_name, 16, "json", body)
+        with pytest.raises(IntegrityError, match=f"object {key.replace('+', '.')} is .*{what}"):
+            restored(load(LINES, JSON), (topic_name,), "{topic}-refused")
+    assert values(kafka_settings, f"{topic_name}-refused") == []
+
+
+def test_raw_bytes_between_line_breaks_go_out_only_where_the_file_names_the_separator(
+    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    put_body(topic_name, 0, "bin", b"\x0a\x05hello\n\x0a\x02hi\n")
+    for behavior in ("fail", "ignore"):
+        config, name = load(BYTES), f"{{topic}}-{behavior}"
+        if behavior == "fail":
+            with pytest.raises(IntegrityError, match="values would come in pieces"):
+                restored(config, (topic_name,), name)
+        else:
+            report = restored(config, (topic_name,), name, behavior_on_error=behavior)
+            assert (report.record_count, len(report.skipped)) == (0, 1)
+        assert values(kafka_settings, f"{topic_name}-{behavior}") == []
+    restored(load(BYTES, "format.bytearray.separator=\\\\n\n"), (topic_name,), "{topic}-named")
+    assert values(kafka_settings, f"{topic_name}-named") == [b"", b"\x05hello", b"", b"\x02hi"]
+
+
+def test_an_object_without_a_line_break_at_its_end_is_whole(
+    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    for first in (0, 4):
+        put_body(topic_name, first, "json", text(first)[:-1])
+    report = restored(load(LINES, JSON), (topic_name,), "{topic}-copy")
+    assert report.record_count == 8
+    assert values(kafka_settings, f"{topic_name}-copy") == lines(0, 8)
