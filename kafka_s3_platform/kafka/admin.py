@@ -32,7 +32,13 @@ from confluent_kafka.admin import (
 )
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PermanentError, PlatformError
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    MissingTopicError,
+    PermanentError,
+    PlatformError,
+)
 from kafka_s3_platform.kafka.answers import (
     Answers,
     OffsetAtTime,
@@ -256,8 +262,7 @@ class ClusterAdmin:
         """
         what = f"creating topic {topic} with {kafka_partitions} kafka partitions"
         new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs or {}))
-        asked = self._client.create_topics([new], operation_timeout=self._timeout, request_timeout=self._timeout)
-        self._answer(asked[topic], what)
+        self._create(new, what, operation_timeout=self._timeout)
         deadline = time.monotonic() + self._timeout
         while not self._is_usable(topic, kafka_partitions):
             if time.monotonic() > deadline:
@@ -265,6 +270,21 @@ class ClusterAdmin:
                     f"{what}: not every kafka partition has a leader that answers after {self._timeout:g} s"
                 )
             time.sleep(POLL_SECONDS)
+
+    def check_new_topic(
+        self, topic: str, kafka_partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        """What `create_topic` raises, without creating it; ConfigError for a config that the brokers do not take."""
+        new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs))
+        self._create(new, f"asking whether creating topic {topic} is possible", validate_only=True)
+
+    def _create(self, new: NewTopic, what: str, **how: Any) -> None:
+        try:
+            asked = self._client.create_topics([new], request_timeout=self._timeout, **how)
+        except ValueError as err:
+            # librdkafka takes no more than 100,000 kafka partitions
+            raise ConfigError(f"{what}: {err}") from err
+        self._answer(asked[new.topic], what)
 
     def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
         """Metadata names leaders before these know that they lead, so the leaders themselves are asked."""

@@ -27,7 +27,7 @@ def create_target(request: RestoreRequest, plan: RestorePlan, size: int, target:
     Raises:
         PreflightError: the defaults of its brokers, which are known only now, would not keep the records.
     """
-    configs, _ = new_topic_configs(request, plan, target.configs.now)
+    configs, _ = new_topic_configs(request, plan, target.configs.now, target.not_taken)
     admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
     created = look_at_target(request, admin)

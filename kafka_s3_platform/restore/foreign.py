@@ -23,6 +23,7 @@ from kafka_s3_platform.restore.begin import (
     target_start,
 )
 from kafka_s3_platform.restore.chain import check_same_records, claim, known_before, save_known
+from kafka_s3_platform.restore.creation import as_brokers_take_it
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.filters import check_filter, is_filtered
 from kafka_s3_platform.restore.foreign_plan import (
@@ -187,7 +188,8 @@ def _goal(request: RestoreRequest, plan: ForeignPlan, to_topic: str, admin: Clus
         # What the target makes of timestamps matters to those only that are told.
         given = {name: value for name, value in target.configs.configs.items() if name != TIMESTAMP_TYPE}
         target = replace(target, configs=TargetConfigs(to_topic, given, target.configs.now))
-    return _Goal(own, as_restore_plan(own, plan), target)
+    goal_plan = as_restore_plan(own, plan)
+    return _Goal(own, goal_plan, as_brokers_take_it(own, goal_plan, target, admin))
 
 
 def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:

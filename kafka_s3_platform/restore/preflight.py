@@ -1,7 +1,7 @@
 """What has to be said before the first record is sent, all at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
@@ -50,13 +50,19 @@ SAY_SO = "Restore to another topic, or say that the source topic is meant: --all
 
 @dataclass(frozen=True)
 class Target:
-    """The target topic as it was found; `description` is None where there is none yet."""
+    """The target topic as it was found; `description` is None where there is none yet.
+
+    Of one that is to be created, `not_taken` is config name -> why its brokers do not take it, and `uncreatable` why
+    they would not create it without those.
+    """
 
     description: TopicDescription | None
     configs: TargetConfigs
     frontiers: Mapping[int, Frontier]
     cluster: ClusterDescription | None = None
     acls: tuple[TopicAcl, ...] | None = None
+    not_taken: Mapping[str, str] = field(default_factory=dict)
+    uncreatable: str | None = None
 
     def kafka_partition_count(self, request: RestoreRequest, plan: RestorePlan) -> int:
         """How many kafka partitions it has, or gets when it is created."""
@@ -203,8 +209,10 @@ def _missing_target(request: RestoreRequest, plan: RestorePlan, target: Target) 
             f"partitions, or let the restore create it: --create-topic (create_topic)",
         )
         return
-    _, changes = new_topic_configs(request, plan, target.configs.now)
+    _, changes = new_topic_configs(request, plan, target.configs.now, target.not_taken)
     yield from changes
+    if target.uncreatable is not None:
+        yield refusal(f"{request.to_topic} would not be created: {target.uncreatable}")
     yield from size_findings(request, plan, new_topic_size(request, plan), is_new=True)
     yield from replication_findings(request, target.cluster.broker_count if target.cluster else None)
 
@@ -221,7 +229,7 @@ def room_findings(request: RestoreRequest, plan: RestorePlan, target: Target) ->
         return
     spaces = room_of(request, target)
     if target.description is None:
-        configs, _ = new_topic_configs(request, plan, target.configs.now)
+        configs, _ = new_topic_configs(request, plan, target.configs.now, target.not_taken)
         room = Room(spaces, {}, request.replication_factor, configs)
     else:
         room = Room(spaces, target.description.replicas, None, target.configs.configs)

@@ -19,6 +19,7 @@ from kafka_s3_platform.restore.begin import (
     stored_report,
     target_start,
 )
+from kafka_s3_platform.restore.creation import as_brokers_take_it
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan, shown_terms
 from kafka_s3_platform.restore.preflight import (
@@ -68,7 +69,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
         return done
     with ClusterAdmin(request.target_kafka) as admin:
         plan = begun or make_plan(request)
-        target = look_at_target(request, admin)
+        target = as_brokers_take_it(request, plan, look_at_target(request, admin), admin)
         if begun is None:
             check_new_id(request, store)
         else:

@@ -92,22 +92,37 @@ def findings(
     yield from _too_large(request, plan, target)
 
 
+DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
+"""Configs that a new topic always gets, because its brokers' defaults may not keep the records either."""
+
+
 def new_topic_configs(
-    request: RestoreRequest, plan: RestorePlan, now: datetime
+    request: RestoreRequest, plan: RestorePlan, now: datetime, not_taken: Mapping[str, str]
 ) -> tuple[dict[str, str], list[Finding]]:
-    """The archived configs, changed where they would not keep what is restored, and a sentence for each change."""
+    """The archived configs, changed where they would not keep what is restored, and a sentence for each change.
+
+    `not_taken` is name -> why the target's brokers do not take a config.
+    """
     archived = {name: value for name, value in plan.source.configs if name not in NOT_CARRIED_OVER}
     changed = _overrides(request, plan, TargetConfigs(plan.terms["to_topic"], archived, now))
     notes = [
         remark(f"{plan.terms['to_topic']} is created with {name}={value} instead of the archived {archived[name]}")
         for name, value in changed.items()
-        if archived.get(name, value) != value
+        if archived.get(name, value) != value and name not in not_taken
     ]
-    return archived | changed, notes
+    notes += [
+        remark(
+            f"{plan.terms['to_topic']} is created without the archived {name}={archived[name]}, which the target's "
+            f"brokers do not take: {why}"
+        )
+        for name, why in sorted(not_taken.items())
+        if name in archived
+    ]
+    return {name: value for name, value in (archived | changed).items() if name not in not_taken}, notes
 
 
 def _overrides(request: RestoreRequest, plan: RestorePlan, archived: TargetConfigs) -> dict[str, str]:
-    """Always set, because the target broker's defaults may not keep the records either."""
+    """`DECIDED`, and the limits of timestamps where they are in the way."""
     oldest, newest = plan.oldest, plan.newest
     kept = {
         "cleanup.policy": "delete",

@@ -26,7 +26,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.keeping import largest_log
-from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.restore.plan import RestorePlan, make_plan
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
@@ -334,6 +334,32 @@ def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transacti
     create_topic(f"{topic}-limited", retention_bytes=taken - 1)
     limited = restored(config, restore_id="r2", to_topic=f"{topic}-limited", dry_run=True)
     assert "and the first of them may be deleted. Set retention.bytes=-1" in limited.refusals[0]
+
+
+def test_configs_that_the_targets_brokers_do_not_take_are_told_and_left_out(
+    config: ConnectorConfig, source: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a source with brokers of another version, with which creating the topic fails."""
+    topic = source(numbered(5), segment_ms=3_600_000)
+
+    def planned(asked: RestoreRequest) -> RestorePlan:
+        made = make_plan(asked)
+        odd = (("message.format.version", "2.8-IV0"), ("segment.bytes", "1"))
+        return replace(made, source=replace(made.source, configs=(*made.source.configs, *odd)))
+
+    monkeypatch.setattr("kafka_s3_platform.restore.run.make_plan", planned)
+    told = restored(config, dry_run=True)
+    for name in ("message.format.version=2.8-IV0", "segment.bytes=1"):
+        assert any(f"is created without the archived {name}, which the target's brokers" in note for note in told.notes)
+    assert told.refusals == ()
+    assert restored(config).verified
+    with ClusterAdmin(config.kafka) as admin:
+        assert admin.topic_configs(f"{topic}-restored")["segment.ms"] == "3600000"
+
+    [refusal] = restored(
+        config, restore_id="r2", to_topic=f"{topic}-3", dry_run=True, target_kafka_partitions=2**30
+    ).refusals
+    assert f"{topic}-3 would not be created: " in refusal
 
 
 def test_the_source_topic_is_a_target_only_in_words(config: ConnectorConfig, source: Callable[..., str]) -> None:

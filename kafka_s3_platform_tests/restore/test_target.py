@@ -291,7 +291,7 @@ def test_a_new_topic_takes_the_archived_configs_and_keeps_what_is_restored() -> 
         "message.timestamp.type": "LogAppendTime",
     }
 
-    configs, told = new_topic_configs(request(), plan(archived), NOW)
+    configs, told = new_topic_configs(request(), plan(archived), NOW, {})
 
     assert configs == {
         "cleanup.policy": "delete",
@@ -306,7 +306,7 @@ def test_a_new_topic_takes_the_archived_configs_and_keeps_what_is_restored() -> 
 def test_an_archived_retention_that_still_holds_the_records_is_kept() -> None:
     enough = {"retention.ms": str(AGE_MS + HOUR_MS + 1000), "retention.bytes": str(BOUND)}
 
-    configs, told = new_topic_configs(request(), plan(enough), NOW)
+    configs, told = new_topic_configs(request(), plan(enough), NOW, {})
 
     assert ({name: configs[name] for name in enough}, told) == (enough, [])
 
@@ -314,13 +314,13 @@ def test_an_archived_retention_that_still_holds_the_records_is_kept() -> None:
 def test_an_archived_retention_that_might_not_hold_the_records_is_lifted() -> None:
     little = {"retention.ms": str(AGE_MS + HOUR_MS - 1), "retention.bytes": str(BOUND - 1)}
 
-    configs, told = new_topic_configs(request(), plan(little), NOW)
+    configs, told = new_topic_configs(request(), plan(little), NOW, {})
 
     assert ({name: configs[name] for name in little}, len(told)) == (dict.fromkeys(little, "-1"), 2)
 
 
 def test_a_new_topic_accepts_records_that_are_far_ahead() -> None:
-    configs, _ = new_topic_configs(request(), plan(newest=NOW + timedelta(days=400)), NOW)
+    configs, _ = new_topic_configs(request(), plan(newest=NOW + timedelta(days=400)), NOW, {})
 
     assert configs["message.timestamp.after.max.ms"] == str(FOREVER_MS)
 
