@@ -103,7 +103,7 @@ ANY_KEY = "Keys, prefixes and regex: any of them; may be repeated."
 @click.option("--records-per-second", type=rate, metavar="R", help="The most records sent in a second.")
 @click.option("--bytes-per-second", type=rate, metavar="R", help="The most bytes sent in a second.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
-@click.option("--exact", is_flag=True, help="On a dry run, read everything to count exactly.")
+@click.option("--exact", is_flag=True, help="On a dry run, read everything to count what filters let pass.")
 @json_option
 @click.pass_context
 def restore(
@@ -238,6 +238,8 @@ def _forecast(report: dict[str, Any]) -> str:
     count = "a number of records that is not known yet"
     if report["exact"] or report["records"]:
         count = f"{'' if report['exact'] else 'at most '}{report['records']:,} records"
+    if report["before_transforms"]:
+        count += " (before transforms, which may leave some out or make more of them)"
     if report["refusals"]:
         return f"the restore of {count} would be refused"
     return f"{count} would be restored, roughly in {max(1.0, report['estimated_seconds']):.0f} s after Spark's start"

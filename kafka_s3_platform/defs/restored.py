@@ -84,6 +84,7 @@ def restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
         "object_bytes": dg.MetadataValue.int(report.object_bytes),
         "foreign_records": dg.MetadataValue.int(report.foreign_count),
         "exact": dg.MetadataValue.bool(report.exact),
+        "before_transforms": dg.MetadataValue.bool(report.dry_run and report.before_transforms),
         "verified": dg.MetadataValue.bool(report.verified),
         "dry_run": dg.MetadataValue.bool(report.dry_run),
         "already_finished": dg.MetadataValue.bool(report.already_finished),

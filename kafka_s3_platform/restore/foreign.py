@@ -37,7 +37,7 @@ from kafka_s3_platform.restore.foreign_plan import (
     with_starts,
 )
 from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRecords
-from kafka_s3_platform.restore.outgoing import OutgoingStream, drops_or_adds
+from kafka_s3_platform.restore.outgoing import OutgoingStream, changes_count
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_terms, shown_terms
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
 from kafka_s3_platform.restore.renaming import Rename
@@ -258,7 +258,7 @@ def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding
         report,
         record_count=sum(c.record_count for c in counts),
         record_bytes=sum(c.record_bytes for c in counts),
-        exact=not (is_filtered(request.records) or drops_or_adds(request.outgoing)),
+        exact=not (is_filtered(request.records) or report.before_transforms),
         skipped=(*report.skipped, *(s for c in counts for s in c.skipped)),
         notes=(*report.notes, *dict.fromkeys(n for c in counts for n in c.notes)),
     )
@@ -371,6 +371,7 @@ def _planned_report(request: RestoreRequest, plan: ForeignPlan, found: Sequence[
         verify_seconds=0.0,
         verified=False,
         dry_run=request.dry_run,
+        before_transforms=changes_count(request.outgoing, request.on_error),
         asked=shown_terms(plan.terms, request.restore_id),
         skipped=plan.skipped,
     )

@@ -176,10 +176,12 @@ def with_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
     return _with(batch, "headers", made)
 
 
-def drops_or_adds(outgoing: Outgoing) -> bool:
+def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
     """Whether more or fewer records may be sent than pass the filter."""
     has_filter = any(step.type == "Filter" for step in outgoing.transforms)
-    return has_filter or outgoing.has_mapper or routes_by_record(outgoing.transforms)
+    may_fail = outgoing.transforms or outgoing.key or outgoing.value or outgoing.map_schema_ids
+    leaves_out = on_error != "fail" and bool(may_fail)
+    return has_filter or leaves_out or outgoing.has_mapper or routes_by_record(outgoing.transforms)
 
 
 def _chain(transforms: Sequence[TransformSettings], topic: str, to_topic: str) -> Transform | None:

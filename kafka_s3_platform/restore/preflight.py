@@ -14,6 +14,7 @@ from kafka_s3_platform.kafka.producer import unsendable
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.filters import check_filter, filtered
+from kafka_s3_platform.restore.keeping import changes_sizes
 from kafka_s3_platform.restore.outgoing import OutgoingStream
 from kafka_s3_platform.restore.plan import RestorePlan
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS
@@ -416,7 +417,9 @@ def count_selected(task: CountTask, attempt: Attempt) -> SelectedCount:  # noqa:
     return SelectedCount(task.stream.kafka_partition, count, size, largest, stream.skipped)
 
 
-def counted_findings(target: Target, counts: Sequence[SelectedCount]) -> list[Finding]:
+def counted_findings(request: RestoreRequest, target: Target, counts: Sequence[SelectedCount]) -> list[Finding]:
     """What is certain once everything was read."""
+    if changes_sizes(request):
+        return []
     largest = max((c.largest_record_bytes for c in counts), default=0)
     return list(largest_record_findings(target.configs, largest))

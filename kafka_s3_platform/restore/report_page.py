@@ -115,6 +115,8 @@ def _verdict(report: RestoreReport) -> tuple[str, str]:
 
 def _tiles(report: RestoreReport) -> Markup:
     counted = "records" if report.exact else "records at most"
+    if report.dry_run and report.before_transforms:
+        counted = f"{counted}, before transforms"
     seconds = report.replay_seconds + report.verify_seconds
     rate = report.records_per_second
     tiles = [

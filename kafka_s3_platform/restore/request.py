@@ -242,9 +242,10 @@ class RestoreReport:
     """What a restore did, or on a dry run what it would do.
 
     `record_count` and `record_bytes` (keys, values and headers) are exact once restored; of a dry run they are exact
-    where `exact` is true and an upper bound otherwise. `sent_count` is what this run sent: less than `record_count`
-    where an earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences for people: what
-    the archive lacks of the window, what preflight had to say, and why it would refuse (dry run only).
+    where `exact` is true and an upper bound otherwise; with `before_transforms` they are of records as they are read,
+    and transforms or failures may make fewer or more of them. `sent_count` is what this run sent: less than
+    `record_count` where an earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences
+    for people: what the archive lacks of the window, what preflight had to say, and why it would refuse (dry run only).
     `already_finished`: this restore id was finished before, nothing was sent now and the numbers are those of then.
     `asked` is what was asked for, the windows among it, as JSON; `skipped` are sentences, one for each object or record
     that was left out because it is bad; `schema_ids` are pairs of an archived id and the target registry's.
@@ -278,6 +279,7 @@ class RestoreReport:
     schema_ids: tuple[tuple[int, int], ...] = ()
     finished_at: str = ""
     left_out: tuple[str, ...] | None = None
+    before_transforms: bool = False
 
     @property
     def records_per_second(self) -> float:

@@ -21,6 +21,7 @@ from kafka_s3_platform.restore.begin import (
 )
 from kafka_s3_platform.restore.creation import as_brokers_take_it
 from kafka_s3_platform.restore.execution import Execution
+from kafka_s3_platform.restore.outgoing import changes_count
 from kafka_s3_platform.restore.plan import RestorePlan, check_same, estimated_seconds, make_plan, shown_terms
 from kafka_s3_platform.restore.preflight import (
     Target,
@@ -100,13 +101,14 @@ def _dry_run(
         _log(request, plan, found)
         return _planned_report(request, plan, found)
     counts = count_exactly(request, plan, runner)
-    found = [*found, *counted_findings(target, counts)]
+    found = [*found, *counted_findings(request, target, counts)]
     _log(request, plan, found)
+    planned = _planned_report(request, plan, found)
     return replace(
-        _planned_report(request, plan, found),
+        planned,
         record_count=sum(c.record_count for c in counts),
         record_bytes=sum(c.record_bytes for c in counts),
-        exact=True,
+        exact=not planned.before_transforms,
         skipped=tuple(line for c in counts for line in c.skipped),
     )
 
@@ -221,6 +223,7 @@ def _schema_ids(mapping: SchemaMapping | None) -> tuple[tuple[int, int], ...]:
 
 
 def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[Finding]) -> RestoreReport:
+    before_transforms = changes_count(request.outgoing, request.on_error)
     return RestoreReport(
         restore_id=request.restore_id,
         topic=request.topic,
@@ -228,7 +231,7 @@ def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[
         kafka_partitions=(),
         record_count=plan.record_count,
         record_bytes=plan.record_bytes,
-        exact=plan.exact,
+        exact=plan.exact and not before_transforms,
         out_of_range_count=plan.out_of_range_count,
         object_count=len(plan.objects),
         object_bytes=plan.object_bytes,
@@ -243,5 +246,6 @@ def _planned_report(request: RestoreRequest, plan: RestorePlan, found: Sequence[
         verify_seconds=0.0,
         verified=False,
         dry_run=request.dry_run,
+        before_transforms=before_transforms,
         asked=shown_terms(plan.terms, request.restore_id),
     )

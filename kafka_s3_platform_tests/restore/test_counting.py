@@ -1,14 +1,16 @@
 """Exact counts before anything is sent, and windows of picked hours, on a real archive."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.restore.filters import FilteredStream
 from kafka_s3_platform.restore.plan import make_plan
 from kafka_s3_platform.restore.preflight import SelectedCount, count_exactly
-from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
+from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -60,6 +62,16 @@ def test_what_filters_let_pass_is_counted_exactly(config: ConnectorConfig) -> No
     latest = asked(config, records=RecordFilter(latest_per_key=True))
     assert selected(latest) == [56, 57, 58, 59]
     assert selected(latest, 58) == [58, 59]
+
+
+def test_what_transforms_may_drop_is_never_counted_as_exact(config: ConnectorConfig) -> None:
+    everything = TransformSettings(alias="drop", type="Filter")
+    dropping = asked(config, dry_run=True, create_topic=True, outgoing=Outgoing(transforms=(everything,)))
+    for request in (dropping, replace(dropping, exact=True)):
+        found = restore(request, InProcessRunner())
+        assert (found.record_count, found.exact, found.before_transforms) == (120, False, True)
+    plain = restore(asked(config, dry_run=True, create_topic=True, exact=True), InProcessRunner())
+    assert (plain.exact, plain.before_transforms) == (True, False)
 
 
 def test_hours_picked_here_and_there_read_only_their_objects(config: ConnectorConfig) -> None:

@@ -144,6 +144,8 @@ def test_windows_are_drawn_on_one_line() -> None:
 
 
 def test_a_dry_run_says_that_nothing_was_sent() -> None:
+    dropping = text(report(dry_run=True, verified=False, kafka_partitions=(), exact=False, before_transforms=True))
+    assert "records at most, before transforms" in dropping
     found = text(report(dry_run=True, verified=False, kafka_partitions=(), exact=False, finished_at=""))
 
     assert "dry run, nothing was sent" in found
