@@ -77,8 +77,8 @@ def check_together(task: TogetherTask, attempt: Attempt) -> None:  # noqa: ARG00
             f"{task.kafka_partition} holds a record of source offset {lost[2]} of {of.topic}-{of.kafka_partition} "
             f"{lost[0]} times less often than {topics} have it together, from target offset {task.start_offset} on. "
             f"Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
-            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time. Restore "
-            f"to another topic, under another id"
+            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time. "
+            f"Restore to another topic, under another id"
         )
 
 

@@ -51,8 +51,8 @@ def _match(given: ReplayTask, kafka_partition: int, start: int, store: ObjectSto
             f"restore {given.where} is not what was archived: the record of source offset {missing} was not found in "
             f"{given.to_topic}-{kafka_partition} from target offset {start} on, after {tally.count - count:,} that "
             f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
-            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time. Restore "
-            f"to another topic, under another id"
+            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time. "
+            f"Restore to another topic, under another id"
         )
     tally.note(stream, match.foreign_count)
 
