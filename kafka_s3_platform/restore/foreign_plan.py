@@ -183,7 +183,25 @@ def foreign_terms(
         "topics_dir": layout.topics_dir,
         "format": layout.format,
         "after": after,
+        "read_as": _read_as(request.config),
     }
+
+
+def _read_as(config: ConnectorConfig) -> dict[str, Any]:
+    """What the connector's file says of how objects are found and read, where it is not as by default."""
+    layout = config.layout.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_IN)
+    source = (config.source or SourceSettings()).model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_BY)
+    records = {side: getattr(config.records, side) for side in ("key", "value")}
+    converters = {f"{side}_converter": given.format for side, given in records.items()}
+    return layout | source | converters
+
+
+_NOT_READ_BY = {"behavior_on_error", "poll_interval_ms", "thaw_days", "thaw_tier", "cluster"}
+_NOT_READ_IN = {
+    *("topics_dir", "format", "codec_level", "block_size", "flush_size", "rotate_interval_ms"),
+    *("rotate_schedule_interval_ms", "segment_bytes", "schema_compatibility", "null_values"),
+}
+"""What a source connector's file, and its layout, say that changes no record that is read, or is a term of its own."""
 
 
 def tells_times(config: ConnectorConfig) -> bool:

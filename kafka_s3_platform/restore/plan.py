@@ -17,7 +17,7 @@ from kafka_s3_platform.config.settings import (
     RegistrySettings,
     TransformSettings,
 )
-from kafka_s3_platform.config.transform_catalogue import public_options
+from kafka_s3_platform.config.transform_catalogue import keeps_content, public_options
 from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.formats.envelopes import is_envelope
 from kafka_s3_platform.model.offsets import RangeSet, span
@@ -25,6 +25,7 @@ from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, Top
 from kafka_s3_platform.model.state import HOUR, IndexState
 from kafka_s3_platform.restore.documents import document
 from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
+from kafka_s3_platform.restore.schemas import ambiguous_ids
 from kafka_s3_platform.restore.selection import Selection, select
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 
@@ -36,6 +37,9 @@ MAX_STRETCHES = 20
 
 _PLACE = re.compile(r"([0-9a-f]{8})?")
 """Of documents that were moved since it is another one than that of the request: only its form is looked at."""
+
+_LATER_TERMS = frozenset({"read_as"})
+"""Terms that plans of earlier versions do not have: nobody knows what they were."""
 
 _DIGESTED = re.compile(r"scrypt:[0-9a-f]{32}")
 """What stands in a plan for the value of an option that may not be shown."""
@@ -227,6 +231,7 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
         MissingTopicError: the connector has archived nothing of the topic.
         ConfigError: the request names kafka partitions or offsets that cannot be.
         IntegrityError: the index is that of another topic.
+        PreflightError: records are to be understood by schema ids that two registries have given.
     """
     config = request.config
     index = TopicIndex(config.store, config.archive.index_dir, config.name, request.topic)
@@ -245,6 +250,7 @@ def make_plan(request: RestoreRequest) -> RestorePlan:
     known = {*source.kafka_partitions, *(s.kafka_partition for s in snapshot.segments)}
     selection = select(request, known)
     chosen = [s for s in snapshot.segments if selection.overlaps(s)]
+    _check_schemas(request, snapshot, chosen)
     return RestorePlan(
         restore_id=request.restore_id,
         terms=request_terms(request),
@@ -342,7 +348,7 @@ def check_terms(request: RestoreRequest, asked: Mapping[str, Any], terms: Mappin
     differences = [
         f"{name} was {before.get(name)}, is now {value}"
         for name, value in json.loads(json.dumps(asked)).items()
-        if before.get(name) != value
+        if before.get(name) != value and (name in before or name not in _LATER_TERMS)
     ]
     if differences:
         raise PreflightError(
@@ -468,6 +474,24 @@ def _missing(request: RestoreRequest, snapshot: IndexSnapshot, selection: Select
             yield from (f"{topic}-{p}: offsets {r} {what}" for r in asked & ranges)
         yield from (f"{topic}-{p}: offsets {r} are not archived" for r in asked - covered)
     yield from _incomplete(request, state, selection)
+
+
+def _check_schemas(request: RestoreRequest, snapshot: IndexSnapshot, chosen: Sequence[Segment]) -> None:
+    outgoing = request.outgoing
+    changes = outgoing.key or outgoing.value or not all(map(keeps_content, outgoing.transforms))
+    if not (changes or outgoing.map_schema_ids):
+        return
+    named = {schema_id for segment in chosen for schema_id in segment.schema_ids}
+    found = ambiguous_ids(snapshot.state.schemas, request.config.records)
+    if both := sorted(named & found.keys()):
+        where = "; ".join(
+            f"{schema_id} is another schema in each of {' and '.join(found[schema_id])}" for schema_id in both
+        )
+        raise PreflightError(
+            f"topic {request.topic}: records name ids that registries have given to different schemas: {where}. "
+            f"Nothing tells which of them a record means. Restore without mapping schema ids, without converters and "
+            f"transforms of keys or values: their bytes stay as they are; or a window without these records"
+        )
 
 
 def _missing_schemas(request: RestoreRequest, snapshot: IndexSnapshot, selection: Selection) -> Iterator[str]:

@@ -96,6 +96,31 @@ def map_schemas(
     )
 
 
+def ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSettings) -> dict[int, tuple[str, ...]]:
+    """Ids that mean different schemas, and the registries that give them: records name an id and no registry.
+
+    The registries of keys and of values may both be in use, each for its own ids. Any other one was in use before, and
+    nothing tells which of the records are of that time.
+    """
+    now = [registry_of(side.registry).url for side in (source.key, source.value) if side.registry is not None]
+    found: dict[int, tuple[str, ...]] = {}
+    for url in now:
+        by_id: dict[int, dict[_Content, str]] = defaultdict(dict)
+        for schema in archived:
+            if schema.registry_url == url or schema.registry_url not in now:
+                by_id[schema.schema_id].setdefault(_content(schema), schema.registry_url)
+        found |= {number: tuple(sorted(urls.values())) for number, urls in by_id.items() if len(urls) > 1}
+    return found
+
+
+_Content = tuple[str, str, tuple[tuple[str, str, int], ...]]
+
+
+def _content(schema: ArchivedSchema) -> _Content:
+    references = tuple((r.name, r.subject, r.version) for r in schema.schema_references)
+    return schema.schema_type, schema.schema_text, references
+
+
 def _of_registry(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
     """Schemas by id: those of the registry at `url`; of another one where it has none, as after the registry moved."""
     others = {s.schema_id: s for s in archived if s.registry_url != url}

@@ -1,16 +1,19 @@
 """What a restore leaves out for being bad is decided once: objects that change their mind change nothing."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IntegrityError, TransientError
+from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientError
 from kafka_s3_platform.restore.foreign import restore_foreign
+from kafka_s3_platform.restore.foreign_plan import ForeignPlan
 from kafka_s3_platform.restore.replay import replay
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.restore.foreign import (
     JSON,
     LINES,
@@ -105,6 +108,25 @@ def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_res
     assert (after.object_count, after.sent_count, after.verified) == (1, 3, True)
     assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2, 6, 7, 8, 3, 4, 5]
     assert not any("was replaced after it was sent" in note for note in after.notes)
+
+
+def test_a_run_that_goes_on_reads_as_the_first_one_did(
+    load: Load, put: Put, store_settings: StoreSettings, topic_name: str
+) -> None:
+    config, run = load(LINES, JSON), {"restore_id": topic_name}
+    put(topic_name, 0, numbered(0, 3))
+    with pytest.raises(TransientError):
+        restore_foreign(asked(config, (), "{topic}-copy", **run), Between(fail))
+    layouts = [config.layout.model_copy(update=one) for one in ({"codec": "gzip"}, {"tombstone_partition": "x"})]
+    for layout in layouts:
+        with pytest.raises(PreflightError, match=r"belongs to another restore .*read_as was .*, is now"):
+            restored(config.model_copy(update={"layout": layout}), (), "{topic}-copy", **run)
+
+    store, key = ObjectStore(store_settings), f"_restore/{topic_name}.json"
+    plan = ForeignPlan.from_json(store.get(key), key)
+    terms = {name: value for name, value in plan.terms.items() if name != "read_as"}
+    store.put_new("_restore/earlier.json", replace(plan, restore_id="earlier", terms=terms).to_json())
+    assert restored(config, (), "{topic}-copy", restore_id="earlier").sent_count == 3
 
 
 def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(

@@ -18,7 +18,13 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
 from kafka_s3_platform.archive.schemas import archived_schemas, wire_schema_ids
-from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings, RegistrySettings
+from kafka_s3_platform.config.settings import (
+    ConverterSettings,
+    KafkaSettings,
+    RecordSettings,
+    RegistrySettings,
+    StoreSettings,
+)
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.avro_schema import physical
 from kafka_s3_platform.converters.protobuf_files import main_file
@@ -27,12 +33,15 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import up_registry
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.restore.request import Outgoing
+from kafka_s3_platform.restore.plan import make_plan
+from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.schemas import SchemaMapping, map_schemas
 from kafka_s3_platform.restore.values import Rewritten, ValueSettings, new_values
-from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.archive.test_sink import avro
+from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
 from kafka_s3_platform_tests.restore.test_values import records
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce
 
 USER = '{"type":"record","name":"User","namespace":"shop","fields":[{"name":"name","type":"string"}]}'
 USER_2 = (
@@ -378,6 +387,31 @@ def test_schemas_are_archived_with_what_they_refer_to_and_once(
     assert (reference.name, reference.version, reference.schema_id) == ("shop.User", 1, user)
     fetched = archived_schemas(IndexState(schemas=rows), [old, user], given.source)
     assert (fetched.rows, fetched.missing) == ((), ())
+
+
+def test_an_id_that_two_registries_have_given_is_not_guessed(
+    registry: RegistrySettings,
+    target: RegistrySettings,
+    register: Register,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    schema_id = register(f"{topic_name}-value", USER)
+    framed = b"\0" + schema_id.to_bytes(4, "big")
+    for hour, (used, body) in enumerate(((registry, b"\x02a"), (target, b"x"))):
+        produce(kafka_settings, topic_name, [Sent(framed + body, timestamp=NOON + hour * HOUR)])
+        config = connector(kafka_settings, store_settings, topic_name, records=avro(used))
+        archived(config)
+    asked = RestoreRequest(config, topic_name, f"{topic_name}-copy", restore_id="r", run_id="x")
+    assert len(make_plan(asked).objects) == 2
+    mapped = Outgoing(map_schema_ids=True, target_registry=target)
+    anew = Outgoing(value=ConverterSettings(format="JSON"))
+    for outgoing in (mapped, anew):
+        with pytest.raises(PreflightError, match=rf"{schema_id} is another schema in each of .*{registry.url}"):
+            make_plan(dataclasses.replace(asked, outgoing=outgoing))
 
 
 def test_an_id_that_the_registry_does_not_know_is_told(move: Callable[..., Move]) -> None:
