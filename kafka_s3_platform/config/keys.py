@@ -119,6 +119,7 @@ WORKER_HONOURED_KEYS = (
         "value.converter.*", None, "An option of that converter. Not for connectors that name one, as in Connect."
     ),
     honoured("key.converter.*", None, "An option of that converter. Not for connectors that name one, as in Connect."),
+    honoured("header.converter", None, "That of source connectors that name none."),
     honoured("consumer.*", None, "A property of the consumers that read topics."),
     honoured("producer.*", None, "A property of the producers that restore topics."),
     honoured("admin.*", None, "A property of the admin clients that look up offsets and create topics."),
@@ -158,9 +159,7 @@ WORKER_WITHOUT_MEANING_KEYS = (
         "response.http.headers.config",
     ),
     *without_meaning("No Java plugin is loaded.", "plugin.path", "plugin.discovery"),
-    *without_meaning(
-        "The value of a header is written as the bytes that it is.", "header.converter", "header.converter.*"
-    ),
+    *without_meaning("The value of a header is written as the bytes that it is.", "header.converter.*"),
     *without_meaning(
         "Connect's own state is not kept.",
         "internal.key.converter",

@@ -46,7 +46,7 @@ def resolve(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Reso
     topics, regex = _topics(sheet, dialect)
     tasks_max = sheet.read("tasks.max", values.integer(1, 100_000), 1)
     kafka, store, layout = _kafka(sheet, worker), store_settings(sheet), layout_settings(sheet, dialect)
-    source = source_settings(sheet, dialect, layout)
+    source = source_settings(sheet, dialect, layout, worker)
     records = record_settings(sheet, worker, layout, is_source=dialect.is_source)
     _one_topic(sheet, layout, topics, regex)
     if source is not None and needs_a_topic(sheet, layout) and len(topics) != 1:

@@ -1,7 +1,7 @@
 """How objects that others wrote are read, out of a source's file, or a sink's whose class was changed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from kafka_s3_platform.config import values
@@ -17,8 +17,10 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.config.sheet import Sheet
 from kafka_s3_platform.config.transform_catalogue import keeps_content
+from kafka_s3_platform.config.worker import Worker
 
 Behavior = Literal["fail", "ignore", "log"]
+AivenType = Literal["csv", "jsonl", "json", "avro", "parquet"]
 
 _CLUSTER_ID = re.compile(r"[\w-]{1,255}", re.ASCII)
 
@@ -28,13 +30,17 @@ _BEHAVIORS: tuple[Behavior, ...] = ("fail", "ignore", "log")
 _ENCODINGS: tuple[Literal["none", "base64"], ...] = ("none", "base64")
 _VALUES: Mapping[str, str] = {"csv": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
 _INPUTS: Mapping[str, str] = {"bytes": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
-_TYPES = ("csv", "jsonl", "json", "avro", "parquet")
+_TYPES: tuple[AivenType, ...] = ("csv", "jsonl", "json", "avro", "parquet")
 _OF_FIELDS = ("avro", "parquet")
 _AIVEN_OF_FIELDS = ("aiven.avro", "aiven.parquet")
 _WITHOUT_SCHEMA = ("json", "bytes", "block_gzip", "aiven.json", "aiven.jsonl", "aiven.csv")
 _NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
 CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
 """Cloud's words for what keys and values are."""
+_OF_RECORDS = ("json", "avro", "parquet", "aiven.jsonl", "aiven.json", "aiven.avro", "aiven.parquet")
+_EMPTY: tuple[Literal["refuse", "null", "empty"], ...] = ("refuse", "null", "empty")
+_HEADER_WORDS: Mapping[str, str] = {"BYTES": "ByteArrayConverter", "STRING": "StringConverter"}
+_OF_HEADERS = ("header.converter", "input.header.format")
 _OWN = (
     "behavior.on.error",
     "s3.poll.interval.ms",
@@ -44,6 +50,9 @@ _OWN = (
     "archive.source.thaw.days",
     "archive.source.thaw.tier",
     "archive.source.cluster",
+    "archive.source.csv.empty",
+    "archive.source.offset.field",
+    "archive.source.timestamp.field",
 )
 _OF_FOLDERS = ("partitioner.class", "time.interval", "partition.field.name", "path.format", "partition.duration.ms")
 OF_WRITING = (
@@ -70,9 +79,10 @@ OF_WRITING = (
 """Keys that say how objects are written, and so nothing to a source connector."""
 
 
-def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> SourceSettings | None:
+def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: Worker) -> SourceSettings | None:
     """How objects are read, None for a sink's file, to which the keys of sources mean nothing."""
     if not dialect.is_source:
+        sheet.leave(_OF_HEADERS, "The value of a header is written as the bytes that it is.")
         sheet.leave(_OWN, "Belongs to source connectors: objects are read back by them.")
         return None
     sheet.leave(OF_WRITING, "Belongs to writing: a source connector reads objects as they are.")
@@ -81,6 +91,12 @@ def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings) -> S
         behavior_on_error=sheet.read("behavior.on.error", values.choice(_BEHAVIORS), "fail"),
         poll_interval_ms=sheet.read("s3.poll.interval.ms", values.integer(1), 60_000),
         fields=_aiven_fields(sheet) if layout.format.startswith("aiven.") else (),
+        bare=_bare(sheet, layout),
+        csv_empty=sheet.read("archive.source.csv.empty", values.choice(_EMPTY), None),
+        base64=tuple(_of_bytes(sheet, worker)),
+        header_converter=_header_converter(sheet, worker),
+        offset_field=_field(sheet, layout, "archive.source.offset.field"),
+        timestamp_field=_field(sheet, layout, "archive.source.timestamp.field"),
         value_encoding=sheet.read("format.output.fields.value.encoding", values.choice(_ENCODINGS), "base64"),
         thaw_days=sheet.read("archive.source.thaw.days", values.integer(1, 365), None),
         cluster=sheet.read("archive.source.cluster", _cluster, None),
@@ -108,8 +124,56 @@ def source_format(sheet: Sheet) -> str:
     if kind == "csv":
         encoding = sheet.read("format.output.fields.value.encoding", values.choice(_ENCODINGS), "base64")
         return "bytes" if encoding == "none" else "aiven.csv"
-    has_envelope = kind == "json" or sheet.read("format.output.envelope", values.boolean, default=True)
-    return f"aiven.{kind}" if has_envelope else _VALUES[kind]
+    has_envelope = sheet.read("format.output.envelope", values.boolean, default=True)
+    # An array of values is read as one of records is.
+    return f"aiven.{kind}" if has_envelope or kind == "json" else _VALUES[kind]
+
+
+def _bare(sheet: Sheet, layout: LayoutSettings) -> AivenType | None:
+    """The output type of Aiven's sink where it wrote values alone."""
+    is_aivens = "format.output.type" in sheet or "format.output.envelope" in sheet or layout.key_layout == "template"
+    if not is_aivens or any(name in sheet for name in ("format.class", "output.data.format", "input.format")):
+        return None
+    kind: AivenType = sheet.read("format.output.type", values.choice(_TYPES), "csv")
+    if kind == "csv":
+        return "csv" if layout.format == "bytes" else None
+    is_enveloped = sheet.read("format.output.envelope", values.boolean, default=True)
+    return None if is_enveloped or _aiven_fields(sheet) != ("value",) else kind
+
+
+def _header_converter(sheet: Sheet, worker: Worker) -> str:
+    """The class, by its short name, that the sink understood headers by: the connector's, else the worker's."""
+    word = sheet.text("input.header.format").strip().upper()
+    own = sheet.text("header.converter") or _HEADER_WORDS.get(word, word)
+    return (own or _named(worker, "header.converter") or "SimpleHeaderConverter").rpartition(".")[2]
+
+
+def _of_bytes(sheet: Sheet, worker: Worker) -> Iterator[Literal["key", "value", "headers"]]:
+    """The parts that ByteArrayConverter was named for, here or in worker.properties."""
+    sides: tuple[Literal["key", "value"], ...] = ("key", "value")
+    for side in sides:
+        name = f"{side}.converter"
+        own = sheet.text(name) or _HEADER_WORDS.get(sheet.text(CLOUD_FORMATS[side]).strip().upper(), "")
+        if (own or _named(worker, name)).rpartition(".")[2] == "ByteArrayConverter":
+            yield side
+    if _header_converter(sheet, worker) == "ByteArrayConverter":
+        yield "headers"
+
+
+def _named(worker: Worker, name: str) -> str:
+    return worker.converters[name].get_secret_value() if name in worker.converters else ""
+
+
+def _field(sheet: Sheet, layout: LayoutSettings, name: str) -> str | None:
+    if name in sheet and layout.format not in _OF_RECORDS:
+        sheet.refuse(name, f"records of {layout.format} have no such fields: objects of JSON, Avro or Parquet have")
+    return sheet.read(name, _path, None)
+
+
+def _path(text: str) -> str:
+    if not all(text.split(".")):
+        raise ValueError(f"{text!r} is no names with dots between")
+    return text
 
 
 def source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:

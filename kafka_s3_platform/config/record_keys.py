@@ -53,12 +53,14 @@ RECORD_KEYS = (
     ),
     *without_meaning("A run that failed for a passing reason is run again.", "errors.retry.timeout"),
     *without_meaning("A run that failed for a passing reason is run again.", "errors.retry.delay.max.ms"),
-    *without_meaning(
-        "The value of a header is written as the bytes that it is.",
+    honoured(
         "header.converter",
-        "header.converter.*",
-        "input.header.format",
+        "SimpleHeaderConverter",
+        "Of source connectors: what the sink understood headers by. Those of `ByteArrayConverter` are base64 where a"
+        " format has no bytes. A sink here writes the value of a header as it is.",
     ),
+    honoured("input.header.format", None, "Cloud's word for it: `BYTES`, `STRING`, `JSON` ..."),
+    *without_meaning("The value of a header is written as the bytes that it is.", "header.converter.*"),
     *without_meaning(
         "Nothing is written to a registry.",
         "schema.context.name",

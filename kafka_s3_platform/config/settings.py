@@ -230,17 +230,26 @@ class ArchiveSettings(Settings):
 class SourceSettings(Settings):
     """How a source connector's file has objects read that others wrote, besides their layout.
 
-    `fields` are those of Aiven's envelope in
-    their order, none where objects hold values alone; `value_encoding` is that of its csv. `thaw_days` None: objects in
-    cold storage are reported, not asked for. `cluster` is the id, or the bootstrap servers, of the cluster that the
-    records are of, None where nobody said it. `separator_is_named`, `codec_is_named`: the file itself says what tells
-    values apart, and whether objects are compressed, so that it is no default of ours.
+    `fields` are those of Aiven's envelope in their order, none where objects hold values alone; `value_encoding` is
+    that of its csv, `csv_empty` what an empty key or value there means (None: a key is null, a value is bad). `bare` is
+    Aiven's output type where it wrote values alone. `base64` are the parts that the sink understood by
+    ByteArrayConverter: in JSON their bytes are base64, and so are those of headers wherever they are text;
+    `header_converter` is the class that understood them. `offset_field` and `timestamp_field` are paths within a record.
+    `thaw_days` None: objects in cold storage are reported, not asked for. `cluster` is the id, or the bootstrap servers,
+    of the cluster that the records are of, None where nobody said it. `separator_is_named`, `codec_is_named`: the file
+    itself says what tells values apart, and whether objects are compressed, so that it is no default of ours.
     """
 
     behavior_on_error: Literal["fail", "ignore", "log"] = "fail"
     poll_interval_ms: int = Field(default=60_000, gt=0)
     fields: tuple[str, ...] = ()
     value_encoding: Literal["none", "base64"] = "base64"
+    csv_empty: Literal["refuse", "null", "empty"] | None = None
+    bare: Literal["csv", "jsonl", "json", "avro", "parquet"] | None = None
+    base64: tuple[Literal["key", "value", "headers"], ...] = ()
+    header_converter: str = "SimpleHeaderConverter"
+    offset_field: str | None = None
+    timestamp_field: str | None = None
     thaw_days: int | None = Field(default=None, gt=0)
     thaw_tier: ThawTier = "Standard"
     cluster: str | None = None

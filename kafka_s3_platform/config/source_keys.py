@@ -34,6 +34,23 @@ SOURCE_KEYS = (
         "Objects in the storage classes `GLACIER` and `DEEP_ARCHIVE` are asked for, for so many days. None: they are"
         " reported.",
     ),
+    honoured(
+        "archive.source.csv.empty",
+        "refuse",
+        "Of Aiven's csv, in which null and empty look the same: an empty key or value is `null`, `empty`, or a bad"
+        " record (`refuse`). Unset: keys are null, values bad, since a null value deletes its key.",
+    ),
+    honoured(
+        "archive.source.offset.field",
+        None,
+        "The field of the records in JSON, Avro or Parquet that tells the source offset, by names with dots between:"
+        " `metadata.offset` in the envelope of Lenses.",
+    ),
+    honoured(
+        "archive.source.timestamp.field",
+        None,
+        "The field that tells the timestamp, epoch ms or ISO 8601: `metadata.timestamp` in the envelope of Lenses.",
+    ),
     honoured("archive.source.thaw.tier", "Standard", "How fast they come: `Standard`, `Bulk` or `Expedited`."),
     honoured(
         "archive.source.cluster",

@@ -62,7 +62,7 @@ class _WorkerKeys(KeyTable):
 WORKER_KEYS = _WorkerKeys((*WORKER_HONOURED_KEYS, *WORKER_WITHOUT_MEANING_KEYS))
 
 _PREFIXES: Mapping[Scope, str] = {"consumer": "consumer.", "producer": "producer.", "admin": "admin."}
-_CONVERTERS = ("key.converter", "value.converter")
+_CONVERTERS = ("key.converter", "value.converter", "header.converter")
 
 
 def load_worker(path: Path, env: Mapping[str, str]) -> Worker:

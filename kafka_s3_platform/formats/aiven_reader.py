@@ -1,20 +1,26 @@
 """Reads what Aiven's S3 sink writes around values: key, offset, timestamp and headers, in csv, JSON, Avro or Parquet.
 
 In csv, keys, header keys and header values are base64, the value too unless `format.output.fields.value.encoding` is
-`none`; a field that is empty there may have been null or empty: it comes back as null. In Avro and Parquet, headers
-are a map, in which two of one name cannot both be. Source: README of Aiven's S3 sink connector, "Data Format".
+`none`; timestamps are epoch ms; a key or value that is empty there may have been null or empty. In JSON, timestamps are
+ISO 8601, and bytes are base64. In Avro and Parquet, headers are a map, in which two of one name cannot both be. No
+record lacks a field that `format.output.fields` names, or has another one. Source: the writers of Aiven's
+cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
 """
 
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from itertools import chain
 from typing import IO, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.config.settings import SourceSettings
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.avro_reader import AvroReader
 from kafka_s3_platform.formats.avro_schema import AvroSchema
 from kafka_s3_platform.formats.damage import beyond, damaged
@@ -30,6 +36,7 @@ from kafka_s3_platform.formats.reading import (
     datum_payload,
     plain_pieces,
 )
+from kafka_s3_platform.formats.sink_lines import bytes_of_text
 from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
@@ -40,41 +47,43 @@ HEADERS = RECORD_SCHEMA.field("headers").type
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ELEMENT_BYTES = 64
 _INT64 = range(-(2**63), 2**63)
+_HINT = "format.output.fields and format.output.envelope have to say what the sink wrote"
+_BARE_RECORD = "connector_records"
 Row = Mapping[str, Any]
 
 
 _ABSENT = msgspec.Raw()
 
 
-class _Line(msgspec.Struct, gc=False):
-    """A record as JSON. What has another name is passed over: names cost memory, and there may be millions."""
-
-    key: msgspec.Raw = _ABSENT
-    value: msgspec.Raw = _ABSENT
-    offset: msgspec.Raw = _ABSENT
-    timestamp: msgspec.Raw = _ABSENT
-    headers: msgspec.Raw = _ABSENT
-
-
-_line = msgspec.json.Decoder(_Line).decode
+@lru_cache
+def _line_decoder(names: tuple[str, ...], takes_others: bool) -> msgspec.json.Decoder[Any]:
+    """Records of these members, as they stand. What is passed over takes no memory: there may be millions."""
+    members = {f"f{at}": name for at, name in enumerate(names)}
+    fields = [(member, msgspec.Raw, _ABSENT) for member in members]
+    line = msgspec.defstruct("Line", fields, rename=members, forbid_unknown_fields=not takes_others, gc=False)
+    return msgspec.json.Decoder(line)
 
 
 class AivenReader:
-    """Reads an object of `kind` csv, jsonl, json, avro or parquet whose records have `fields`."""
+    """Reads an object of `kind` csv, jsonl, json, avro or parquet, written as `settings` say."""
 
     def __init__(
         self,
         source: IO[bytes],
         key: str,
         kind: str,
-        fields: Sequence[str],
-        encoding: str,
+        settings: SourceSettings,
         codec: str = "none",
         limits: ReadLimits = NO_KEYS,
     ) -> None:
-        self._source, self._key, self._kind = source, key, kind
-        self._fields, self._is_base64, self._codec = tuple(fields), encoding == "base64", codec
-        self._limits = limits
+        self._source, self._key, self._kind, self._codec = source, key, kind, codec
+        self._settings, self._limits = settings, limits
+        self._fields = settings.fields or ("value",)
+        self._is_bare = bool(settings.bare) and kind != "csv"
+        paths = {"offset": settings.offset_field, "timestamp": settings.timestamp_field}
+        self._paths = {name: path.split(".") for name, path in paths.items() if path}
+        held = (name for name in self._fields if name not in self._paths)
+        self._members = tuple(dict.fromkeys([*held, *(path[0] for path in self._paths.values())]))
 
     def batches(self) -> Iterator[ReadBatch]:
         """Its records, those that are none as `bad`. Raises IntegrityError where it is damaged or cut off."""
@@ -83,8 +92,7 @@ class AivenReader:
         return self._of_texts()
 
     def _of_texts(self) -> Iterator[ReadBatch]:
-        parse = self._csv if self._kind == "csv" else self._json_row
-        as_payload = _bytes if self._kind == "csv" else json_payload
+        parse = self._csv if self._kind == "csv" else self._bare_row if self._is_bare else self._json_row
         for texts in batched(self._texts()):
             rows, bad = [], {}
             for at, text in enumerate(texts):
@@ -93,12 +101,25 @@ class AivenReader:
                 except (*VALUE_ERRORS, msgspec.MsgspecError) as err:
                     rows.append({})
                     bad[at] = f"is no record of {', '.join(self._fields)}: {err}"
-            yield _batch(rows, as_payload, bad)
+            yield _batch(rows, self._payload_of(rows), bad)
+
+    def _payload_of(self, rows: Sequence[Row]) -> Callable[[str], Payload]:
+        """The keys or the values of rows of texts."""
+
+        def payload(name: str) -> Payload:
+            found = [row.get(name) for row in rows]
+            is_bytes = self._kind == "csv" or name in self._settings.base64
+            return bytes_payload(pa.array(found, pa.binary())) if is_bytes else json_payload(found)
+
+        return payload
 
     def _texts(self) -> Iterator[bytes]:
         pieces = plain_pieces(self._source, self._key, self._codec, self._limits)
         if self._kind == "json":
             return self._array(pieces)
+        if self._kind == "csv" and len(self._fields) == 1:
+            # Line breaks stand between records: nothing behind the last one is a record too.
+            pieces = chain(pieces, [LINE])
         return lines_of(pieces, LINE, self._key, self._limits, open_end=True)
 
     def _array(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -116,15 +137,47 @@ class AivenReader:
             raise damaged(self._key, f"is no array of JSON: {err}") from err
         return map(bytes, found)
 
+    def _bare_row(self, line: bytes) -> Row:
+        if why := fault_of(line, self._limits.depth):
+            raise ValueError(f"it {why}")
+        return {"value": self._part("value", line)}
+
     def _json_row(self, line: bytes) -> Row:
         if why := fault_of(line, self._limits.depth):
             raise ValueError(f"it {why}")
-        found = _line(line)
-        row: dict[str, Any] = {"key": _raw(found.key), "value": _raw(found.value)}
+        try:
+            found = _line_decoder(self._members, bool(self._paths)).decode(line)
+        except msgspec.ValidationError as err:
+            raise ValueError(f"{err}; {_HINT}") from err
+        texts = {name: bytes(getattr(found, f"f{at}")) for at, name in enumerate(self._members)}
+        if missing := [name for name, text in texts.items() if not text]:
+            raise ValueError(f"it has no {', '.join(missing)}; {_HINT}")
+        row: dict[str, Any] = {name: self._part(name, texts[name]) for name in ("key", "value") if name in texts}
         for name in ("offset", "timestamp", "headers"):
-            text = bytes(getattr(found, name))
-            row[name] = msgspec.json.decode(self._small(name, text, b",")) if text else None
-        return {**row, "timestamp": _milliseconds(row["timestamp"])}
+            root = self._paths[name][0] if name in self._paths else name
+            if root in texts:
+                row[name] = self._at(name, msgspec.json.decode(self._small(name, texts[root], b",")))
+        return {**row, "timestamp": _milliseconds(row.get("timestamp")), "headers": self._headers(row.get("headers"))}
+
+    def _part(self, name: str, text: bytes) -> bytes | None:
+        if text == b"null":
+            return None
+        return bytes_of_text(text) if name in self._settings.base64 else text
+
+    def _at(self, name: str, value: Any) -> Any:
+        """What a field is, of the value that stands where its path begins."""
+        for step in self._paths.get(name, ())[1:]:
+            if not isinstance(value, Mapping) or step not in value:
+                raise ValueError(f"it has no {'.'.join(self._paths[name])}, which archive.source.{name}.field names")
+            value = value[step]
+        return value
+
+    def _headers(self, found: Any) -> Any:
+        """Headers of JSON, the values of which were bytes and so are base64."""
+        if not found or "headers" not in self._settings.base64:
+            return found
+        pairs = found.items() if isinstance(found, Mapping) else ((h["key"], h["value"]) for h in found)
+        return [{"key": key, "value": None if value is None else _decoded(value.encode())} for key, value in pairs]
 
     def _small(self, name: str, text: bytes, separator: bytes) -> bytes:
         """The text, if it is of no more items than are read: each of them takes some hundred bytes."""
@@ -149,8 +202,17 @@ class AivenReader:
         if name == "headers":
             return [_csv_header(pair) for pair in self._small(name, text, b";").split(b";") if pair]
         if not text:
-            return None
-        return _decoded(text) if name == "key" or self._is_base64 else text
+            return self._empty(name)
+        return _decoded(text) if name == "key" or self._settings.value_encoding == "base64" else text
+
+    def _empty(self, name: str) -> bytes | None:
+        """An empty key or value of csv. Taken for a tombstone unasked, an empty value would delete its key."""
+        meant = self._settings.csv_empty
+        if meant == "refuse" or (meant is None and name == "value"):
+            raise ValueError(
+                f"its {name} is empty, and may have been null or empty: archive.source.csv.empty=null or =empty says it"
+            )
+        return b"" if meant == "empty" else None
 
     def _of_objects(self) -> Iterator[ReadBatch]:
         if self._kind == "avro":
@@ -158,30 +220,44 @@ class AivenReader:
         else:
             reader = ParquetReader(self._source, self._key, limits=self._limits)
         for found in reader.batches():
-            yield self._of_records(found.value)
+            yield self._of_records(found)
 
-    def _of_records(self, found: Payload) -> ReadBatch:
+    def _of_records(self, batch: ReadBatch) -> ReadBatch:
+        found = batch.value
         schema = AvroSchema(found.schemas[0].avro)
+        root = schema.resolved(schema.root)
+        is_record = not isinstance(root, list) and root["type"] == "record"
+        fields = {f["name"]: f["type"] for f in root["fields"]} if is_record else {}
+        if self._is_bare and not (list(fields) == ["value"] and root["name"].rpartition(".")[2] == _BARE_RECORD):
+            return batch
+        self._check_fields(fields)
         try:
-            fields = schema.resolved(schema.root)["fields"]
-            return _batch([_checked(row) for row in found.objects], None, {}, {f["name"]: f["type"] for f in fields})
+            rows = [_checked({**row, **self._paths_of(row)}) for row in found.objects]
         except VALUE_ERRORS as err:
             raise damaged(self._key, f"holds no records of {', '.join(self._fields)}: {err}") from err
 
+        def payload(name: str) -> Payload:
+            one = Schema(json.dumps(fields.get(name, "null")))
+            return datum_payload(datum_encoder(one)([row.get(name) for row in rows]), one)
 
-def _batch(
-    rows: Sequence[Row],
-    as_payload: Callable[[Sequence[bytes | None]], Payload] | None,
-    bad: Mapping[int, str],
-    types: Mapping[str, Any] = {},
-) -> ReadBatch:
-    def payload(name: str) -> Payload:
-        found = [row.get(name) for row in rows]
-        if as_payload is not None:
-            return as_payload(found)
-        schema = Schema(json.dumps(types.get(name, "null")))
-        return datum_payload(datum_encoder(schema)(found), schema)
+        return _batch(rows, payload, {})
 
+    def _check_fields(self, names: Mapping[str, Any]) -> None:
+        missing = [name for name in self._members if name not in names]
+        others = [name for name in names if name not in self._members and not self._paths]
+        if missing or others:
+            what = f"no {', '.join(missing)}" if missing else f"fields that are not named, {', '.join(others[:10])}"
+            raise IntegrityError(
+                f"object {self._key} has {what}, where its connector's file says records of {', '.join(self._fields)}:"
+                f" {_HINT}"
+            )
+
+    def _paths_of(self, row: Row) -> Row:
+        found = {name: self._at(name, row[path[0]]) for name, path in self._paths.items()}
+        return {name: _milliseconds(value) if name == "timestamp" else value for name, value in found.items()}
+
+
+def _batch(rows: Sequence[Row], payload: Callable[[str], Payload], bad: Mapping[int, str]) -> ReadBatch:
     offsets = [UNKNOWN_OFFSET if row.get("offset") is None else row["offset"] for row in rows]
     times = [NO_TIMESTAMP if row.get("timestamp") is None else row["timestamp"] for row in rows]
     headers = [row.get("headers") for row in rows]
@@ -207,18 +283,12 @@ def _int64(name: str, value: Any) -> int | None:
     return value
 
 
-def _bytes(values: Sequence[bytes | None]) -> Payload:
-    return bytes_payload(pa.array(values, pa.binary()))
-
-
-def _raw(text: msgspec.Raw) -> bytes | None:
-    return None if bytes(text) in {b"", b"null"} else bytes(text)
-
-
 def _milliseconds(value: Any) -> int | None:
     """Of ISO 8601, or of epoch milliseconds."""
     if value is None or isinstance(value, int):
         return value
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        return int(value)
     moment = msgspec.convert(value, datetime)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
@@ -244,7 +314,7 @@ def _header_bytes(value: Any) -> bytes | None:
 
 def _csv_header(pair: bytes) -> Mapping[str, Any]:
     key, _, value = pair.partition(b":")
-    return {"key": _decoded(key).decode(), "value": _decoded(value) if value else None}
+    return {"key": _decoded(key).decode(), "value": _decoded(value)}
 
 
 def _decoded(text: bytes) -> bytes:

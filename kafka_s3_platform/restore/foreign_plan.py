@@ -206,8 +206,9 @@ _NOT_READ_IN = {
 
 def tells_times(config: ConnectorConfig) -> bool:
     """Whether objects tell the timestamps of their records."""
-    fields = (config.source or SourceSettings()).fields
-    return config.layout.is_envelope or (config.layout.format.startswith("aiven.") and "timestamp" in fields)
+    source = config.source or SourceSettings()
+    is_aivens = config.layout.format.startswith("aiven.") and "timestamp" in source.fields
+    return config.layout.is_envelope or is_aivens or source.timestamp_field is not None
 
 
 def as_restore_plan(request: RestoreRequest, plan: ForeignPlan) -> RestorePlan:

@@ -29,6 +29,7 @@ from kafka_s3_platform.formats.json_reader import JsonLinePayload, JsonReader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload
+from kafka_s3_platform.formats.sink_lines import Base64Headers, Base64Lines, NullLines
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload, Positions
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
@@ -321,11 +322,18 @@ class ForeignStream:
     def _reader(self, item: ForeignObject) -> BatchReader:
         layout, source = self._config.layout, self._config.source or SourceSettings()
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
-        if format_name is not None and format_name.startswith("aiven."):
-            kind = format_name.removeprefix("aiven.")
-            fields, encoding = source.fields or ("value",), source.value_encoding
-            return AivenReader(self._opened(item), item.key, kind, fields, encoding, layout.codec, self._limits)
-        return self._plain_reader(item, format_name or "")
+        bare = source.bare if item.part == "value" else None
+        is_enveloped = format_name is not None and format_name.startswith("aiven.")
+        if is_enveloped or bare not in {None, "jsonl"}:
+            kind = (format_name or "").removeprefix("aiven.") if is_enveloped else bare or ""
+            return AivenReader(self._opened(item), item.key, kind, source, layout.codec, self._limits)
+        reader = self._plain_reader(item, format_name or "")
+        if item.part not in source.base64:
+            return NullLines(reader) if bare else reader
+        if item.part == "headers":
+            # Our own sink, whose objects have metadata, writes headers as text where it can.
+            return Base64Headers(reader) if self._told(item)[0] is None else reader
+        return Base64Lines(reader) if format_name == "json" else reader
 
     def _plain_reader(self, item: ForeignObject, format_name: str) -> BatchReader:
         layout, key, limits = self._config.layout, item.key, self._limits
@@ -528,7 +536,9 @@ def _headers(payload: Payload) -> pa.Array:
     """Headers of each record, as the sink wrote them: text is its UTF-8; none are null."""
     found = [o["headers"] if isinstance(o, dict) else o for o in payload.objects]
     rows = [
-        [{"key": h["key"], "value": None if h["value"] is None else h["value"].encode()} for h in one] if one else None
+        [{"key": h["key"], "value": h["value"].encode() if isinstance(h["value"], str) else h["value"]} for h in one]
+        if one
+        else None
         for one in found
     ]
     return pa.array(rows, HEADERS)

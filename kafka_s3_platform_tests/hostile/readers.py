@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.formats.aiven_reader import AivenReader
 from kafka_s3_platform.formats.avro_reader import AvroReader
 from kafka_s3_platform.formats.block_gzip import read_index
@@ -20,7 +21,7 @@ _SUFFIXES = ("", ".gz", ".bz2", ".zst", ".lz4", ".snappy", ".xz")
 
 
 def _aiven(kind: str) -> Callable[[bytes], Iterator[Any]]:
-    return lambda body: AivenReader(io.BytesIO(body), "k", kind, _FIELDS, "base64").batches()
+    return lambda body: AivenReader(io.BytesIO(body), "k", kind, SourceSettings(fields=_FIELDS)).batches()
 
 
 def _lines(reader: Callable[[Any, str], Any], suffix: str) -> Callable[[bytes], Iterator[Any]]:

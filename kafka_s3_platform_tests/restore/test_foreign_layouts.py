@@ -246,8 +246,8 @@ def aiven_csv(sent: Sequence[tuple[int, Sent]]) -> bytes:
                 b64(s.key),
                 b64(s.value),
                 str(offset),
-                s.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                ";".join(f"{b64(k.encode())}:{b64(v)}" for k, v in s.headers),
+                str(round(s.timestamp.timestamp() * 1000)),
+                "".join(f"{b64(k.encode())}:{b64(v)};" for k, v in s.headers),
             ]
         )
         for offset, s in sent
@@ -273,6 +273,13 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
     [part] = report.kafka_partitions
     assert (part.first_source_offset, part.last_source_offset, part.altered_timestamps) == (10, 48, 0)
     assert report.verified
+
+    forgotten = AIVEN.replace("=csv", "=jsonl").replace("key,value,offset,timestamp,headers", "value")
+    bare = gzip.compress(b'{"n":1}\n{"n":2}')
+    s3_client.put_object(Bucket=store_settings.bucket, Key=f"aiven/{topic_name}.bare/0-0.gz", Body=bare)
+    with pytest.raises(IntegrityError, match=r"format\.output\.envelope have to say"):
+        restored(load(forgotten), (f"{topic_name}.bare",), "{topic}-copy")
+    assert rows(kafka_settings, f"{topic_name}.bare-copy") == []
 
     window = {"from_time": NOON + 5 * MINUTE, "to_time": NOON + 15 * MINUTE, "to_offset": 36}
     counted = restored(load(AIVEN), (), "{topic}-some", dry_run=True, exact=True, **window)

@@ -1,0 +1,298 @@
+"""Files that the sinks' own writers wrote come back as the records that they were: see golden/sinks/README.md."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.files import load_connector
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.sources.objects import groups
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform_tests.formats.records import rows_of
+from kafka_s3_platform_tests.sources.memory import MemoryStore
+
+SINKS = Path(__file__).parent.parent / "golden" / "sinks"
+BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+STRING = "org.apache.kafka.connect.storage.StringConverter"
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+AVRO = "io.confluent.connect.avro.AvroConverter"
+ALL = "key,value,offset,timestamp,headers"
+OFFSETS = [10, 12, 13]
+TIMES = [1_577_836_801_250, 1_577_836_802_000, 1_577_836_803_007]
+HEADERS = [("h", b"x"), ("h", b""), ("id", b"007")]
+TWO = [("h", b"x"), ("id", b"007")]
+
+Row = tuple[Any, Any, Any, Any, Any]
+Keys = dict[str, str]
+
+
+def aiven(kind: str, key: str, value: str, headers: str = BYTES, **more: str) -> Keys:
+    return {
+        "connector.class": "io.aiven.kafka.connect.s3.source.S3SourceConnector",
+        "aws.s3.bucket.name": "bucket",
+        "file.name.template": "topics/{{topic}}-{{partition}}-{{start_offset}}",
+        "file.compression.type": "none",
+        "format.output.type": kind,
+        "format.output.fields": ALL,
+        **_converters(key, value, headers),
+        **{name.replace("_", "."): text for name, text in more.items()},
+    }
+
+
+def confluent(kind: str, key: str, value: str, header_converter: str = BYTES, **beside: str) -> Keys:
+    """`beside` are the formats of keys and headers."""
+    stored = {f"store.kafka.{part}": "true" for part in beside}
+    formats = {f"{part}.format.class": FORMATS[name] for part, name in beside.items()}
+    return {
+        "connector.class": "io.confluent.connect.s3.source.S3SourceConnector",
+        "s3.bucket.name": "bucket",
+        "format.class": FORMATS[kind],
+        **_converters(key, value, header_converter),
+        **stored,
+        **formats,
+    }
+
+
+FORMATS = {"avro": "AvroFormat", "json": "JsonFormat", "parquet": "ParquetFormat", "bytes": "ByteArrayFormat"}
+
+
+def _converters(key: str, value: str, headers: str) -> Keys:
+    found = {"key.converter": key, "value.converter": value, "header.converter": headers}
+    if value == JSON:
+        found["value.converter.schemas.enable"] = "false"
+    if value == AVRO:
+        found["value.converter.schema.registry.url"] = "http://registry:8081"
+    return found
+
+
+def config_of(folder: Path, keys: Mapping[str, str]) -> ConnectorConfig:
+    (folder / "worker.properties").write_text("bootstrap.servers=broker:9092\n")
+    path = folder / "sink.json"
+    path.write_text(json.dumps({"name": "sink", "topics": "t", **keys}))
+    return load_connector(path, folder / "worker.properties", {}).config
+
+
+def restored(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> tuple[list[Row], list[str]]:
+    """Offset, timestamp, key, value and headers of each record, and what the report says."""
+    config, store = config_of(folder, keys), MemoryStore(objects)
+    (group,) = groups(scan(config, store=store))
+    stream, found = ForeignStream(config, group, store), list[Row]()
+    for batch in stream.batches():
+        is_decoded = config.records.value.format == "AVRO"
+        for row, value in zip(rows_of(batch.records), batch.value.objects, strict=True):
+            headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
+            sent = value if is_decoded else row["value"]
+            found.append((row["offset"], row["timestamp"], row["key"], sent, headers))
+    return found, stream.report.notes(config)
+
+
+def written(name: str) -> dict[str, bytes]:
+    """The object of that name, and those of keys and headers beside it."""
+    if name.startswith("aiven"):
+        return {"topics/t-0-10": (SINKS / name).read_bytes()}
+    stem = name.partition(".")[0]
+    folder = "topics/t/tombstone/" if stem.endswith("tombstone") else "topics/t/partition=0/"
+    paths = [SINKS / name] if not stem.endswith("tombstone") else []
+    paths += [path for part in ("keys", "headers") for path in SINKS.glob(f"{stem}.{part}.*")]
+    return {f"{folder}t+0+0000000010{path.name.removeprefix(stem)}": path.read_bytes() for path in paths}
+
+
+def rows(keys: list[Any], values: list[Any], headers: list[Any]) -> list[Row]:
+    return list(zip(OFFSETS, TIMES, keys, values, headers, strict=True))
+
+
+STRINGS = [b"k0", b"k1", b"k2"]
+JSONS = [b'{"a":1,"b":["x",null]}', b'"text"', None]
+TEXTS = [b"t0", b"t,1", b"t2"]
+OF_BYTES = rows([b"k0", b"", None], [b"v,0", b"", None], [HEADERS, [], HEADERS])
+OF_JSON = rows(STRINGS, JSONS, [HEADERS, [], HEADERS])
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "expected"),
+    [
+        ("json.jsonl", aiven("jsonl", STRING, JSON), OF_JSON),
+        ("json.json.zst", aiven("json", STRING, JSON, file_compression_type="zstd"), OF_JSON),
+        ("bytes.jsonl", aiven("jsonl", BYTES, BYTES), OF_BYTES),
+        (
+            # Numbers are what SimpleHeaderConverter made of them: the file does not tell 007.
+            "simple-headers.jsonl.gz",
+            aiven("jsonl", STRING, JSON, "", file_compression_type="gzip"),
+            rows(STRINGS, JSONS, [[("h", b"x"), ("id", b"7")]] * 3),
+        ),
+        ("bytes-headers.avro", aiven("avro", STRING, STRING), rows(STRINGS, TEXTS, [TWO] * 3)),
+        ("bytes-headers.parquet", aiven("parquet", STRING, STRING), rows(STRINGS, TEXTS, [TWO] * 3)),
+        ("no-headers.avro", aiven("avro", STRING, STRING), rows(STRINGS, TEXTS, [[]] * 3)),
+        ("no-headers.parquet", aiven("parquet", STRING, STRING), rows(STRINGS, TEXTS, [[]] * 3)),
+        ("bytes.avro", aiven("avro", BYTES, BYTES, STRING), [(*row[:4], TWO) for row in OF_BYTES]),
+        ("bytes.parquet", aiven("parquet", BYTES, BYTES, STRING), [(*row[:4], TWO) for row in OF_BYTES]),
+    ],
+)
+def test_aivens_records_come_back_whole(tmp_path: Path, name: str, keys: Keys, expected: list[Row]) -> None:
+    assert restored(tmp_path, keys, written(f"aiven-{name}"))[0] == expected
+
+
+BARE = {"format_output_fields": "value", "format_output_envelope": "false"}
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "values"),
+    [
+        ("bare.jsonl", aiven("jsonl", STRING, JSON, **BARE), JSONS),
+        ("bare.json", aiven("json", STRING, JSON, **BARE), JSONS),
+        ("bare-bytes.jsonl", aiven("jsonl", BYTES, BYTES, **BARE), [b"v,0", b"", None]),
+        # Aiven's sink puts what is no record into one, also without an envelope.
+        ("bare-texts.avro", aiven("avro", STRING, STRING, **BARE), TEXTS),
+        ("bare-texts.parquet", aiven("parquet", STRING, STRING, **BARE), TEXTS),
+    ],
+)
+def test_aivens_values_alone_come_back(tmp_path: Path, name: str, keys: Keys, values: list[Any]) -> None:
+    found, _ = restored(tmp_path, keys, written(f"aiven-{name}"))
+    assert [row[3] for row in found] == values
+
+
+CSV = {
+    "all.csv": aiven("csv", BYTES, BYTES),
+    "reordered.csv.gz": aiven(
+        "csv",
+        BYTES,
+        BYTES,
+        file_compression_type="gzip",
+        format_output_fields="timestamp,offset,value,headers,key",
+        format_output_fields_value_encoding="none",
+    ),
+    "value.csv": aiven("csv", BYTES, BYTES, format_output_fields="value"),
+    "value-plain.csv.zst": aiven(
+        "csv",
+        BYTES,
+        BYTES,
+        file_compression_type="zstd",
+        format_output_fields="value",
+        format_output_fields_value_encoding="none",
+    ),
+}
+
+
+@pytest.mark.parametrize("empty", [None, b""])
+@pytest.mark.parametrize("name", CSV)
+def test_an_empty_field_of_csv_is_what_the_file_says(tmp_path: Path, name: str, empty: bytes | None) -> None:
+    keys = CSV[name] | {"archive.source.csv.empty": "null" if empty is None else "empty"}
+    found, _ = restored(tmp_path, keys, written(f"aiven-{name}"))
+    if name.startswith("value"):
+        # The last of them is nothing behind the last line break.
+        plain = [b"a,b", b"c", empty]
+        assert [row[3] for row in found] == (plain if "plain" in name else [b"v,0", empty, empty])
+    else:
+        assert found == rows([b"k0", empty, empty], [b"v,0", empty, empty], [HEADERS, [], HEADERS])
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_an_empty_value_of_csv_is_no_tombstone_unasked(tmp_path: Path, name: str) -> None:
+    with pytest.raises(IntegrityError, match=r"value is empty, and may have been null or empty: archive\.source\.csv"):
+        restored(tmp_path, CSV[name], written(f"aiven-{name}"))
+    found, notes = restored(tmp_path, CSV[name] | {"behavior.on.error": "ignore"}, written(f"aiven-{name}"))
+    assert [row[3] for row in found] == ([b"a,b", b"c"] if "plain" in name else [b"v,0"])
+    assert any("records were skipped" in note for note in notes)
+
+
+ENVELOPES = [
+    ("jsonl", "bare.jsonl"),
+    ("json", "bare.json"),
+    ("avro", "bare-orders.avro"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), ENVELOPES)
+def test_a_forgotten_envelope_key_makes_no_tombstones(tmp_path: Path, kind: str, name: str) -> None:
+    converter = AVRO if kind == "avro" else JSON
+    keys = aiven(kind, STRING, converter, format_output_fields="value")
+    with pytest.raises(IntegrityError, match=r"format\.output\.fields and format\.output\.envelope have to say"):
+        restored(tmp_path, keys, written(f"aiven-{name}"))
+
+
+@pytest.mark.parametrize("missing", ["key", "value", "offset", "timestamp", "headers"])
+def test_what_lacks_a_promised_field_is_bad(tmp_path: Path, missing: str) -> None:
+    record = json.loads((SINKS / "aiven-json.jsonl").read_bytes().splitlines()[0])
+    del record[missing]
+    line = json.dumps(record).encode()
+    for kind, body in (("jsonl", line), ("json", b"[" + line + b"]")):
+        with pytest.raises(IntegrityError, match=f"it has no {missing}; format.output.fields"):
+            restored(tmp_path, aiven(kind, STRING, JSON), {"topics/t-0-10": body})
+
+
+@pytest.mark.parametrize("kind", ["avro", "parquet"])
+@pytest.mark.parametrize("fields", ["key,value", "key,value,offset,timestamp"])
+def test_fields_that_are_not_named_are_not_passed_over(tmp_path: Path, kind: str, fields: str) -> None:
+    keys = aiven(kind, STRING, STRING, format_output_fields=fields)
+    with pytest.raises(IntegrityError, match=r"has fields that are not named, .*headers"):
+        restored(tmp_path, keys, written(f"aiven-no-headers.{kind}"))
+    keys = aiven(kind, STRING, STRING, format_output_fields="key,value")
+    with pytest.raises(IntegrityError, match=r"has no key, where its connector's file says records of key, value"):
+        restored(tmp_path, keys, written(f"aiven-bare-texts.{kind}"))
+
+
+def test_a_value_with_a_member_value_is_not_cut_down_to_it(tmp_path: Path) -> None:
+    keys = aiven("jsonl", STRING, JSON, format_output_fields="value")
+    line = b'{"sensor":7,"value":20.5}'
+    with pytest.raises(IntegrityError, match="unknown field `sensor`"):
+        restored(tmp_path, keys, {"topics/t-0-10": line})
+    found, _ = restored(tmp_path, keys | {"format.output.envelope": "false"}, {"topics/t-0-10": line})
+    assert [row[3] for row in found] == [line]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "expected"),
+    [
+        (
+            "values.json.gz",
+            confluent("json", STRING, JSON, keys="json", headers="json") | {"s3.compression.type": "gzip"},
+            [(b"k0", JSONS[0], TWO), (b"k1", JSONS[1], TWO)],
+        ),
+        ("bytes.json", confluent("json", BYTES, BYTES, keys="json"), [(b"k0", b"v,0", []), (b"k1", b"", [])]),
+        ("bytes.bin", confluent("bytes", BYTES, BYTES, keys="bytes"), [(b"k0", b"v,0", []), (b"k1", b"", [])]),
+        ("texts.avro", confluent("avro", BYTES, STRING, keys="bytes"), [(b"k0", text, []) for text in TEXTS]),
+        (
+            "tombstone.keys.avro",
+            confluent("avro", STRING, AVRO, keys="avro", headers="json") | {"behavior.on.null.values": "write"},
+            [(b"k0", None, TWO), (b"k1", None, TWO)],
+        ),
+    ],
+)
+def test_confluents_records_come_back(tmp_path: Path, name: str, keys: Keys, expected: list[Any]) -> None:
+    found, _ = restored(tmp_path, keys, written(f"confluent-{name}"))
+    assert [row[2:] for row in found] == expected
+
+
+def test_headers_that_are_no_base64_are_bad_and_those_of_our_own_objects_are_text(tmp_path: Path) -> None:
+    keys = confluent("json", STRING, JSON, headers="json")
+    objects = {
+        "topics/t/partition=0/t+0+0000000010.json": b"1\n",
+        "topics/t/partition=0/t+0+0000000010.headers.json": b'{"headers":[{"key":"h","value":"*"}]}\n',
+    }
+    with pytest.raises(IntegrityError, match="headers of record 1 are no base64"):
+        restored(tmp_path, keys, objects)
+    store = MemoryStore(objects, {key: {"record-count": "1"} for key in objects})
+    config = config_of(tmp_path, keys)
+    (group,) = groups(scan(config, store=store))
+    ((row,),) = [rows_of(records) for records in ForeignStream(config, group, store)]
+    assert row["headers"] == [{"key": "h", "value": b"*"}]
+
+
+LENSES = {"archive.source.offset.field": "metadata.offset", "archive.source.timestamp.field": "metadata.timestamp"}
+
+
+def test_offsets_and_timestamps_are_found_where_the_file_says(tmp_path: Path) -> None:
+    keys = aiven("jsonl", STRING, JSON, STRING, format_output_fields="key,value,headers") | LENSES
+    metadata = {"timestamp": TIMES[0], "topic": "t", "partition": 0, "offset": 17}
+    record = {"key": "k", "value": {"a": 1}, "headers": {"h": "x"}, "metadata": metadata}
+    found, notes = restored(tmp_path, keys, {"topics/t-0-10": json.dumps(record).encode()})
+    assert found == [(17, TIMES[0], b"k", b'{"a": 1}', [("h", b"x")])]
+    assert not any("position" in note or "timestamp" in note for note in notes)
+    del metadata["offset"]
+    with pytest.raises(IntegrityError, match=r"it has no metadata\.offset, which archive\.source\.offset\.field names"):
+        restored(tmp_path, keys, {"topics/t-0-10": json.dumps(record).encode()})
