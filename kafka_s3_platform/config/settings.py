@@ -234,10 +234,10 @@ class SourceSettings(Settings):
     that of its csv, `csv_empty` what an empty key or value there means (None: a key is null, a value is bad). `bare` is
     Aiven's output type where it wrote values alone. `base64` are the parts that the sink understood by
     ByteArrayConverter: in JSON their bytes are base64, and so are those of headers wherever they are text;
-    `header_converter` is the class that understood them. `offset_field` and `timestamp_field` are paths within a record.
-    `thaw_days` None: objects in cold storage are reported, not asked for. `cluster` is the id, or the bootstrap servers,
-    of the cluster that the records are of, None where nobody said it. `separator_is_named`, `codec_is_named`: the file
-    itself says what tells values apart, and whether objects are compressed, so that it is no default of ours.
+    `header_converter` is the class that understood them. `offset_field` and `timestamp_field` are paths within a
+    record. `thaw_days` None: objects in cold storage are reported, not asked for. `cluster` is the id, or the bootstrap
+    servers, of the cluster that the records are of, None where nobody said it. `separator_is_named`, `codec_is_named`:
+    the file itself says what tells values apart, and whether objects are compressed, so that it is no default of ours.
     """
 
     behavior_on_error: Literal["fail", "ignore", "log"] = "fail"

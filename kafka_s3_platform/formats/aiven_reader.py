@@ -189,7 +189,8 @@ class AivenReader:
         """A value that is not base64 may hold commas: what stands before it and behind it does not."""
         names, at = self._fields, self._fields.index("value") if "value" in self._fields else len(self._fields)
         before = line.split(b",", at)
-        texts = [*before[:at], *(before[at].rsplit(b",", len(names) - at - 1) if at < len(names) else [])]
+        behind = [found for rest in before[at:] for found in rest.rsplit(b",", len(names) - at - 1)]
+        texts = [*before[:at], *behind] if at < len(names) else before
         if len(texts) != len(names):
             raise ValueError(f"{len(texts)} fields instead of {len(names)}")
         return {name: self._field(name, text) for name, text in zip(names, texts, strict=True)}

@@ -21,6 +21,7 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
 )
 from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import s3_client as new_s3_client
@@ -282,9 +283,9 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
     assert rows(kafka_settings, f"{topic_name}.bare-copy") == []
 
     window = {"from_time": NOON + 5 * MINUTE, "to_time": NOON + 15 * MINUTE, "to_offset": 36}
-    counted = restored(load(AIVEN), (), "{topic}-some", dry_run=True, exact=True, **window)
+    counted = restored(load(AIVEN), (topic_name,), "{topic}-some", dry_run=True, exact=True, **window)
     assert (counted.record_count, counted.exact) == (8, True)
-    in_window = restored(load(AIVEN), (), "{topic}-some", **window)
+    in_window = restored(load(AIVEN), (topic_name,), "{topic}-some", **window)
     assert (in_window.record_count, in_window.verified) == (8, True)
     assert [r[1] for r in rows(kafka_settings, f"{topic_name}-some")] == [s.value for _, s in sent[5:13]]
 

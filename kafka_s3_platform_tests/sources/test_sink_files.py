@@ -191,6 +191,12 @@ def test_an_empty_field_of_csv_is_what_the_file_says(tmp_path: Path, name: str, 
         assert found == rows([b"k0", empty, empty], [b"v,0", empty, empty], [HEADERS, [], HEADERS])
 
 
+def test_a_line_of_csv_with_another_number_of_fields_is_bad(tmp_path: Path) -> None:
+    for line in (b"azA=", b"azA=,diww,10,1577836801250"):
+        with pytest.raises(IntegrityError, match=r"\d fields instead of 5"):
+            restored(tmp_path, CSV["all.csv"], {"topics/t-0-10": line})
+
+
 @pytest.mark.parametrize("name", CSV)
 def test_an_empty_value_of_csv_is_no_tombstone_unasked(tmp_path: Path, name: str) -> None:
     with pytest.raises(IntegrityError, match=r"value is empty, and may have been null or empty: archive\.source\.csv"):
