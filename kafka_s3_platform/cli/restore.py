@@ -225,13 +225,22 @@ def _hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:
 def _lines(report: dict[str, Any]) -> list[str]:
     where = f"{report['topic']} -> {report['to_topic']}"
     return [
-        f"{where}: {_forecast(report) if report['dry_run'] else _done(report)}",
+        f"{where}: {_said(report)}",
         *report["notes"],
         *report["gaps"],
         *(f"skipped: {line}" for line in report["skipped"]),
         *(f"would be refused: {reason}" for reason in report["refusals"]),
         *([] if report["dry_run"] else [f"restore id {report['restore_id']}, report {report['report']}"]),
     ]
+
+
+def _said(report: dict[str, Any]) -> str:
+    if report["already_finished"]:
+        return (
+            f"restore {report['restore_id']} was finished before, with {report['records']:,} records. Nothing was sent "
+            f"or read now; what follows is of then"
+        )
+    return _forecast(report) if report["dry_run"] else _done(report)
 
 
 def _forecast(report: dict[str, Any]) -> str:
@@ -248,4 +257,7 @@ def _forecast(report: dict[str, Any]) -> str:
 def _done(report: dict[str, Any]) -> str:
     seconds = report["replay_seconds"] + report["verify_seconds"]
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
-    return f"{report['records']:,} records restored and read back{now} in {seconds:.1f} s"
+    doubled = (
+        f"; {report['doubled_records']:,} of them are there once more than sent" if report["doubled_records"] else ""
+    )
+    return f"{report['records']:,} records restored, each found in the target{now}, in {seconds:.1f} s{doubled}"

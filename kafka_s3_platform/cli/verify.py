@@ -32,6 +32,7 @@ from kafka_s3_platform.restore.request import RestoreRequest
 @topic_option
 @click.option("--deep", is_flag=True, help="Read every object, and check its SHA-256, records and offsets.")
 @click.option("--against", metavar="TOPIC", help="Compare the records of --topic with those of this topic instead.")
+@click.option("--exactly", is_flag=True, help="With --against: TOPIC must hold each record once, and nothing else.")
 @target_worker_option
 @click.option("--from", "from_time", metavar="TIME", help="Only records with this timestamp or a later one, ISO 8601.")
 @click.option("--to", "to_time", metavar="TIME", help="Only records with an earlier timestamp than this.")
@@ -51,21 +52,23 @@ def verify(
     topic: str | None,
     deep: bool,
     against: str | None,
+    exactly: bool,
     as_json: bool,
     **window: Any,
 ) -> None:
     """Compare the objects of CONNECTOR's topics with what the index says of them.
 
     With --against, compare archived records with those of a topic: their number, their order, and each one's content.
-    Exit status 1 if an object is damaged, or an archived record is not in TOPIC.
+    Exit status 1 if an object is damaged, or an archived record is not in TOPIC; with --exactly also if one is there
+    twice, or TOPIC holds anything else, or not all of it could be compared.
     """
     if against is not None:
         if topic is None or deep:
             raise click.UsageError("--against compares one --topic, and reads every object anyway: no --deep")
         found = _compared(connector, topic, against, **window)
-        show({"ok": found.ok, **asdict(found)}, as_json, list(_comparison_lines(found)))
-        ctx.exit(0 if found.ok else 1)
-    if given := [name for name, value in window.items() if value]:
+        show({"ok": found.ok, "exact": found.exact, **asdict(found)}, as_json, list(_comparison_lines(found)))
+        ctx.exit(0 if (found.exact if exactly else found.ok) else 1)
+    if given := [name for name, value in {**window, "exactly": exactly}.items() if value]:
         raise click.UsageError(f"without --against all is verified: no --{given[0].replace('_', '-')}")
     with SparkResource().runner() as runner:
         reports, failures = of_each(
@@ -114,14 +117,21 @@ def _compared(
 
 def _comparison_lines(found: Comparison) -> Iterator[str]:
     parts = found.kafka_partitions
-    state = "the same" if found.ok else "NOT the same"
     yield (
-        f"{found.topic} against {found.to_topic}: {state}; {sum(p.found_count for p in parts):,} of "
+        f"{found.topic} against {found.to_topic}: {_state(found)}; {sum(p.found_count for p in parts):,} of "
         f"{sum(p.archived_count for p in parts):,} archived records found in order, "
-        f"{sum(p.foreign_count for p in parts):,} records of others"
+        f"{sum(p.doubled_count for p in parts):,} once more, {sum(p.foreign_count for p in parts):,} records of others"
     )
     yield from (f"  {_comparison_line(p)}" for p in parts)
     yield from (f"  {text}" for text in (*found.gaps, *found.notes))
+
+
+def _state(found: Comparison) -> str:
+    if not found.ok:
+        return "NOT the same"
+    if found.exact:
+        return "exactly the same"
+    return "all is there, not that alone"
 
 
 def _comparison_line(part: KafkaPartitionComparison) -> str:

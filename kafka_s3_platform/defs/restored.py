@@ -69,6 +69,7 @@ def restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
         "last_source_offset",
         "first_target_offset",
         "last_target_offset",
+        "doubled_count",
         "foreign_count",
         "mapping_key",
     ]
@@ -82,6 +83,7 @@ def restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
         "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
         "objects": dg.MetadataValue.int(report.object_count),
         "object_bytes": dg.MetadataValue.int(report.object_bytes),
+        "doubled_records": dg.MetadataValue.int(report.doubled_count),
         "foreign_records": dg.MetadataValue.int(report.foreign_count),
         "exact": dg.MetadataValue.bool(report.exact),
         "before_transforms": dg.MetadataValue.bool(report.dry_run and report.before_transforms),

@@ -18,6 +18,7 @@ from kafka_s3_platform.restore.plan import RestorePlan, make_plan
 from kafka_s3_platform.restore.replay import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask
+from kafka_s3_platform.restore.target_count import Counted, Wanted, count_records
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
@@ -42,8 +43,10 @@ class KafkaPartitionComparison:
     """How one kafka partition compares.
 
     `found_count` archived records, from the first on, are in the topic in their order; `first_missing` is the source
-    offset of the first that is not, None if all are. `foreign_count` counts the topic's other records. The digests are
-    of all archived records, and of those found, as read from the topic. `fault` says what ended the comparison early.
+    offset of the first that is not, None if all are. Of the topic's other records, `doubled_count` equal an archived
+    one and `foreign_count` equal none; where one is missing they are not told apart, and all count as foreign. The
+    digests are of all archived records, and of those found, as read from the topic. `fault` says what ended the
+    comparison early.
     """
 
     kafka_partition: int
@@ -56,6 +59,7 @@ class KafkaPartitionComparison:
     first_target_offset: int | None
     last_target_offset: int | None
     fault: str = ""
+    doubled_count: int = 0
 
     @property
     def ok(self) -> bool:
@@ -65,7 +69,10 @@ class KafkaPartitionComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the archive of `topic` compares with `to_topic`. `gaps` and `notes` are sentences."""
+    """How the archive of `topic` compares with `to_topic`.
+
+    `gaps` are sentences on what the archive lacks, `notes` on what of the topic was not compared.
+    """
 
     topic: str
     to_topic: str
@@ -77,6 +84,12 @@ class Comparison:
     def ok(self) -> bool:
         """Whether every archived record of the window is in the topic, in its order."""
         return all(p.ok for p in self.kafka_partitions)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the topic holds those records, each once, and nothing else, and all of it was compared."""
+        others = sum(p.doubled_count + p.foreign_count for p in self.kafka_partitions)
+        return self.ok and not others and not self.notes
 
 
 def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Comparison:
@@ -124,18 +137,28 @@ def compare(task: CompareTask, attempt: Attempt) -> KafkaPartitionComparison:  #
         archived.drain()
     except (IntegrityError, OffsetGapError) as err:
         first_missing, fault = None, str(err)
+    is_found = not fault and first_missing is None and match.extra_count > 0
+    counted = _counted(task) if is_found else Counted(foreign_count=match.extra_count)
     return KafkaPartitionComparison(
         kafka_partition=task.stream.kafka_partition,
         archived_count=archived.count,
         found_count=count,
         first_missing=first_missing,
-        foreign_count=match.foreign_count,
+        foreign_count=counted.foreign_count,
         archived_digest=archived.digest.hexdigest(),
         found_digest=found.hexdigest(),
         first_target_offset=places[0] if places else None,
         last_target_offset=places[-1] if places else None,
         fault=fault,
+        doubled_count=counted.doubled_count,
     )
+
+
+def _counted(task: CompareTask) -> Counted:
+    """What the topic holds besides; all archived records are there."""
+    archived = Wanted(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.any_timestamp)
+    what = f"comparing {task.stream.topic}-{task.stream.kafka_partition} with {task.to_topic}: counting equal records"
+    return count_records([archived], _target(task), what)
 
 
 class _Digested:

@@ -1,6 +1,7 @@
 """How every restore begins: its target created if asked for, where that stood, and the plan in the bucket."""
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kafka_s3_platform.errors import (
@@ -10,9 +11,10 @@ from kafka_s3_platform.errors import (
     SupersededError,
     TopicRecreatedError,
 )
-from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.restore.partitioning import SOURCE
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart
-from kafka_s3_platform.restore.preflight import Target, look_at_target, refuse, room_findings
+from kafka_s3_platform.restore.preflight import Target, describe_if_there, look_at_target, refuse, room_findings
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.target import findings, new_topic_configs
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
@@ -45,23 +47,42 @@ def target_start(request: RestoreRequest, target: Target) -> TargetStart:
     return TargetStart(target.description.topic_id, offsets)
 
 
-def check_target(request: RestoreRequest, start: TargetStart, target: Target) -> None:
-    """That the topic is the one that an earlier run of this restore id has sent to.
+def check_target(request: RestoreRequest, start: TargetStart, found: TopicDescription | None) -> TopicDescription:
+    """The topic, if it is as it was when the restore began.
+
+    Raises:
+        MissingTopicError, TopicRecreatedError: as `check_same_topic` does.
+        PreflightError: keys choose the kafka partition, and it has another number of them now.
+    """
+    topic = check_same_topic(request, start, found)
+    partitioning, count, now = request.outgoing.partitioning, len(start.offsets), len(topic.kafka_partitions)
+    if partitioning != SOURCE and count != now:
+        raise PreflightError(
+            f"restore {request.restore_id} deals records out by {partitioning} over the {count} kafka partitions that "
+            f"{request.to_topic} had when it began; now it has {now}. Records of one key would lie in two of them, out "
+            f"of order. Restore to another topic, under another restore id"
+        )
+    return topic
+
+
+def check_same_topic(request: RestoreRequest, start: TargetStart, found: TopicDescription | None) -> TopicDescription:
+    """The topic, if it is the one that the restore has begun with.
 
     Raises:
         MissingTopicError: there is none any more.
         TopicRecreatedError: it is another of the same name.
     """
     another = "Restore under another restore id"
-    if target.description is None:
+    if found is None:
         raise MissingTopicError(
             f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
         )
-    if target.description.topic_id != start.topic_id:
+    if found.topic_id != start.topic_id:
         raise TopicRecreatedError(
             f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}; the one "
-            f"there now has id {target.description.topic_id}: it was deleted and created again. {another}"
+            f"there now has id {found.topic_id}: it was deleted and created again. {another}"
         )
+    return found
 
 
 def check_new_id(request: RestoreRequest, store: ObjectStore) -> None:
@@ -123,10 +144,33 @@ def replace_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -
         ) from err
 
 
-def stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
-    """That of a restore which is finished, None where it is not."""
+def finished_report(
+    request: RestoreRequest, starts: Mapping[str, TargetStart], store: ObjectStore
+) -> RestoreReport | None:
+    """That of a restore which is finished, with what became of its targets since; None where it is not.
+
+    The numbers are those of then: no record is sent or read now.
+
+    Raises:
+        MissingTopicError, TopicRecreatedError: a target topic is not there any more.
+    """
     try:
         content = store.get(request.report_key)
     except NotFoundError:
         return None
-    return replace(RestoreReport.from_json(content, request.report_key), already_finished=True)
+    done = RestoreReport.from_json(content, request.report_key)
+    with ClusterAdmin(request.target_kafka) as admin:
+        since = [line for name, start in starts.items() for line in _deleted_since(request, name, start, admin)]
+    return replace(done, already_finished=True, dry_run=request.dry_run, notes=(*done.notes, *since))
+
+
+def _deleted_since(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
+    check_same_topic(replace(request, to_topic=to_topic), start, describe_if_there(admin, to_topic))
+    logs = admin.frontiers(to_topic, [number for number, _ in start.offsets])
+    for number, offset in start.offsets:
+        begins = logs[number].log_start_offset
+        if begins > offset:
+            yield (
+                f"{to_topic}-{number} begins at offset {begins} now: what was restored to offsets [{offset}, {begins}) "
+                f"has been deleted since"
+            )

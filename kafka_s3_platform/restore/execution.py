@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -10,12 +10,12 @@ from functools import partial
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
 from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.plan import TargetStart
 from kafka_s3_platform.restore.rates import shares
 from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
 from kafka_s3_platform.restore.report_page import save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.together import check_together, together_tasks
-from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.verification import Verification, Verified
 from kafka_s3_platform.restore.watch import CheckpointWatch
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
@@ -26,10 +26,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Execution:
-    """The streams of a restore that has begun. `store` is where its documents are."""
+    """The streams of a restore that has begun, and its target topics. `store` is where its documents are."""
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
+    targets: Mapping[str, TargetStart]
     store: ObjectStore
     runner: TaskRunner
 
@@ -37,13 +38,13 @@ class Execution:
         """Send what has not arrived, read everything back, and store the report, which marks the restore as finished.
 
         Raises:
-            PlatformError: what went wrong; the message ends with how far each stream came.
+            PlatformError: what went wrong; where it was in sending, the message ends with how far each stream came.
         """
         tasks = self._limited()
         started = time.monotonic()
         sent = self._replay(tasks)
         replayed = time.monotonic()
-        verified = self._verify(tasks)
+        verified = Verification(self.request, tasks, self.targets, self.runner).run(sent)
         report = replace(
             _verified(planned, verified),
             left_out=tuple(sorted(key for r in sent for key in r.left_out)),
@@ -81,41 +82,32 @@ class Execution:
                 raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
         return results
 
-    def _verify(self, tasks: Sequence[ReplayTask]) -> list[KafkaPartitionReport]:
-        sizes = {(t.named_topic, t.kafka_partition): t.stream.record_count for t in tasks}
-        progress = Progress(logger, f"verify {self.request.restore_id}", len(tasks), sum(sizes.values()))
-        reports: list[KafkaPartitionReport] = []
-        for report in self.runner.run(verify, tasks, self.request.config.tasks_max):
-            progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
-            reports.append(report)
-        for _ in self.runner.run(check_together, together_tasks(tasks), self.request.config.tasks_max):
-            pass
-        return sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
-
     def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
         in_order = sorted(tasks, key=lambda t: (t.stream.topic, t.kafka_partition))
         try:
             reached = positions(self.store, [t.checkpoint_key for t in in_order])
         except PlatformError as err:
             return f"How far it came cannot be read from the bucket: {err}"
-        places = "; ".join(_place(t, p) for t, p in zip(in_order, reached, strict=True))
+        places = "; ".join(_how_far(t, p) for t, p in zip(in_order, reached, strict=True))
         return (
             f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on, "
             f"unless the error says otherwise"
         )
 
 
-def _verified(planned: RestoreReport, found: Sequence[KafkaPartitionReport]) -> RestoreReport:
-    notes = dict.fromkeys(f"{p.topic}-{p.kafka_partition}: {note}" for p in found for note in p.notes)
+def _verified(planned: RestoreReport, found: Verified) -> RestoreReport:
+    parts = found.kafka_partitions
+    notes = dict.fromkeys(f"{p.topic}-{p.kafka_partition}: {note}" for p in parts for note in p.notes)
     return replace(
         planned,
-        kafka_partitions=tuple(found),
-        record_count=sum(p.record_count for p in found),
-        record_bytes=sum(p.record_bytes for p in found),
+        kafka_partitions=parts,
+        record_count=sum(p.record_count for p in parts),
+        record_bytes=sum(p.record_bytes for p in parts),
         exact=True,
-        out_of_range_count=sum(p.out_of_range_count for p in found),
-        notes=(*planned.notes, *notes),
-        skipped=(*planned.skipped, *(line for p in found for line in p.skipped)),
+        out_of_range_count=sum(p.out_of_range_count for p in parts),
+        notes=(*planned.notes, *notes, *found.notes),
+        skipped=(*planned.skipped, *(line for p in parts for line in p.skipped)),
+        targets=found.targets,
         verified=True,
     )
 
@@ -126,7 +118,7 @@ def _passed_bytes(tasks: Sequence[ReplayTask], reached: Sequence[Position | None
     return sum(s.bytes_before(p.next_source_offset) for s, p in found if isinstance(s, ForeignStreamTask))
 
 
-def _place(task: ReplayTask, position: Position | None) -> str:
+def _how_far(task: ReplayTask, position: Position | None) -> str:
     where = f"{task.stream.topic}-{task.kafka_partition}"
     if position is None or not position.record_count:
         # Of a run that was superseded, nothing is noted of what it has committed since its last checkpoint.

@@ -17,9 +17,9 @@ from kafka_s3_platform.restore.begin import (
     check_new_id,
     check_target,
     create_target,
+    finished_report,
     replace_plan,
     store_plan,
-    stored_report,
     target_start,
 )
 from kafka_s3_platform.restore.chain import check_same_records, claim, known_before, save_known
@@ -95,7 +95,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     request = _prepared(asked.request)
     archive, store = ObjectStore(request.config.store), ObjectStore(request.config.restore_store)
     begun = _stored_plan(asked, request, store)
-    if begun is not None and (done := stored_report(request, store)) is not None:
+    if begun is not None and (done := finished_report(request, begun.starts or {}, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
         return done
     known = None
@@ -121,7 +121,7 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     thaw(request, [o.key for o in plan.objects if o.is_cold], archive)
     task_of = partial(_replay_task, request, plan, goals, plan.digest, begun is not None)
     streams = [task_of(group) for group in plan.groups]
-    return Execution(request, streams, store, runner).run(_planned_report(request, plan, found))
+    return Execution(request, streams, plan.starts or {}, store, runner).run(_planned_report(request, plan, found))
 
 
 def _prepared(request: RestoreRequest) -> RestoreRequest:
@@ -183,7 +183,7 @@ def _goal(request: RestoreRequest, plan: ForeignPlan, to_topic: str, admin: Clus
     own = replace(request, topic=to_topic if to_topic in sources else ", ".join(sources), to_topic=to_topic)
     target = look_at_target(own, admin)
     if plan.starts is not None:
-        check_target(own, plan.starts[to_topic], target)
+        check_target(own, plan.starts[to_topic], target.description)
     if not tells_times(request.config):
         # What the target makes of timestamps matters to those only that are told.
         given = {name: value for name, value in target.configs.configs.items() if name != TIMESTAMP_TYPE}
@@ -374,4 +374,5 @@ def _planned_report(request: RestoreRequest, plan: ForeignPlan, found: Sequence[
         before_transforms=changes_count(request.outgoing, request.on_error),
         asked=shown_terms(plan.terms, request.restore_id),
         skipped=plan.skipped,
+        of_others=True,
     )

@@ -17,7 +17,7 @@ class SubsequenceMatch:
 
     Iterate it once for pairs of record batches of equal length: archived records and those of the target that equal
     them in key, value, headers and timestamp, one by one. Only `any_timestamp` ones (epoch ms) match at any time.
-    Afterwards `foreign_count` counts the target's other records and `missing()` tells what was not found. The archive
+    Afterwards `extra_count` counts the target's other records and `missing()` tells what was not found. The archive
     is read no further than the target demands.
     """
 
@@ -30,7 +30,7 @@ class SubsequenceMatch:
         self._archived, self._target = _Cursor(archived), _Cursor(target)
         self._free = np.array(sorted(any_timestamp), np.int64)
         self._width: int | None = None
-        self.foreign_count = 0
+        self.extra_count = 0
 
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         while (target := self._target.head()) is not None:
@@ -63,7 +63,7 @@ class SubsequenceMatch:
         """Pass over the target's first record, and those after it that cannot be the archived one either."""
         count = target.num_rows if archived is None else self._next_possible(archived, target)
         self._target.advance(count)
-        self.foreign_count += count
+        self.extra_count += count
 
     def _next_possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
         """Place of the next of the target's records that has time, key and value of the first archived one."""

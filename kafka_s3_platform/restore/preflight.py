@@ -66,7 +66,9 @@ class Target:
     uncreatable: str | None = None
 
     def kafka_partition_count(self, request: RestoreRequest, plan: RestorePlan) -> int:
-        """How many kafka partitions it has, or gets when it is created."""
+        """How many kafka partitions it has, or gets when it is created; once a restore has begun, as many as then."""
+        if plan.target is not None:
+            return len(plan.target.offsets)
         return len(self.description.kafka_partitions) if self.description else new_topic_size(request, plan)
 
 
@@ -74,14 +76,21 @@ def look_at_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
     """What the cluster says of the target topic."""
     now, topic = datetime.now(timezone.utc), request.to_topic
     cluster = admin.describe_cluster()
-    try:
-        description = admin.describe_topic(topic)
-    except MissingTopicError:
+    description = describe_if_there(admin, topic)
+    if description is None:
         acls = admin.topic_acls(topic) if request.restore_acls else None
         return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls)
     configs = TargetConfigs(topic, admin.topic_configs(topic), now)
     frontiers = admin.frontiers(topic, description.kafka_partitions)
     return Target(description, configs, frontiers, cluster, description.acls)
+
+
+def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | None:
+    """The topic as its cluster describes it, None where there is none."""
+    try:
+        return admin.describe_topic(topic)
+    except MissingTopicError:
+        return None
 
 
 def preflight(

@@ -173,7 +173,7 @@ class ReplayTask:
 class ReplayResult:
     """`found_count` records were in the target already; `position` is the end of the stream.
 
-    `left_out` are keys of bad objects.
+    `left_out` are keys of bad objects, `topic` is the stream's `named_topic`.
     """
 
     kafka_partition: int
@@ -183,6 +183,7 @@ class ReplayResult:
     sent_bytes: int
     position: Position
     left_out: tuple[str, ...] = ()
+    topic: str = ""
 
 
 def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
@@ -282,7 +283,12 @@ def _replay_marked(task: ReplayTask, transactions: Transactions, reading: Ahead[
     transactions.save()
     end = transactions.committed
     sent = end.record_count - start.record_count
-    return ReplayResult(task.kafka_partition, task.stream.record_count, start.record_count, sent, sent_bytes, end)
+    return _result(task, start, sent, sent_bytes, end)
+
+
+def _result(task: ReplayTask, start: Position, sent: int, sent_bytes: int, end: Position) -> ReplayResult:
+    size, found = task.stream.record_count, start.record_count
+    return ReplayResult(task.kafka_partition, size, found, sent, sent_bytes, end, task.named_topic)
 
 
 def _starting_marker(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
@@ -575,7 +581,7 @@ def _send(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: P
         delivered = producer.flush()
         end = progress.save(delivered)
     sent = sum(place.records for place in delivered.values())
-    return ReplayResult(task.kafka_partition, task.stream.record_count, start.record_count, sent, sent_bytes, end)
+    return _result(task, start, sent, sent_bytes, end)
 
 
 class _Progress:

@@ -77,6 +77,7 @@ def page(report: RestoreReport) -> str:
         _list("What the archive lacks of the windows", report.gaps, "alarm"),
         _list("What was skipped", report.skipped, "alarm"),
         _kafka_partitions(report),
+        _shared(report),
         _windows(report),
         _asked(report),
         _list("Notes", report.notes, "mark"),
@@ -108,9 +109,11 @@ def _verdict(report: RestoreReport) -> tuple[str, str]:
         return "plan", "dry run, nothing was sent"
     if not report.verified:
         return "bad", "not verified"
+    if report.doubled_count:
+        return "part", f"all was found, {report.doubled_count:,} records once more than sent"
     if report.gaps or report.skipped:
         return "part", "verified; not all was there to restore"
-    return "good", "verified: every record read back"
+    return "good", f"verified: every record {'read' if report.of_others else 'sent'} was found once"
 
 
 def _tiles(report: RestoreReport) -> Markup:
@@ -146,7 +149,7 @@ def _kafka_partitions(report: RestoreReport) -> Markup:
     scale = _Scale.of(report)
     most = max(1, *(p.record_count for p in found))
     columns = ("n Kafka partition", " ", "n Records", "n Bytes", " Source offsets", " ", " Target offsets")
-    more = ("n Foreign", "n Altered times")
+    more = ("n Doubled", "n Foreign", "n Altered times")
     heads = _each(Markup('<th class="{}">{}</th>'), (c.split(" ", 1) for c in (*columns, *more)))
     rows = _NOTHING.join(_row(p, most, scale) for p in found)
     colours = (("--blue", "restored"), ("--pale", "asked for"), ("--red", "not in the archive"))
@@ -166,10 +169,35 @@ def _row(part: KafkaPartitionReport, most: int, scale: "_Scale") -> Markup:
         ("", scale.strip(part)),
         ("n", _range(part.first_source_offset, part.last_source_offset)),
         ("n", _range(part.first_target_offset, part.last_target_offset)),
+        ("n", f"{part.doubled_count:,}"),
         ("n", f"{part.foreign_count:,}"),
         ("n", f"{part.altered_timestamps:,}"),
     ]
     return Markup("<tr>{}</tr>").format(_each(Markup('<td class="{}">{}</td>'), cells))
+
+
+def _shared(report: RestoreReport) -> Markup:
+    """The kafka partitions of the target, where they are not those of the source."""
+    if not any(target.stream_count > 1 for target in report.targets):
+        return _NOTHING
+    cells = (
+        (
+            f"{t.to_topic}-{t.kafka_partition}",
+            f"{t.stream_count:,}",
+            _range(t.start_offset, t.end_offset - 1),
+            f"{t.doubled_count:,}",
+            f"{t.foreign_count:,}",
+        )
+        for t in report.targets
+    )
+    rows = _each(
+        Markup('<tr><td>{}</td><td class="n">{}</td><td>{}</td><td class="n">{}</td><td class="n">{}</td></tr>'), cells
+    )
+    return Markup(
+        '<section><h2>Kafka partitions of the target</h2><table><thead><tr><th>Kafka partition</th><th class="n">Of so '
+        'many of the source</th><th>Offsets read back</th><th class="n">Doubled</th><th class="n">Foreign</th></tr>'
+        "</thead><tbody>{}</tbody></table></section>\n"
+    ).format(rows)
 
 
 def _name(part: KafkaPartitionReport) -> str:
@@ -290,6 +318,7 @@ def _evidence(report: RestoreReport) -> Markup:
         ("plan", _code(report.plan_key)),
         ("plan digest", _code(report.plan_digest)),
         ("records out of any hour", f"{report.out_of_range_count:,}"),
+        ("records found once more than sent", f"{report.doubled_count:,}"),
         ("records of other writers", f"{report.foreign_count:,}"),
     ]
     return _pairs("Evidence", rows) + _digests(report)

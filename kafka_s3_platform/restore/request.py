@@ -213,10 +213,12 @@ class LeftOut:
 class KafkaPartitionReport:
     """What was restored of one source kafka partition, as read back from the target.
 
-    Offsets are those of the first and the last record, None when there was no record. `foreign_count` counts records of
-    other writers among ours. `altered_timestamps` counts records whose timestamp the client cannot send. `digest` is
-    the record digest of the archived records that were selected. Of objects that others wrote, `topic` is the source's,
-    `skipped` names bad objects and records that were left out, and `notes` say what cannot be known of the records.
+    Offsets are those of the first and the last record, None when there was no record. `foreign_count` and
+    `doubled_count` are those of the target's kafka partition (`TargetReport`), and 0 where several streams of the
+    restore may share it: `RestoreReport.targets` tells them then. `altered_timestamps` counts records whose timestamp
+    the client cannot send. `digest` is the record digest of the archived records that were selected. Of objects that
+    others wrote, `topic` is the source's, `skipped` names bad objects and records that were left out, and `notes` say
+    what cannot be known of the records.
     """
 
     kafka_partition: int
@@ -235,6 +237,31 @@ class KafkaPartitionReport:
     topic: str = ""
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    doubled_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReport:
+    """What a kafka partition of the target holds besides what was sent there, in offsets `[start_offset, end_offset)`.
+
+    `doubled_count` counts records that equal one which was sent there, beyond those: the same record once more.
+    `foreign_count` counts the others: other writers' records. `open_offset` is where an open transaction of somebody
+    begins, behind which nothing was read; None where there was none. `stream_count` source kafka partitions go there.
+    """
+
+    to_topic: str
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+    doubled_count: int = 0
+    foreign_count: int = 0
+    open_offset: int | None = None
+    stream_count: int = 1
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and kafka partition."""
+        return self.to_topic, self.kafka_partition
 
 
 @dataclass(frozen=True)
@@ -250,6 +277,8 @@ class RestoreReport:
     `asked` is what was asked for, the windows among it, as JSON; `skipped` are sentences, one for each object or record
     that was left out because it is bad; `schema_ids` are pairs of an archived id and the target registry's.
     `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects, None in reports of earlier versions.
+    `targets` are the kafka partitions that records may have gone to, as read back; reports of earlier versions have
+    none. `of_others`: objects were read by their format and names, not by an index.
     """
 
     restore_id: str
@@ -280,6 +309,8 @@ class RestoreReport:
     finished_at: str = ""
     left_out: tuple[str, ...] | None = None
     before_transforms: bool = False
+    targets: tuple[TargetReport, ...] = ()
+    of_others: bool = False
 
     @property
     def records_per_second(self) -> float:
@@ -294,7 +325,12 @@ class RestoreReport:
     @property
     def foreign_count(self) -> int:
         """Records of other writers between and after ours."""
-        return sum(p.foreign_count for p in self.kafka_partitions)
+        return sum(p.foreign_count for p in self.targets or self.kafka_partitions)
+
+    @property
+    def doubled_count(self) -> int:
+        """Records that the target holds once more than they were sent."""
+        return sum(p.doubled_count for p in self.targets)
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), indent=1).encode()

@@ -14,9 +14,9 @@ from kafka_s3_platform.restore.begin import (
     check_new_id,
     check_target,
     create_target,
+    finished_report,
     replace_plan,
     store_plan,
-    stored_report,
     target_start,
 )
 from kafka_s3_platform.restore.creation import as_brokers_take_it
@@ -65,7 +65,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
     """
     store, archive = ObjectStore(request.config.restore_store), ObjectStore(request.config.store)
     begun = _stored_plan(request, store)
-    if begun is not None and (done := stored_report(request, store)) is not None:
+    if begun is not None and (done := finished_report(request, {request.to_topic: begun.start}, store)) is not None:
         logger.info("restore %s is finished already; nothing is sent", request.restore_id)
         return done
     with ClusterAdmin(request.target_kafka) as admin:
@@ -90,7 +90,7 @@ def restore(request: RestoreRequest, runner: TaskRunner) -> RestoreReport:
     found = [*found, *(remark(note) for note in (mapping.notes if mapping else ()))]
     planned = replace(_planned_report(request, plan, found), schema_ids=_schema_ids(mapping))
     streams = _streams(request, plan, target, values, resumed=begun is not None)
-    return Execution(request, streams, store, runner).run(planned)
+    return Execution(request, streams, {request.to_topic: plan.start}, store, runner).run(planned)
 
 
 def _dry_run(
@@ -174,7 +174,7 @@ def _begin(
 
 def _with_known_start(request: RestoreRequest, plan: RestorePlan, target: Target, store: ObjectStore) -> RestorePlan:
     """The stored plan, where the target is still the one that it is for."""
-    check_target(request, plan.start, target)
+    check_target(request, plan.start, target.description)
     if plan.start.is_known:
         return plan
     known = replace(plan, target=target_start(request, target))

@@ -24,6 +24,7 @@ USAGE, FAILED = 2, 1
         (["verify", "c", "--against", "u"], "one --topic"),
         (["verify", "c", "--topic", "t", "--against", "u", "--deep"], "no --deep"),
         (["verify", "c", "--from-offset", "3"], "without --against all is verified: no --from-offset"),
+        (["verify", "c", "--exactly"], "without --against all is verified: no --exactly"),
         (["verify", "c", "--topic", "t", "--against", "u", "--from", "soon"], "not an ISO 8601 time"),
         (["verify", "c", "--topic", "t", "--against", "u", "--target-worker", "none"], "none"),
     ],
@@ -98,4 +99,11 @@ def test_a_topic_that_differs_from_the_archive_is_told_by_the_exit_status(
     worker = kafka_s3.folder / "other.properties"
     worker.write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
     window = ["--to-offset", "1", "--target-worker", str(worker)]
-    assert parsed(kafka_s3("verify", "c", "--topic", topic_name, "--against", other, *window, "--json"))["ok"]
+    first = ["verify", "c", "--topic", topic_name, "--against", other, *window]
+    assert parsed(kafka_s3(*first, "--exactly", "--json"))["exact"]
+
+    produce(kafka_settings, other, [Sent(b"a"), Sent(b"theirs")])
+    found = kafka_s3(*first, "--exactly")
+    assert found.returncode == FAILED, found.stderr
+    assert "all is there, not that alone; 1 of 1 archived records found in order, 1 once more, 1 records" in found.stdout
+    assert parsed(kafka_s3(*first, "--json"))["ok"]

@@ -160,3 +160,37 @@ def test_a_topic_that_does_not_exist_is_an_error(config: ConnectorConfig, source
 
     with pytest.raises(MissingTopicError):
         compared(config, to_topic="absent-" + config.topics[0])
+
+
+def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source(numbered(10))
+    target = create_topic("other-" + config.topics[0])
+    records = numbered(10)
+    produce(config.kafka, target, [*records[5:], *records, Sent(b"theirs")])
+
+    found = compared(config, to_topic=target)
+
+    assert (found.ok, found.exact) == (True, False)
+    [part] = found.kafka_partitions
+    assert (part.found_count, part.doubled_count, part.foreign_count) == (10, 5, 1)
+
+
+@pytest.mark.parametrize("more", ["nothing", "twice", "theirs", "elsewhere"])
+def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic, more: str
+) -> None:
+    source(numbered(3))
+    target = create_topic("other-" + config.topics[0], 2)
+    extra = {
+        "nothing": [],
+        "twice": numbered(1),
+        "theirs": [Sent(b"theirs")],
+        "elsewhere": numbered(1, kafka_partition=1),
+    }
+    produce(config.kafka, target, [*numbered(3), *extra[more]])
+
+    found = compared(config, to_topic=target)
+
+    assert (found.ok, found.exact) == (True, more == "nothing")

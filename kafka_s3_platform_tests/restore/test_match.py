@@ -63,7 +63,7 @@ def test_every_archived_record_is_found_among_foreign_ones(rows: list[Row], data
     match = SubsequenceMatch(batches(rows, sources, archive_size), batches(target, range(len(target)), target_size))
 
     assert pairs(match) == list(zip(sources, places, strict=True))
-    assert match.foreign_count == sum(before)
+    assert match.extra_count == sum(before)
     assert match.missing() is None
 
 
@@ -96,7 +96,7 @@ def test_a_record_with_any_timestamp_is_found_by_its_content() -> None:
     match = SubsequenceMatch(batches(rows, range(3), 9), batches(target, range(4), 9), frozenset({0}))
 
     assert pairs(match) == [(0, 0), (1, 2), (2, 3)]
-    assert match.foreign_count == 1
+    assert match.extra_count == 1
 
 
 def test_other_content_at_the_same_time_is_foreign() -> None:
@@ -106,7 +106,7 @@ def test_other_content_at_the_same_time_is_foreign() -> None:
     match = SubsequenceMatch(batches(rows, [8], 1), batches(target, range(3), 3))
 
     assert pairs(match) == []
-    assert (match.foreign_count, match.missing()) == (3, 8)
+    assert (match.extra_count, match.missing()) == (3, 8)
 
 
 @settings(deadline=None)
@@ -138,4 +138,4 @@ def test_many_foreign_records_of_the_same_time_are_passed_over_quickly() -> None
     begun = time.monotonic()
     assert pairs(match) == [(0, 100_000)]
     assert time.monotonic() - begun < 10
-    assert match.foreign_count == 100_000
+    assert match.extra_count == 100_000

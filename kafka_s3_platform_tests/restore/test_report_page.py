@@ -10,7 +10,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.restore.report_page import page, save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport
+from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, TargetReport
 from kafka_s3_platform.store.objects import ObjectStore
 
 VOID = {"meta", "rect", "br", "col"}
@@ -104,7 +104,7 @@ def test_the_page_tells_what_was_restored_and_how_it_was_proven() -> None:
 
     for words in (
         "Restore incident-7",
-        "verified: every record read back",
+        "verified: every record sent was found once",
         "200,503",
         "1 min 10 s",
         "23,589",
@@ -129,7 +129,21 @@ def test_gaps_are_drawn_and_told_and_the_verdict_says_so() -> None:
     assert gap in found
     assert "[80,500, 90,000) is not in the archive" in found
     assert "verified; not all was there to restore" in found
-    assert "every record read back" not in found
+    assert "was found once" not in found
+
+
+def test_records_that_are_there_once_more_take_the_verdict_and_the_place_of_each_is_told() -> None:
+    shared = TargetReport("flights-again", 0, 0, 2_501, doubled_count=1_204, foreign_count=77, stream_count=2)
+
+    found = text(report(targets=(shared,)))
+
+    for words in ("all was found, 1,204 records once more than sent", "flights-again-0", "0 to 2,500", "1,204", "77"):
+        assert words in found
+    assert "was found once" not in found
+
+
+def test_of_objects_of_others_it_is_said_that_all_that_was_read_is_there() -> None:
+    assert "verified: every record read was found once" in text(report(of_others=True))
 
 
 def test_windows_are_drawn_on_one_line() -> None:
@@ -189,6 +203,7 @@ def test_no_field_of_a_report_can_become_html(name: str) -> None:
         "schema_ids": ((HOSTILE, HOSTILE),),
         **dict.fromkeys(("gaps", "notes", "refusals", "skipped"), (HOSTILE,)),
         "kafka_partitions": (part(0, 5, digest=HOSTILE, mapping_key=HOSTILE, topic=HOSTILE),),
+        "targets": (TargetReport(HOSTILE, 0, 0, 5, stream_count=2),),
     }
     for dry_run in (False, True):
         given = report(**{"dry_run": dry_run, name: hostile.get(name, HOSTILE)})

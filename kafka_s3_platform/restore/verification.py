@@ -1,0 +1,133 @@
+"""Whether what was sent is in the targets: each record once, in its order, in the topics that the restore began with.
+
+docs/restore.md, "Verification", says what is compared with what, and what is not.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.begin import check_target
+from kafka_s3_platform.restore.plan import TargetStart
+from kafka_s3_platform.restore.preflight import describe_if_there
+from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask
+from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreRequest, TargetReport
+from kafka_s3_platform.restore.target_count import count_target, reached_by
+from kafka_s3_platform.restore.verify import VerifiedStream, verify
+from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.runner import TaskRunner
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found. `notes` are sentences on what of the targets was not read."""
+
+    kafka_partitions: tuple[KafkaPartitionReport, ...]
+    targets: tuple[TargetReport, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All that was sent: the streams, and where each target topic (by its name) stood before."""
+
+    request: RestoreRequest
+    streams: Sequence[ReplayTask]
+    targets: Mapping[str, TargetStart]
+    runner: TaskRunner
+
+    def run(self, sent: Sequence[ReplayResult]) -> Verified:
+        """Read every target back.
+
+        Raises:
+            IntegrityError: a record that was sent is not there, or not in its place.
+            TopicRecreatedError, MissingTopicError: a target is not the topic that the restore began with.
+            PreflightError: keys choose the kafka partition, and a target has another number of them now.
+            OpenTransactionError: somebody's open transaction hides whether all is there.
+        """
+        # Looked at before too: of another topic of that name it would be said that records are missing.
+        self._check_targets()
+        streams = self._match()
+        targets = self._count(streams)
+        self._check_all_found(sent, streams)
+        unread = self._check_targets()
+        reports = [_with_extra(s, targets) for s in streams]
+        in_order = sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
+        hidden = [_hidden(t) for t in targets if t.open_offset is not None]
+        return Verified(tuple(in_order), tuple(targets), (*hidden, *unread))
+
+    def _check_targets(self) -> list[str]:
+        """That the targets are those of the plan; a sentence on what of them is not read."""
+        with ClusterAdmin(self.request.target_kafka) as admin:
+            found = (self._check_target(admin, name, start) for name, start in sorted(self.targets.items()))
+            return [line for lines in found for line in lines]
+
+    def _check_target(self, admin: ClusterAdmin, to_topic: str, start: TargetStart) -> Iterator[str]:
+        request = replace(self.request, to_topic=to_topic)
+        topic = check_target(request, start, describe_if_there(admin, to_topic))
+        read = {number for task in self.streams if task.to_topic == to_topic for number, _ in task.reached}
+        unread, before = sorted(set(topic.kafka_partitions) - read), dict(start.offsets)
+        logs = admin.frontiers(to_topic, unread) if unread else {}
+        grown = [number for number in unread if logs[number].high_watermark > before.get(number, 0)]
+        if grown:
+            yield (
+                f"{to_topic}: kafka partitions {', '.join(map(str, grown))} grew since the restore began. None of its "
+                f"records go there, so they were not read back"
+            )
+
+    def _match(self) -> list[VerifiedStream]:
+        sizes = {(t.named_topic, t.kafka_partition): t.stream.record_count for t in self.streams}
+        what = f"verify {self.request.restore_id}"
+        progress = Progress(logger, what, len(self.streams), sum(sizes.values()))
+        streams: list[VerifiedStream] = []
+        for stream in self.runner.run(verify, self.streams, self.request.config.tasks_max):
+            report = stream.report
+            progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
+            streams.append(stream)
+        return streams
+
+    def _count(self, streams: Sequence[VerifiedStream]) -> list[TargetReport]:
+        """Each kafka partition that was read; its records are counted where any may be there twice, or another's."""
+        reached = {r.target.place: r for s in streams for r in s.reached}
+        tasks = [t for t in reached_by(self.streams) if len(t.replays) > 1 or reached[t.place].extra_count]
+        reports = {place: found.target for place, found in reached.items()}
+        for report in self.runner.run(count_target, tasks, self.request.config.tasks_max):
+            reports[report.place] = report
+        return [report for _, report in sorted(reports.items())]
+
+    def _check_all_found(self, sent: Sequence[ReplayResult], streams: Sequence[VerifiedStream]) -> None:
+        """That as many records were found as were sent by all runs of the restore together."""
+        counts = {(r.topic, r.kafka_partition): r.position.record_count for r in sent}
+        wrong = [
+            f"of {found.topic or self.request.topic}-{found.kafka_partition} {count:,} were sent, and "
+            f"{found.record_count:,} of those that would be sent now are there"
+            for found in (s.report for s in streams)
+            if (count := counts[found.topic, found.kafka_partition]) != found.record_count
+        ]
+        if wrong:
+            raise IntegrityError(
+                f"restore {self.request.restore_id} is not verified: {'; '.join(wrong)}. What decides about records "
+                f"(an object, a condition, a class of your own) has given another answer since they were sent. Restore "
+                f"to another topic, under another restore id"
+            )
+
+
+def _with_extra(stream: VerifiedStream, targets: Sequence[TargetReport]) -> KafkaPartitionReport:
+    """With what its kafka partition of the target holds besides, where no other stream goes there."""
+    places = [r.target.place for r in stream.reached]
+    found = [t for t in targets if t.place in places]
+    if len(found) > 1 or any(t.stream_count > 1 for t in found):
+        return stream.report
+    [target] = found
+    return replace(stream.report, foreign_count=target.foreign_count, doubled_count=target.doubled_count)
+
+
+def _hidden(target: TargetReport) -> str:
+    return (
+        f"{target.to_topic}-{target.kafka_partition}: a transaction of another writer is open at offset "
+        f"{target.open_offset}. All records of the restore were found before it; what follows was not read"
+    )
