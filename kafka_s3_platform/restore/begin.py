@@ -144,6 +144,14 @@ def replace_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -
         ) from err
 
 
+def stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
+    """That of a restore which is finished, None where it is not."""
+    try:
+        return RestoreReport.from_json(store.get(request.report_key), request.report_key)
+    except NotFoundError:
+        return None
+
+
 def finished_report(
     request: RestoreRequest, starts: Mapping[str, TargetStart], store: ObjectStore
 ) -> RestoreReport | None:
@@ -154,11 +162,9 @@ def finished_report(
     Raises:
         MissingTopicError, TopicRecreatedError: a target topic is not there any more.
     """
-    try:
-        content = store.get(request.report_key)
-    except NotFoundError:
+    done = stored_report(request, store)
+    if done is None:
         return None
-    done = RestoreReport.from_json(content, request.report_key)
     with ClusterAdmin(request.target_kafka) as admin:
         since = [line for name, start in starts.items() for line in _deleted_since(request, name, start, admin)]
     return replace(done, already_finished=True, dry_run=request.dry_run, notes=(*done.notes, *since))

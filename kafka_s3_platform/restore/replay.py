@@ -288,7 +288,7 @@ def _replay_marked(task: ReplayTask, transactions: Transactions, reading: Ahead[
 
 def _result(task: ReplayTask, start: Position, sent: int, sent_bytes: int, end: Position) -> ReplayResult:
     size, found = task.stream.record_count, start.record_count
-    return ReplayResult(task.kafka_partition, size, found, sent, sent_bytes, end, task.named_topic)
+    return ReplayResult(task.kafka_partition, size, found, sent, sent_bytes, end, topic=task.named_topic)
 
 
 def _starting_marker(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:

@@ -105,5 +105,7 @@ def test_a_topic_that_differs_from_the_archive_is_told_by_the_exit_status(
     produce(kafka_settings, other, [Sent(b"a"), Sent(b"theirs")])
     found = kafka_s3(*first, "--exactly")
     assert found.returncode == FAILED, found.stderr
-    assert "all is there, not that alone; 1 of 1 archived records found in order, 1 once more, 1 records" in found.stdout
+    assert (
+        "all is there, not that alone; 1 of 1 archived records found in order, 1 once more, 1 records" in found.stdout
+    )
     assert parsed(kafka_s3(*first, "--json"))["ok"]
