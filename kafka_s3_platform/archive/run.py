@@ -44,7 +44,7 @@ from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.index import Change, IndexSnapshot, Row, TopicIndex, committed
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ def archive(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
     index = index_of(request)
     with ClusterAdmin(config.kafka) as admin:
         description = admin.describe_topic(request.topic)
-        check_promises(store, config.layout.topics_dir, uploads=True)
-        check_promises(store, config.archive.index_dir)
+        check_promises(store, config.archive.index_dir, uploads=True)
+        store.write_in_vain(f"{config.layout.topics_dir}/{WRITE_CHECK}".lstrip("/"))
         refuse_wrong_clocks(config, store, admin, description)
         reserved = _reserve(request, index, admin, description, store.clock)
         try:

@@ -37,10 +37,13 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
     if output is not None:
         _write(output, found.keys)
     document = {"keys": dict(found.keys), "without_counterpart": dict(found.without_counterpart)}
+    document["notes"] = dict(found.notes)
     keys = json.dumps(dict(found.keys), indent=2).splitlines()
     show(document, as_json, keys if output is None else [f"wrote {output}"])
     for name, reason in found.without_counterpart.items():
         click.echo(entry(f"{name} has no counterpart: {reason}"), err=True)
+    for name, note in found.notes.items():
+        click.echo(entry(f"{name}: {note}"), err=True)
 
 
 def _variables(path: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys, quote
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,8 @@ def compact(request: CompactRequest, runner: TaskRunner) -> CompactReport:
             f"they are, and can be merged by the same file with format.class=EnvelopeParquetFormat"
         )
     store = ObjectStore(config.store)
-    check_promises(store, config.layout.daily_dir, uploads=True)
+    check_promises(store, config.archive.index_dir, uploads=True)
+    store.write_in_vain(f"{config.layout.daily_dir}/{WRITE_CHECK}")
     refuse_wrong_clock(config, store)
     reserved = _reserve(request, TopicIndex(config.store, config.archive.index_dir, config.name, request.topic))
     results: list[MergeResult] = []

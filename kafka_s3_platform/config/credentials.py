@@ -1,6 +1,7 @@
 """The keys that say where the store's credentials come from. Two ways at once are refused."""
 
 import re
+from collections.abc import Mapping
 
 from pydantic import SecretStr
 
@@ -21,7 +22,30 @@ _DEFAULT_CHAIN = (
     "io.aiven.kafka.connect.util.AivenAWSCredentialsProvider",
 )
 _ASSUME_ROLE = "io.confluent.connect.s3.auth.AwsAssumeRoleCredentialsProvider"
-_KNOWN = {name.rpartition(".")[2]: name for name in (*_DEFAULT_CHAIN, _ASSUME_ROLE)}
+_V1, _V2 = "com.amazonaws.auth.", "software.amazon.awssdk.auth.credentials."
+_PROFILE = ("assume-role", "sso", "shared-credentials-file", "login", "custom-process", "config-file")
+_CHAIN_OF: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_DEFAULT_CHAIN, ()),
+    f"{_V1}EnvironmentVariableCredentialsProvider": ("env",),
+    f"{_V1}profile.ProfileCredentialsProvider": _PROFILE,
+    f"{_V1}WebIdentityTokenCredentialsProvider": ("assume-role-with-web-identity",),
+    f"{_V1}ContainerCredentialsProvider": ("container-role",),
+    f"{_V1}EC2ContainerCredentialsProviderWrapper": ("container-role", "iam-role"),
+    f"{_V1}InstanceProfileCredentialsProvider": ("iam-role",),
+    f"{_V2}EnvironmentVariableCredentialsProvider": ("env",),
+    f"{_V2}ProfileCredentialsProvider": _PROFILE,
+    f"{_V2}WebIdentityTokenFileCredentialsProvider": ("assume-role-with-web-identity",),
+    f"{_V2}ContainerCredentialsProvider": ("container-role",),
+    f"{_V2}InstanceProfileCredentialsProvider": ("iam-role",),
+}
+"""AWS's chain, and its members by themselves: their names in botocore, none for all of them."""
+
+_KNOWN = {
+    known: name
+    for name in (*_CHAIN_OF, _ASSUME_ROLE)
+    for known in (name, name.rpartition(".")[2], name.replace("com.amazonaws.", "com.amazon."))
+}
+_SYSTEM_PROPERTIES = re.compile(r"(.*\.)?SystemProper(ties|ty)CredentialsProvider")
 _JAVA = re.compile(r"^(com|io|org|software|net)\.|^[^.]+$")
 _ROLE_ARN = re.compile(r"arn:[a-z0-9-]+:iam::[0-9]*:role/\S+")
 _SESSION_NAME = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
@@ -38,9 +62,11 @@ CREDENTIALS_KEYS = (
     honoured(
         "s3.credentials.provider.class",
         _CHAIN,
-        "`DefaultAWSCredentialsProviderChain` or `DefaultCredentialsProvider` (the default chain),"
-        " `AwsAssumeRoleCredentialsProvider` (the role of `sts.role.arn`), each by full or short name, or the dotted"
-        " name of an allowed Python class of yours, which is code. Other Java classes are refused.",
+        "`DefaultAWSCredentialsProviderChain` or `DefaultCredentialsProvider` (the default chain), one of its members"
+        " alone (`EnvironmentVariableCredentialsProvider`, `ProfileCredentialsProvider`, those of a web identity, the"
+        " container and the instance), `AwsAssumeRoleCredentialsProvider` (the role of `sts.role.arn`), each by full or"
+        " short name, or the dotted name of an allowed Python class of yours, which is code. Other Java classes are"
+        " refused.",
     ),
     honoured("s3.credentials.provider.*", None, "An option that your own provider class is called with."),
     honoured("sts.role.arn", None, "The role to assume, with or without `s3.credentials.provider.class`."),
@@ -90,6 +116,11 @@ def role_settings(sheet: Sheet, region: str) -> RoleSettings | None:
     )
 
 
+def chain_settings(sheet: Sheet) -> tuple[str, ...]:
+    """The members of AWS's default chain that are asked, by botocore's names; none for all of them."""
+    return _CHAIN_OF.get(_class_of(sheet), ())
+
+
 def provider_settings(sheet: Sheet) -> ProviderSettings | None:
     """The user's own provider, None where the file names none."""
     options = sheet.under(PROVIDER_PREFIX)
@@ -110,11 +141,13 @@ def provider_settings(sheet: Sheet) -> ProviderSettings | None:
     )
 
 
-def refuse_two_methods(sheet: Sheet, role: RoleSettings | None, provider: ProviderSettings | None) -> None:
+def refuse_two_methods(
+    sheet: Sheet, role: RoleSettings | None, provider: ProviderSettings | None, chain: tuple[str, ...]
+) -> None:
     """Refuses a file that says in two ways where credentials come from."""
     key, arn = (sheet.written(name) for name in ("aws.access.key.id", "sts.role.arn"))
     has_key = "aws.access.key.id" in sheet
-    if provider is not None and (has_key or role is not None):
+    if (provider is not None or chain) and (has_key or role is not None):
         sheet.refuse(
             "s3.credentials.provider.class", f"{key if has_key else arn} says where credentials come from; keep one"
         )
@@ -144,6 +177,11 @@ def _class_of(sheet: Sheet) -> str:
 
 
 def _python_class(name: str) -> str:
+    if _SYSTEM_PROPERTIES.fullmatch(name):
+        raise ValueError(
+            f"{name} reads the system properties of a Java process, and there is none; set AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY in the environment, or the keys aws.access.key.id and aws.secret.access.key"
+        )
     if _JAVA.match(name):
         raise ValueError(
             f"{name!r} is a Java class, which cannot run here; leave the key out for AWS's default chain (environment,"

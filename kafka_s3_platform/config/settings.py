@@ -66,8 +66,9 @@ class StoreSettings(Settings):
     """A bucket, how to reach it, how objects are put there, and how much one may ask of who reads it.
 
     Credentials are those of `provider`, else of `role` (assumed with the access key, or with the default chain), else
-    the access key, else AWS's default chain. `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in
-    base64 (SSE-C). `tags` are put on objects where `tagging` is set, besides the offsets and the count.
+    the access key, else AWS's default chain, of which `chain` names the members that are asked. `proxy_url` may hold a
+    user and a password. `customer_key` is 32 bytes in base64 (SSE-C). `tags` are put on objects where `tagging` is set,
+    besides the offsets and the count.
     """
 
     bucket: str
@@ -78,6 +79,7 @@ class StoreSettings(Settings):
     session_token: SecretStr | None = None
     role: RoleSettings | None = None
     provider: ProviderSettings | None = None
+    chain: tuple[str, ...] = ()
     path_style: bool = True
     accelerate: bool = False
     proxy_url: SecretStr | None = None

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config import values
 from kafka_s3_platform.config.credentials import (
     CREDENTIALS_KEYS,
+    chain_settings,
     endpoint,
     provider_settings,
     refuse_two_methods,
@@ -135,7 +136,8 @@ def store_settings(sheet: Sheet) -> StoreSettings:
     sheet.require_both("aws.access.key.id", "aws.secret.access.key")
     region = sheet.read("s3.region", _region, "us-west-2")
     role, provider = role_settings(sheet, region), provider_settings(sheet)
-    refuse_two_methods(sheet, role, provider)
+    chain = chain_settings(sheet)
+    refuse_two_methods(sheet, role, provider, chain)
     bucket = sheet.read("s3.bucket.name", values.bucket_name, "")
     accelerate = _accelerate(sheet, bucket)
     encryption = sheet.read("s3.ssea.name", _encryption, None)
@@ -148,6 +150,7 @@ def store_settings(sheet: Sheet) -> StoreSettings:
         secret_access_key=sheet.read("aws.secret.access.key", SecretStr, None),
         role=role,
         provider=provider,
+        chain=chain,
         path_style=sheet.read("s3.path.style.access.enabled", values.boolean, default=not accelerate),
         accelerate=accelerate,
         proxy_url=_proxy(sheet),

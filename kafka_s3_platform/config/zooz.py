@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kafka_s3_platform.config.values import connector_name, integer
 
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEFAULT_PATH = "date=%s/hour=%s"
 
 _NO_COUNTERPART: Mapping[str, str] = {
@@ -37,10 +38,14 @@ REQUIRED = ("KAFKA_HOST", "SOURCE_KAFKA_TOPIC", "S3_BUCKET_NAME")
 
 @dataclass(frozen=True)
 class Converted:
-    """The keys of a connector file, and what each variable that has none comes to. Secrets stay in the environment."""
+    """The keys of a connector file, and what each variable that has none comes to. Secrets stay in the environment.
+
+    `notes` tell of variables whose keys do more, or need more, than the service did.
+    """
 
     keys: Mapping[str, str]
     without_counterpart: Mapping[str, str]
+    notes: Mapping[str, str]
 
 
 def convert(env: Mapping[str, str]) -> Converted:
@@ -68,7 +73,16 @@ def convert(env: Mapping[str, str]) -> Converted:
         **_extension(env),
         **_optional(env),
     }
-    return Converted(keys, dict(_left(env)))
+    letters = keys.get(DEAD_LETTER_TOPIC)
+    return Converted(keys, dict(_left(env)), {"SKIP_CORRUPTED_MESSAGES": _letters(letters)} if letters else {})
+
+
+def _letters(topic: str) -> str:
+    return (
+        f"what cannot be written goes to the topic {topic}, with the reason as headers. It is created with 3 replicas"
+        f" unless {DEAD_LETTER_TOPIC.removesuffix('name')}replication.factor says otherwise; the run needs the rights"
+        f" for that. Without {DEAD_LETTER_TOPIC} such records are left out, and only counted"
+    )
 
 
 def _whole(env: Mapping[str, str], name: str, default: int) -> int:
@@ -115,6 +129,8 @@ def _optional(env: Mapping[str, str]) -> dict[str, str]:
         found["store.url"] = "${env:S3_ENDPOINT}" if "@" in env["S3_ENDPOINT"] else env["S3_ENDPOINT"]
     if env.get("SKIP_CORRUPTED_MESSAGES", "").casefold() == "true":
         found["errors.tolerance"] = "all"
+        found[DEAD_LETTER_TOPIC] = f"{env['SOURCE_KAFKA_TOPIC']}.dead-letters"
+        found["errors.deadletterqueue.context.headers.enable"] = "true"
     return found
 
 

@@ -5,6 +5,7 @@ credentials expire: AWS's default chain, a fixed access key, a role assumed by A
 user's own class.
 """
 
+import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -97,12 +98,13 @@ def current(settings: StoreSettings) -> Credentials:
 def describe(settings: StoreSettings) -> str:
     """Which provider wins, and the access key id that it gives, masked. Raises as `current`."""
     found = _found(settings)
-    how = _chain(found.method) if _loader(_Method.of(settings)) is None else found.method
+    how = _chain(found.method, settings.chain) if _loader(_Method.of(settings)) is None else found.method
     return f"{how}; access key id {_masked(current(settings).access_key)}"
 
 
-def _chain(method: str) -> str:
-    return f"AWS's default chain: {_CHAIN.get(method, method)}"
+def _chain(method: str, only: tuple[str, ...]) -> str:
+    whose = "AWS's default chain" if not only else "s3.credentials.provider.class"
+    return f"{whose}: {_CHAIN.get(method, method)}"
 
 
 def _masked(access_key: str) -> str:
@@ -113,11 +115,25 @@ def _found(settings: StoreSettings) -> Any:
     with _LOCK:
         found = _resolved(_session(_Method.of(settings)))
     if found is None:
-        raise AuthorizationError(
+        raise AuthorizationError(_none_found(settings.chain))
+    return found
+
+
+def _none_found(chain: tuple[str, ...]) -> str:
+    if chain:
+        asked = " or ".join(_CHAIN.get(name, name) for name in chain)
+        found = f"no AWS credentials: s3.credentials.provider.class names only {asked}, and there are none"
+    else:
+        found = (
             "no AWS credentials: none in the connector file, the environment, a profile, the container or the instance."
             " Set aws.access.key.id and aws.secret.access.key, or one of the others"
         )
-    return found
+    if not {"AWS_ACCESS_KEY", "AWS_SECRET_KEY"} & os.environ.keys():
+        return found
+    return (
+        f"{found}. AWS_ACCESS_KEY and AWS_SECRET_KEY are set, which only AWS's SDK for Java reads: call them"
+        f" AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )
 
 
 def _resolved(session: Any) -> Any:
@@ -136,6 +152,7 @@ class _Method:
     session_token: SecretStr | None = None
     role: RoleSettings | None = None
     provider: ProviderSettings | None = None
+    chain: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: StoreSettings) -> "_Method":
@@ -146,6 +163,7 @@ class _Method:
             settings.session_token,
             settings.role,
             settings.provider,
+            settings.chain,
         )
 
 
@@ -154,20 +172,26 @@ def _session(method: _Method) -> Any:
     """The process's one session of a method: each new one would read S3's service model again (60 ms)."""
     load = _loader(method)
     if load is None:
-        return boto3.session.Session(botocore_session=_default_chain(method.region))
+        return boto3.session.Session(botocore_session=_default_chain(method.region, method.chain))
     session = botocore.session.Session()
     session.register_component("credential_provider", CredentialResolver([_Loaded(load)]))
     return boto3.session.Session(botocore_session=session)
 
 
-def _default_chain(region: str) -> botocore.session.Session:
-    """AWS's default chain. A profile whose source is the environment can only mean to come before it."""
+def _default_chain(region: str, only: tuple[str, ...]) -> botocore.session.Session:
+    """AWS's default chain, or `only` some members of it.
+
+    A profile whose source is the environment can only mean to come before it.
+    """
     session = botocore.session.Session()
     with _refusals("reading AWS's profiles"):
         if session.get_scoped_config().get("credential_source") == "Environment":
             session = botocore.session.Session(profile=session.get_config_variable("profile") or "default")
         if session.get_config_variable("region") is None:
             session.set_config_variable("region", region)
+        if only:
+            members = session.get_component("credential_provider").providers
+            members[:] = [member for member in members if member.METHOD in only]
     return session
 
 

@@ -217,14 +217,14 @@ class ObjectStore:
         `control` is a key that it takes: what is refused there, too, is no matter of the key, and raised.
         """
         try:
-            self._write_in_vain(key)
+            self.write_in_vain(key)
         except RefusedRequestError as err:
-            self._write_in_vain(control)
+            self.write_in_vain(control)
             return str(err)
         return None
 
-    def _write_in_vain(self, key: str) -> None:
-        """A PUT whose condition no object fulfils."""
+    def write_in_vain(self, key: str) -> None:
+        """A PUT whose condition no object fulfils: raises what keeps an object from being written at `key`."""
         with suppress(PreconditionError, NotFoundError):
             self.replace(key, b"", NO_ETAG)
 

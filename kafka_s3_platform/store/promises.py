@@ -1,7 +1,8 @@
 """What an archive relies on a store for, tried once a process before the first byte that depends on it.
 
-Tried on one small object a folder, which stays: the run path has no right to delete. Processes that try at the same
-moment are told apart from stores that lie: a conditional write that holds proves that nobody came between.
+Tried on one small object, which stays, as the run path has no right to delete: in a folder of our own documents, so
+that nothing but records lies where others look for them. Processes that try at the same moment are told apart from
+stores that lie: a conditional write that holds proves that nobody came between.
 """
 
 import logging
@@ -37,12 +38,11 @@ def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> No
     Raises:
         ConfigError: the store breaks a promise; the message says which, and what would be lost.
     """
-    tried = store.settings.model_dump_json(), prefix, uploads
+    tried = store.settings.model_dump_json(), prefix
     with _trying:
-        if tried in tried_before:
-            return
-        _Check(store, f"{prefix}/{WRITE_CHECK}".lstrip("/")).run(uploads)
-        tried_before.add(tried)
+        if not {(*tried, uploads), (*tried, True)} & tried_before:
+            _Check(store, f"{prefix}/{WRITE_CHECK}".lstrip("/")).run(uploads)
+            tried_before.add((*tried, uploads))
 
 
 class _Check:

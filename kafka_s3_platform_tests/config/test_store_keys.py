@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping
 
+import botocore.session
 import pytest
 
 from kafka_s3_platform.config.settings import RoleSettings, StoreSettings
@@ -27,6 +28,7 @@ class OwnProvider:
         return Credentials("id", "secret")
 
 
+PROFILE = ("assume-role", "sso", "shared-credentials-file", "login", "custom-process", "config-file")
 OWN = {"s3.credentials.provider.class": f"{__name__}.OwnProvider"}
 
 
@@ -160,13 +162,35 @@ def test_what_cannot_be_meant_is_refused_with_what_to_do(load: Load, keys: dict[
     [
         "DefaultAWSCredentialsProviderChain",
         "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
+        "com.amazon.auth.DefaultAWSCredentialsProviderChain",
         "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
     ],
 )
 def test_the_default_chains_class_may_be_named(load: Load, name: str) -> None:
     found = store(load, {"s3.credentials.provider.class": name, **KEYS})
-    assert (found.role, found.provider) == (None, None)
+    assert (found.role, found.provider, found.chain) == (None, None, ())
     assert found.access_key_id, "Confluent's sink takes the key pair, where there is one"
+
+
+@pytest.mark.parametrize(
+    ("name", "chain"),
+    [
+        ("com.amazonaws.auth.EnvironmentVariableCredentialsProvider", ("env",)),
+        ("com.amazonaws.auth.profile.ProfileCredentialsProvider", PROFILE),
+        ("ProfileCredentialsProvider", PROFILE),
+        ("com.amazonaws.auth.ContainerCredentialsProvider", ("container-role",)),
+        ("com.amazonaws.auth.EC2ContainerCredentialsProviderWrapper", ("container-role", "iam-role")),
+        ("com.amazonaws.auth.InstanceProfileCredentialsProvider", ("iam-role",)),
+        ("com.amazon.auth.InstanceProfileCredentialsProvider", ("iam-role",)),
+        ("WebIdentityTokenFileCredentialsProvider", ("assume-role-with-web-identity",)),
+        ("software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider", ("env",)),
+    ],
+)
+def test_a_member_of_the_default_chain_may_be_named_alone(load: Load, name: str, chain: tuple[str, ...]) -> None:
+    found = store(load, {"s3.credentials.provider.class": name})
+    assert (found.role, found.provider, found.chain) == (None, None, chain)
+    members = botocore.session.Session().get_component("credential_provider").providers
+    assert set(chain) <= {member.METHOD for member in members}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +255,14 @@ def test_a_class_of_ones_own_gets_its_options(load: Load, check: Check) -> None:
             {"s3.credentials.provider.class": "com.example.VaultProvider"},
             r"'com\.example\.VaultProvider' is a Java class.* leave the key out for AWS's default chain",
         ),
-        ({"s3.credentials.provider.class": "InstanceProfileCredentialsProvider"}, "is a Java class"),
+        (
+            {"s3.credentials.provider.class": "SystemPropertiesCredentialsProvider"},
+            "there is none; set AWS_ACCESS_KEY_ID",
+        ),
+        (
+            {"s3.credentials.provider.class": "InstanceProfileCredentialsProvider", **KEYS},
+            r"s3\.credentials\.provider\.class: aws\.access\.key\.id says .* keep one",
+        ),
         ({"s3.credentials.provider.class": "no_such_package.Provider"}, "is no plug-in that this installation allows"),
         ({"s3.credentials.provider.vault.path": "x"}, r"vault\.path: no provider reads it"),
         ({"authentication.method": "IAM Roles"}, r"authentication\.method: provider integrations exist in Confluent"),

@@ -53,7 +53,15 @@ def test_optional_variables_are_honoured_and_secrets_stay_where_they_are() -> No
     assert keys["path.format"] == "'day'=YYYY-MM-dd/'it''s'/'h'HH"
     assert (keys["s3.compression.type"], keys["archive.key.extension"]) == ("gzip", "log.gz")
     assert (keys["rotate.schedule.interval.ms"], keys["s3.part.retries"]) == ("300000", "9")
-    assert keys["errors.tolerance"] == "all"
+    assert (keys["errors.tolerance"], keys["errors.deadletterqueue.topic.name"]) == ("all", "t.dead-letters")
+
+
+def test_what_is_skipped_is_kept_in_a_topic_and_told() -> None:
+    assert (
+        "goes to the topic t.dead-letters"
+        in convert({**REQUIRED, "SKIP_CORRUPTED_MESSAGES": "true"}).notes["SKIP_CORRUPTED_MESSAGES"]
+    )
+    assert convert(REQUIRED).notes == {}
 
 
 def test_variables_without_a_counterpart_are_told() -> None:

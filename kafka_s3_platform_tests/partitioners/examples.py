@@ -1,28 +1,15 @@
 """Classes of a user's: the examples of the documentation."""
 
-from datetime import datetime, timedelta, timezone
-
 import numpy as np
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s
-from kafka_s3_platform.partitioners.extractors import Record, RecordExtractor
 from kafka_s3_platform.partitioners.partitioners import (
     EncodedPartitions,
     FieldPartitioner,
     TimeBasedPartitioner,
     joined,
 )
-
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-class LogLineTimestamp(RecordExtractor):
-    """The time that a line of a log begins with: `2019-03-12 12:00:01.003 - INFO - service started`."""
-
-    def timestamp(self, record: Record) -> int | None:
-        moment = datetime.strptime(record.value[:23], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=self.zone)
-        return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 class FieldAndTimePartitioner(TimeBasedPartitioner):

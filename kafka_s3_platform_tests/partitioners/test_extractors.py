@@ -152,21 +152,6 @@ def test_record_field_needs_a_field() -> None:
         new_extractor(LayoutSettings(timestamp_extractor="RecordField"))
 
 
-def test_an_extractor_of_one_s_own_reads_the_times_of_log_lines() -> None:
-    lines = [
-        "2019-03-12 12:00:01.003 - INFO - service started",
-        "2019-03-12 12:00:01.006 - WARNING - Not all environment variables were set - assuming defaults",
-        "no time",
-        None,
-        "2019-03-12 12:00:01.017 - INFO - Proceeding with startup",
-    ]
-    name = "kafka_s3_platform_tests.partitioners.examples.LogLineTimestamp"
-    found = new_extractor(LayoutSettings(timestamp_extractor=name)).extract(batch_of(lines))
-    assert found.times.to_pylist() == [NOON, NOON + 3, None, None, NOON + 14]
-    assert found.reasons[2].startswith("ValueError: time data 'no time' does not match format")
-    assert found.reasons[3].startswith("TypeError")
-
-
 def test_an_extractor_that_cannot_be_loaded_is_a_fault_of_the_file() -> None:
     with pytest.raises(ConfigError, match=r"no\.such"):
         new_extractor(LayoutSettings(timestamp_extractor="no.such.Class"))

@@ -91,6 +91,24 @@ def test_the_environment_is_the_default_chains_first(monkeypatch: pytest.MonkeyP
     assert describe(settings()) == "AWS's default chain: environment variables; access key id AKIA****ENT1"
 
 
+def test_a_member_of_the_chain_is_asked_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    profile = "[default]\naws_access_key_id = AKIAPROFILE12345\naws_secret_access_key = x\n"
+    (tmp_path / "credentials").write_text(profile)
+    own = settings(chain=("env",))
+    with pytest.raises(
+        AuthorizationError, match=r"provider\.class names only environment variables, and there are none"
+    ):
+        current(own)
+    monkeypatch.setenv("AWS_ACCESS_KEY", "AKIAJAVAJAVAJAVA")
+    with pytest.raises(AuthorizationError, match="only AWS's SDK for Java reads: call them AWS_ACCESS_KEY_ID"):
+        current(own)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    credentials._session.cache_clear()  # noqa: SLF001 - as in a new process
+    assert describe(own).startswith("s3.credentials.provider.class: environment variables; access key id AKIA****")
+    assert current(settings(chain=("shared-credentials-file", "config-file"))).access_key == "AKIAPROFILE12345"
+
+
 def test_without_any_credentials_it_is_said_what_to_set() -> None:
     with pytest.raises(AuthorizationError, match=r"no AWS credentials: .* Set aws\.access\.key\.id"):
         current(settings())

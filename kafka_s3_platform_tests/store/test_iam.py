@@ -137,10 +137,12 @@ def of_hours_and_days(config: ConnectorConfig) -> None:
 
 
 def given_up(config: ConnectorConfig) -> None:
-    """An upload that is aborted when its first part is sent."""
-    upload = SegmentUpload(ObjectStore(config.store), "topics/x/key", Provenance("c", "t", "id", "index", "run", 1))
-    upload.write(b"x" * (PART + 1))
-    upload.abort()
+    """An upload of an hour, and one of a day, that is aborted when its first part is sent."""
+    for folder in (config.layout.topics_dir, config.layout.daily_dir):
+        provenance = Provenance("c", "t", "id", "index", "run", 1)
+        upload = SegmentUpload(ObjectStore(config.store), f"{folder}/x/key", provenance)
+        upload.write(b"x" * (PART + 1))
+        upload.abort()
 
 
 def upkeep(config: ConnectorConfig, endpoint: str) -> None:
