@@ -164,7 +164,8 @@ def _lost(task: CountTask, lost: Lost, log: TargetLog) -> Exception:
         f"{task.kafka_partition} holds a record of source offset {lost.source_offset} of {of.topic}-"
         f"{of.kafka_partition} {lost.count} times less often than {topics} have it together, from target offset "
         f"{task.start_offset} on. Somebody deleted or changed records of the target, its retention or compaction did, "
-        f"or the cluster lost them; restore to another topic, under another id"
+        f"or the cluster lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each "
+        f"time. Restore to another topic, under another id"
     )
 
 
