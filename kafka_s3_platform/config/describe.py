@@ -64,7 +64,8 @@ def _required(dialect: Dialect) -> tuple[str, ...]:
     needed = [key.name for key in ALL_KEYS if (key.default or "").startswith(REQUIRED) and key.alias_of is None]
     alias = {key.alias_of: key.name for key in ALL_KEYS if key.name in dialect.required_there and key.alias_of}
     # A source without topics reads every one that it finds.
-    return tuple(alias.get(name, name) for name in needed if not (dialect.is_source and name == "topics"))
+    without = {*dialect.implied, *(["topics"] if dialect.is_source else [])}
+    return tuple(alias.get(name, name) for name in needed if name not in without)
 
 
 def _described(key: Key, dialect: Dialect) -> DescribedKey:

@@ -1,7 +1,8 @@
 """The connectors whose files are read, and what each takes for granted.
 
 Sources: Confluent's "Amazon S3 Sink Connector" and "Amazon S3 Source Connector" pages for Platform and for Cloud,
-DeviantArt's kafka-connect-s3 README, the READMEs of Aiven's S3 sink and S3 source connectors.
+DeviantArt's kafka-connect-s3 README, the READMEs of Aiven's S3 sink and S3 source connectors,
+Lenses' stream-reactor.
 """
 
 from collections.abc import Container, Mapping
@@ -10,7 +11,7 @@ from typing import Literal
 
 from kafka_s3_platform.config import values
 
-KeyLayout = Literal["connect", "block_gzip", "zooz", "template"]
+KeyLayout = Literal["connect", "block_gzip", "zooz", "template", "lenses"]
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,11 @@ class Dialect:
     """A sink, or a source, whose connector files are read.
 
     `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are what it does where its file names none;
-    None is this platform's own default. `required_there` are the keys that the original cannot do without.
+    None is this platform's own default. `required_there` are the keys that the original cannot do without, `implied`
+    those that are required here and follow from one of them.
     """
 
-    name: Literal["connect", "cloud", "deviantart", "aiven", "archive"]
+    name: Literal["connect", "cloud", "deviantart", "aiven", "lenses", "archive"]
     class_name: str
     title: str
     required_there: tuple[str, ...] = ()
@@ -33,6 +35,7 @@ class Dialect:
     key_layout: KeyLayout = "connect"
     lowest_rotation_ms: int = 1
     is_source: bool = False
+    implied: tuple[str, ...] = ()
 
     @property
     def short_name(self) -> str:
@@ -136,6 +139,28 @@ AIVEN_SOURCE = Dialect(
     key_layout="template",
     is_source=True,
 )
+_KCQL = "connect.s3.kcql"
+LENSES = Dialect(
+    "lenses",
+    "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector",
+    "Lenses' S3 sink (Stream Reactor)",
+    required_there=("name", "connector.class", "topics", _KCQL),
+    own_keys=("connect.s3.",),
+    partitioner="Default",
+    key_layout="template",
+    implied=("s3.bucket.name",),
+)
+LENSES_SOURCE = Dialect(
+    "lenses",
+    "io.lenses.streamreactor.connect.aws.s3.source.S3SourceConnector",
+    "Lenses' S3 source (Stream Reactor)",
+    required_there=("name", "connector.class", _KCQL),
+    own_keys=(*LENSES.own_keys, *_SOURCE_KEYS, "input.format"),
+    partitioner="Default",
+    key_layout="lenses",
+    is_source=True,
+    implied=("s3.bucket.name",),
+)
 _READ_AS = (
     (
         ("s3.bucket",),
@@ -156,7 +181,18 @@ _SAID = ("format.class", "archive.key.layout", "archive.source.template")
 
 ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
 
-DIALECTS = (CONNECT, CLOUD, DEVIANTART, AIVEN, CONNECT_SOURCE, CLOUD_SOURCE, AIVEN_SOURCE, ARCHIVE)
+DIALECTS = (
+    CONNECT,
+    CLOUD,
+    DEVIANTART,
+    AIVEN,
+    CONNECT_SOURCE,
+    CLOUD_SOURCE,
+    AIVEN_SOURCE,
+    LENSES,
+    LENSES_SOURCE,
+    ARCHIVE,
+)
 
 _BY_CLASS: Mapping[str, Dialect] = {
     **{dialect.class_name: dialect for dialect in DIALECTS},

@@ -4,6 +4,7 @@ One table: the loader, the check report and `docs/connector-files.md` read it.
 """
 
 from kafka_s3_platform.config.layout_keys import LAYOUT_KEYS
+from kafka_s3_platform.config.lenses_keys import LENSES_KEYS
 from kafka_s3_platform.config.limit_keys import LIMIT_KEYS
 from kafka_s3_platform.config.record_keys import RECORD_KEYS
 from kafka_s3_platform.config.source_keys import SOURCE_KEYS
@@ -108,7 +109,7 @@ OWN_KEYS = (
     *LIMIT_KEYS,
 )
 
-ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *OWN_KEYS)
+ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *LENSES_KEYS, *OWN_KEYS)
 CONNECTOR_KEYS = KeyTable(ALL_KEYS)
 
 WORKER_HONOURED_KEYS = (

@@ -37,6 +37,7 @@ FORMAT_KEYS = (
         " time, its objects 4 to 12 % larger than those of level 6.",
     ),
     alias("file.compression.type", "s3.compression.type", "Aiven's"),
+    alias("format.avro.codec", "avro.codec", "Aiven's"),
     honoured("avro.codec", "null", "For Avro objects: `null`, `deflate`, `snappy`, `bzip2` or `zstd`."),
     honoured(
         "parquet.codec",
@@ -133,7 +134,7 @@ PATH_KEYS = (
         "archive.key.layout",
         "connect",
         "How objects are named: `connect`; `block_gzip` as DeviantArt's sink; `zooz` as Zooz's; `template` by"
-        " `file.name.template`.",
+        " `file.name.template`; `lenses`, of a source, as Lenses' sink.",
     ),
     honoured(
         "archive.key.extension", "the format's own", "The extension of objects, without its leading dot. `.`: none."

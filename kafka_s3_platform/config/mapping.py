@@ -12,6 +12,7 @@ from kafka_s3_platform.config.clients import Scope, client_properties, security_
 from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect, read_as
 from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.keys import CONNECTOR_KEYS
+from kafka_s3_platform.config.lenses import KCQL, expanded
 from kafka_s3_platform.config.limit_keys import read_batch_bytes
 from kafka_s3_platform.config.mapping_layout import layout_settings
 from kafka_s3_platform.config.mapping_records import record_settings
@@ -39,10 +40,14 @@ class Resolution:
 
 def resolve(file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Resolution:
     """Judges every key of a connector file; raises nothing for what it refuses."""
-    sheet = Sheet(CONNECTOR_KEYS, file.entries, env)
+    words = expanded(file.entries, env)
+    sheet = Sheet(CONNECTOR_KEYS, words.entries, env)
+    for reason in words.refusals:
+        sheet.refuse(KCQL, reason)
     name = _name(sheet, file, env)
     dialect = read_as(sheet.read("connector.class", CONNECTOR_CLASS, CONNECT), file.entries)
-    sheet.require("s3.bucket.name", "name the bucket")
+    if not words.refusals:
+        sheet.require("s3.bucket.name", "name the bucket")
     topics, regex = _topics(sheet, dialect)
     tasks_max = sheet.read("tasks.max", values.integer(1, 100_000), 1)
     kafka, store, layout = _kafka(sheet, worker), store_settings(sheet), layout_settings(sheet, dialect)

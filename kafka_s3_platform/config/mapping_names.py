@@ -12,7 +12,7 @@ from kafka_s3_platform.config.sheet import Sheet
 
 DEFAULT_TEMPLATE = "{{topic}}-{{partition}}-{{start_offset}}"
 
-_KEY_LAYOUTS: tuple[KeyLayout, ...] = ("connect", "block_gzip", "zooz", "template")
+_KEY_LAYOUTS: tuple[KeyLayout, ...] = ("connect", "block_gzip", "zooz", "template", "lenses")
 _AIVEN_ENDINGS: Mapping[str, str] = {"gzip": "gz", "zstd": "zst", "snappy": "snappy"}
 _CONNECT_KEYS = ("directory.delim", "file.delim", "filename.offset.zero.pad.width")
 
@@ -23,6 +23,10 @@ def key_settings(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> d
     own = sheet.text("archive.source.template") if dialect.is_source else ""
     if own or (layout == dialect.key_layout == "connect" and "file.name.template" in sheet):
         layout = "template"
+    if layout == "lenses" and not dialect.is_source:
+        sheet.refuse(
+            "archive.key.layout", "only read: names there hold the last offset, known when an object has ended"
+        )
     if own or layout != "template":
         whose = "archive.source.template" if own else f"The layout {layout}"
         sheet.leave(("file.name.template",), f"{whose} names objects its own way.")

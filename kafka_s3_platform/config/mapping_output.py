@@ -65,6 +65,8 @@ def _format(sheet: Sheet, dialect: Dialect) -> str:
     if by_class or by_word:
         sheet.leave(_AIVEN_KEYS, "Belongs to `format.output.type`.")
         return by_class or by_word or ""
+    if dialect.is_source and "input.format" in sheet:
+        return source_format(sheet)
     if "format.output.type" in sheet or dialect.name == "aiven":
         return source_format(sheet) if dialect.is_source else _aiven_format(sheet)
     return dialect.format or "envelope.parquet"

@@ -29,11 +29,19 @@ AIVEN_FIELDS = ("key", "value", "offset", "timestamp", "headers")
 _BEHAVIORS: tuple[Behavior, ...] = ("fail", "ignore", "log")
 _ENCODINGS: tuple[Literal["none", "base64"], ...] = ("none", "base64")
 _VALUES: Mapping[str, str] = {"csv": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
-_INPUTS: Mapping[str, str] = {"bytes": "bytes", "jsonl": "json", "avro": "avro", "parquet": "parquet"}
+_LENSES = ("lenses.json", "lenses.avro", "lenses.parquet")
+_INPUTS: Mapping[str, str] = {
+    "bytes": "bytes",
+    "jsonl": "json",
+    "avro": "avro",
+    "parquet": "parquet",
+    **{name: name for name in _LENSES},
+}
 _TYPES: tuple[AivenType, ...] = ("csv", "jsonl", "json", "avro", "parquet")
 _OF_FIELDS = ("avro", "parquet")
 _AIVEN_OF_FIELDS = ("aiven.avro", "aiven.parquet")
-_WITHOUT_SCHEMA = ("json", "bytes", "block_gzip", "aiven.json", "aiven.jsonl", "aiven.csv")
+_LENSES_OF_FIELDS = ("lenses.avro", "lenses.parquet")
+_WITHOUT_SCHEMA = ("json", "bytes", "block_gzip", "aiven.json", "aiven.jsonl", "aiven.csv", "lenses.json")
 _NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
 CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
 """Cloud's words for what keys and values are."""
@@ -90,7 +98,7 @@ def source_settings(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, work
     return SourceSettings(
         behavior_on_error=sheet.read("behavior.on.error", values.choice(_BEHAVIORS), "fail"),
         poll_interval_ms=sheet.read("s3.poll.interval.ms", values.integer(1), 60_000),
-        fields=_aiven_fields(sheet) if layout.format.startswith("aiven.") else (),
+        fields=_fields(sheet, layout.format),
         bare=_bare(sheet, layout),
         csv_empty=sheet.read("archive.source.csv.empty", values.choice(_EMPTY), None),
         base64=tuple(_of_bytes(sheet, worker)),
@@ -179,7 +187,14 @@ def _path(text: str) -> str:
 def source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:
     """How lines are compressed where their keys do not tell; other objects tell it themselves."""
     sheet.leave(("avro.codec", "parquet.codec", "s3.compression.level"), "Objects tell how they are compressed.")
-    if format_name in ("avro", "parquet", "aiven.avro", "aiven.parquet") or format_name.startswith("envelope."):
+    if format_name in (
+        "avro",
+        "parquet",
+        "aiven.avro",
+        "aiven.parquet",
+        "lenses.avro",
+        "lenses.parquet",
+    ) or format_name.startswith("envelope."):
         sheet.leave(("s3.compression.type", "compression.codec"), "Objects tell how they are compressed.")
         return {"codec": "none"}
     default = "gzip" if dialect.name == "aiven" or format_name == "block_gzip" else "none"
@@ -198,7 +213,7 @@ def judge_converters(
     """Refuse to send as bytes what objects hold as fields, or what a transform makes fields of."""
     changing = next((step for step in transforms if not keeps_content(step)), None)
     is_bytes = value is None or value.format == "BYTES"
-    held = f"{layout.format.removeprefix('aiven.')} objects hold"
+    held = f"{layout.format.rpartition('.')[2]} objects hold"
     if layout.format in _OF_FIELDS and is_bytes:
         _require_converter(sheet, "value", f"{held} fields, not bytes", value)
     elif layout.format == "json" and changing is not None and is_bytes:
@@ -206,16 +221,18 @@ def judge_converters(
     _judge_schemas(sheet, layout, {"key": key, "value": value})
     if layout.keys_format in _OF_FIELDS and key is None:
         _require_converter(sheet, "key", f"{layout.keys_format} objects hold keys by their type", None)
-    if layout.format in _AIVEN_OF_FIELDS:
+    if layout.format in (*_AIVEN_OF_FIELDS, *_LENSES_OF_FIELDS):
         for side, converter in (("key", key), ("value", value)):
-            if side in _aiven_fields(sheet) and converter is None:
+            is_there = layout.format in _LENSES_OF_FIELDS or side in _aiven_fields(sheet)
+            if is_there and converter is None:
                 _require_converter(sheet, side, f"{held} each {side} by its type", None)
 
 
 def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]) -> None:
     """Refuse converters that need a schema, where objects hold none: no record could be written."""
-    is_aiven = layout.format.startswith("aiven.")
-    held = {"key": layout.format if is_aiven and "key" in _aiven_fields(sheet) else layout.keys_format}
+    is_aiven, is_lenses = (layout.format.startswith(whose) for whose in ("aiven.", "lenses."))
+    has_keys = is_lenses or (is_aiven and "key" in _aiven_fields(sheet))
+    held = {"key": layout.format if has_keys else layout.keys_format}
     held["value"] = layout.format
     for side, converter in converters.items():
         format_name = held[side]
@@ -226,7 +243,7 @@ def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str
         if not sheet.is_refused(name):
             sheet.refuse(
                 name,
-                f"objects of {format_name.removeprefix('aiven.')} hold no schema, and {converter.format} needs one: no "
+                f"objects of {format_name.rpartition('.')[2]} hold no schema, and {converter.format} needs one: no "
                 f"{side} could be written. {_sent_as_it_is(written, 'json' in format_name)}",
             )
 
@@ -253,6 +270,13 @@ def _cluster(text: str) -> str:
             f"{text!r} is neither a cluster's id, such as MkU3OEVBNTcwNTJENDM2Qg, nor host:port of a broker"
         )
     return text
+
+
+def _fields(sheet: Sheet, format_name: str) -> tuple[str, ...]:
+    """What the envelopes of others hold; of Lenses' only what their file promises."""
+    if format_name in _LENSES:
+        return _aiven_fields(sheet) if "format.output.fields" in sheet else ()
+    return _aiven_fields(sheet) if format_name.startswith("aiven.") else ()
 
 
 def _aiven_fields(sheet: Sheet) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from kafka_s3_platform.config.keys import (
     WORKER_WITHOUT_MEANING_KEYS,
 )
 from kafka_s3_platform.config.layout_keys import FORMAT_KEYS, PATH_KEYS, ROTATION_KEYS
+from kafka_s3_platform.config.lenses_keys import LENSES_KEYS
 from kafka_s3_platform.config.matrix import INPUTS, OUTPUTS, REFUSALS
 from kafka_s3_platform.config.record_keys import RECORD_KEYS
 from kafka_s3_platform.config.source_keys import SOURCE_KEYS
@@ -130,6 +131,7 @@ _TABLES: Mapping[str, str] = {
     "rotation": _honoured(ROTATION_KEYS),
     "store": _honoured(STORE_KEYS),
     "sources": _honoured(SOURCE_KEYS),
+    "lenses": _honoured(LENSES_KEYS),
     "own": _honoured(OWN_KEYS),
     "not yet": _unsupported(ALL_KEYS, Support.NOT_YET),
     "refused": _unsupported(ALL_KEYS),

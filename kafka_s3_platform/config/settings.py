@@ -122,7 +122,7 @@ class LayoutSettings(Settings):
     locale: str = "en"
     timestamp_extractor: str = "Record"
     timestamp_field: str | None = None
-    key_layout: Literal["connect", "block_gzip", "zooz", "template"] = "connect"
+    key_layout: Literal["connect", "block_gzip", "zooz", "template", "lenses"] = "connect"
     directory_delim: str = "/"
     file_delim: str = "+"
     offset_pad_width: int = Field(default=10, ge=0)

@@ -19,7 +19,10 @@ SOURCE_KEYS = (
         " [restore](restore.md#going-on-with-what-appears).",
     ),
     honoured(
-        "input.format", "bytes", "Aiven's word for what objects hold: `avro`, `parquet`, `jsonl` or `bytes` (lines)."
+        "input.format",
+        "bytes",
+        "Aiven's word for what objects hold: `avro`, `parquet`, `jsonl` or `bytes` (lines). Lenses' envelopes:"
+        " `lenses.json`, `lenses.avro`, `lenses.parquet`.",
     ),
     honoured("topic", None, "Aiven's: the topic of all objects, where `file.name.template` names none."),
     honoured(

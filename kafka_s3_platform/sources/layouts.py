@@ -66,6 +66,7 @@ def new_key_reader(config: ConnectorConfig) -> KeyReader:
         "block_gzip": BlockGzipReader,
         "zooz": ZoozReader,
         "template": TemplateReader,
+        "lenses": LensesReader,
     }
     return layouts[config.layout.key_layout](config)
 
@@ -212,6 +213,56 @@ class ZoozReader(_TimeFolders):
         super().__init__(config, rf"(?P<partition>\d+)_{OFFSET}")
 
 
+class LensesReader:
+    """Lenses' S3 sink's: `.../<topic>/<kafka partition>/<last offset>_<earliest>_<latest>.<extension>`.
+
+    With PARTITIONBY or NOPARTITION `.../<topic>(<kafka partition>_<last offset>).<extension>`, in any folders. Numbers
+    are padded or not. The times are those of the records.
+    """
+
+    _ENDINGS: Mapping[str, tuple[str, ...]] = {"json": (".json", ".gz"), "bytes": (".text",)}
+    _NUMBERS = r"(?:partition=)?(?P<partition>\d+)/(?P<offset>\d+)(?:_(?P<earliest>-?\d+)_(?P<latest>-?\d+))?"
+    _SUFFIX = r"(?:[^0-9/][^/]*)?"
+    _OWN = re.compile(r"\.(indexes|temp-upload)")
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        layout = config.layout
+        self.root = f"{layout.topics_dir}/" if layout.topics_dir else ""
+        kind = layout.format.rpartition(".")[2]
+        own = (f".{layout.extension}",) if layout.extension else ()
+        self._endings = own or self._ENDINGS.get(kind, (f".{kind}",))
+        folders = rf"(?:.*/)?(?:topic=)?(?P<topic>{TOPIC})/{self._NUMBERS}{self._SUFFIX}"
+        names = rf"(?:.*/)?(?P<topic>{TOPIC})\((?P<partition>\d+)_(?P<offset>\d+)\){self._SUFFIX}"
+        self._names = [re.compile(name, re.ASCII | re.DOTALL) for name in (names, folders)]
+        self.notes: tuple[str, ...] = _of_envelope(layout)
+
+    def read(self, key: str) -> Told | Refusal:
+        # Below the folder of the source, which may be that of the topic itself, the whole key tells the topic.
+        if self._OWN.match(key):
+            return Refusal("index", "it is a document of Lenses' own")
+        ending = next((e for e in self._endings if key.endswith(e)), None)
+        if ending is None:
+            return Refusal("extension", f"its name does not end in {' or '.join(self._endings)}")
+        found = (name.fullmatch(key.removesuffix(ending)) for name in self._names)
+        match = next((m for m in found if m is not None), None)
+        if match is None:
+            return Refusal("unparsable", "its name is not of the sink's: it tells no topic, kafka partition and offset")
+        folder, times = key.removeprefix(self.root).rpartition("/")[0], match.groupdict()
+        first, last = int(times.get("earliest") or -1), int(times.get("latest") or -1)
+        window = (first, last + 1) if 0 <= first <= last else None
+        number, offset = int(match["partition"]), int(match["offset"])
+        return Told(match["topic"], number, None, folder, window=window, last_offset=offset)
+
+
+def _of_envelope(layout: LayoutSettings) -> tuple[str, ...]:
+    if not layout.format.startswith("lenses."):
+        return ()
+    told = "Lenses' envelope keeps headers as a map: their order, and all but one of those of one name, are not known"
+    if layout.format == "lenses.json":
+        told += "; headers of bytes are base64 there, and stay so without header.converter=ByteArrayConverter"
+    return (told,)
+
+
 class TemplateReader:
     """Keys below `topics.dir` by a template; what it does not name is not known."""
 
@@ -224,7 +275,7 @@ class TemplateReader:
         if "topic" not in self._templates[-1][1].names and not self._topic:
             template = layout.file_name_template
             raise ConfigError(f"the template {template!r} names no topic: name the one that all objects are of")
-        self.notes = tuple(_notes(self._templates[-1][1].names, layout))
+        self.notes = (*_notes(self._templates[-1][1].names, layout), *_of_envelope(layout))
 
     def read(self, key: str) -> Told | Refusal:
         name = key.removeprefix(self.root)

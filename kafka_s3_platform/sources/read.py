@@ -26,6 +26,7 @@ from kafka_s3_platform.formats.bytes_reader import BytesReader
 from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.formats.envelopes import check_place, envelope_reader, is_envelope
 from kafka_s3_platform.formats.json_reader import JsonLinePayload, JsonReader
+from kafka_s3_platform.formats.lenses_reader import LensesReader, Place
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, batched, bytes_payload
@@ -322,6 +323,9 @@ class ForeignStream:
     def _reader(self, item: ForeignObject) -> BatchReader:
         layout, source = self._config.layout, self._config.source or SourceSettings()
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
+        if format_name is not None and format_name.startswith("lenses."):
+            kind, place = format_name.removeprefix("lenses."), Place(item.topic, item.kafka_partition)
+            return LensesReader(self._opened(item), item.key, kind, place, source, self._codec, self._limits)
         bare = source.bare if item.part == "value" else None
         is_enveloped = format_name is not None and format_name.startswith("aiven.")
         if is_enveloped or bare not in {None, "jsonl"}:

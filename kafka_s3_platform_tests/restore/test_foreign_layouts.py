@@ -290,6 +290,66 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
     assert [r[1] for r in rows(kafka_settings, f"{topic_name}-some")] == [s.value for _, s in sent[5:13]]
 
 
+LENSES = """\
+name=lenses
+connector.class=io.lenses.streamreactor.connect.aws.s3.source.S3SourceConnector
+connect.s3.kcql=INSERT INTO {target} SELECT * FROM confluent-kafka-connect-s3-testing:backups STOREAS `JSON` \\
+  PROPERTIES('store.envelope'=true)
+connect.s3.aws.auth.mode=Credentials
+key.converter=org.apache.kafka.connect.storage.StringConverter
+"""
+
+
+def test_lenses_envelopes_come_back_as_they_were_by_their_offsets_to_the_topic_of_the_kcql(
+    load: Load, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    # Every other offset; two folders of PARTITIONBY, so that records of one lay between those of the other.
+    sent = [(2 * n, Sent(b'{"n":%d}' % n, b"k%d" % n, NOON + n * MINUTE, (("h", b"x%d" % n),))) for n in range(20)]
+    named = topic_name.encode()
+    for folder, some in (("n=even", sent[::2]), ("n=odd", sent[1::2])):
+        lines = [
+            b'{"headers":{"h":"x%d"},"metadata":{"partition":0,"offset":%d,"topic":"%b","timestamp":%d},'
+            b'"value":{"n":%d},"key":"k%d"}\n' % (at // 2, at, named, s.timestamp.timestamp() * 1000, at // 2, at // 2)
+            for at, s in some
+        ]
+        key = f"backups/{folder}/{topic_name}(0_{some[-1][0]:012d}).json"
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=b"".join(lines))
+    source, copy = load(LENSES.format(target=f"{topic_name}-copy"), JSON), f"{topic_name}-copy"
+    report = restored(source)
+    by_offset = sorted(rows(kafka_settings, copy), key=lambda r: int(r[0][1:]))
+    assert by_offset == [(s.key, s.value, list(s.headers)) for _, s in sent]
+    assert sorted(t.as_py() for t in records_of(kafka_settings, copy, 0).column("timestamp")) == [
+        s.timestamp for _, s in sent
+    ]
+    assert (report.record_count, report.verified) == (20, True)
+    assert any("Lenses' envelope keeps headers as a map" in note for note in report.notes)
+
+
+LENSES_SINK = """\
+name=lenses-sink
+connector.class=io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector
+topics=s3_topic
+connect.s3.kcql=INSERT INTO confluent-kafka-connect-s3-testing:backups SELECT * FROM s3_topic STOREAS JSON \\
+  PROPERTIES('flush.count'=5)
+archive.start.hour=2013-01-01T00:00
+"""
+
+
+def test_a_file_of_lenses_sink_archives_its_topic_under_names_of_that_kind(
+    load: Load,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    s3_client: Any,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % n) for n in range(7)])
+    archived(load(LENSES_SINK.replace("s3_topic", topic_name), JSON))
+    listed = s3_client.list_objects_v2(Bucket=store_settings.bucket, Prefix=f"backups/{topic_name}/")["Contents"]
+    assert [o["Key"] for o in listed] == [f"backups/{topic_name}/0/{n:020d}.json" for n in (0, 5)]
+
+
 DEVIANT_CLASS = "com.deviantart.kafka_connect_s3.S3SinkConnector"
 BLOCK_GZIP = f"""\
 name=connect-system-test

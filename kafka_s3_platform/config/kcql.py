@@ -1,0 +1,106 @@
+"""KCQL, in which Lenses' connectors are told what to read and to write: its statements, taken apart.
+
+Source: Lenses' stream-reactor, `kafka-connect-query-language` (ConnectorLexer.g4, ConnectorParser.g4).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+_PIECE = re.compile(r"`[^`]+`|'[^'\r\n]*'|[=,();]|[^\s=,();`']+|\S")
+_QUOTED = re.compile(r"`([^`]+)`|'([^']*)'", re.DOTALL)
+_CLAUSES = ("PARTITIONBY", "NOPARTITION", "STOREAS", "PROPERTIES", "BATCH", "LIMIT")
+_FORM = (
+    "INSERT INTO <target> SELECT * FROM <source> [BATCH = n] [PARTITIONBY ... | NOPARTITION] [STOREAS format]"
+    " [LIMIT n] [PROPERTIES('name'=value, ...)]"
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`INSERT INTO target SELECT * FROM source`. `partition_by` None: the connector's own folders; empty: none."""
+
+    target: str
+    source: str
+    format: str = "JSON"
+    partition_by: tuple[str, ...] | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def statements(text: str) -> list[Statement]:
+    """The statements of a text, which semicolons separate.
+
+    Raises:
+        ValueError: it holds none, or one that is not understood.
+    """
+    pieces = _PIECE.findall(text)
+    ends = [at for at, piece in enumerate(pieces) if piece == ";"]
+    parts = [pieces[start:end] for start, end in zip([0, *(at + 1 for at in ends)], [*ends, len(pieces)], strict=True)]
+    found = [_statement(part) for part in parts if part]
+    if not found:
+        raise ValueError(f"holds no statement; write {_FORM}")
+    return found
+
+
+def _statement(pieces: Sequence[str]) -> Statement:
+    words = [piece.upper() for piece in pieces]
+    if words[:2] != ["INSERT", "INTO"] or "SELECT" not in words or "FROM" not in words[words.index("SELECT") :]:
+        raise ValueError(f"{' '.join(pieces)!r} is not understood; write {_FORM}")
+    select = words.index("SELECT")
+    start = words.index("FROM", select) + 1
+    if words[select + 1 : start - 1] != ["*"]:
+        raise ValueError(f"only SELECT * is understood, not {' '.join(pieces[select : start - 1])!r}")
+    end = next((at for at in range(start, len(words)) if words[at] in _CLAUSES), len(words))
+    target, source = _name(pieces[2:select]), _name(pieces[start:end])
+    return Statement(target, source, **_clauses(pieces[end:]))
+
+
+def _name(pieces: Sequence[str]) -> str:
+    """A bucket and prefix, or a topic, any part of which may stand between backticks."""
+    name = "".join(_bare(piece) for piece in pieces)
+    if not name or re.search(r"[\s=,();`']", name):
+        raise ValueError(f"{' '.join(pieces)!r} is no name: {_FORM}")
+    return name
+
+
+def _bare(piece: str) -> str:
+    return _QUOTED.sub(lambda found: found[1] or found[2] or "", piece)
+
+
+def _clauses(pieces: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    starts = [at for at, piece in enumerate(pieces) if piece.upper() in _CLAUSES]
+    for start, end in pairwise([*starts, len(pieces)]):
+        rest = pieces[start + 1 : end]
+        match pieces[start].upper():
+            case "STOREAS":
+                found["format"] = _one(rest, "STOREAS").upper()
+            case "NOPARTITION":
+                found["partition_by"] = ()
+            case "PARTITIONBY":
+                found["partition_by"] = tuple(_bare(name) for name in "".join(rest).split(","))
+            case "PROPERTIES":
+                found["properties"] = _properties(rest)
+    return found
+
+
+def _one(pieces: Sequence[str], clause: str) -> str:
+    if len(pieces) != 1:
+        raise ValueError(f"{clause} {' '.join(pieces)!r} is not understood; write {_FORM}")
+    return _bare(pieces[0])
+
+
+def _properties(pieces: Sequence[str]) -> dict[str, str]:
+    if not pieces or pieces[0] != "(" or pieces[-1] != ")":
+        raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
+    inner = list(pieces[1:-1])
+    found: dict[str, str] = {}
+    while inner:
+        name, sign, value, comma = [*inner, ","][:4] if len(inner) >= 3 else (*inner, "", "", "")[:4]
+        if sign != "=" or comma != ",":
+            raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
+        found[_bare(name).casefold()] = _bare(value)
+        inner = inner[4:]
+    return found

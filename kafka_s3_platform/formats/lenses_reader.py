@@ -1,0 +1,253 @@
+"""Reads the envelopes of Lenses' S3 sink: key, value, headers and metadata of a record, in JSON, Avro or Parquet.
+
+In JSON, keys and values that were bytes are base64, and a member `keyIsArray` or `valueIsArray` says so; in Avro and
+Parquet, records without a value (a key, headers) lie in objects whose schema has no such field. Headers are a map.
+Source: Lenses' stream-reactor, `SchemalessEnvelopeTransformer` and `EnvelopeWithSchemaTransformer`.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import SourceSettings
+from kafka_s3_platform.formats.avro_reader import AvroReader
+from kafka_s3_platform.formats.avro_schema import AvroSchema
+from kafka_s3_platform.formats.damage import damaged
+from kafka_s3_platform.formats.json_reader import fault_of, json_payload, lines_of
+from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.parquet_reader import ParquetReader, datum_encoder
+from kafka_s3_platform.formats.parts import VALUE_ERRORS
+from kafka_s3_platform.formats.reading import (
+    BatchReader,
+    ReadBatch,
+    batched,
+    bytes_payload,
+    datum_payload,
+    plain_pieces,
+)
+from kafka_s3_platform.model.connect import Payload, Schema
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+
+_HEADERS = RECORD_SCHEMA.field("headers").type
+_UNKNOWN_OFFSET = -1
+_ABSENT = msgspec.Raw()
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False):
+    """Where a record was, and when."""
+
+    offset: int = _UNKNOWN_OFFSET
+    timestamp: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    """A record as JSON. What has another name is passed over."""
+
+    key: msgspec.Raw = _ABSENT
+    value: msgspec.Raw = _ABSENT
+    headers: msgspec.Raw = _ABSENT
+    metadata: _Metadata = _Metadata()
+    keyIsArray: bool = False  # noqa: N815 - Lenses' names
+    valueIsArray: bool = False  # noqa: N815
+
+
+_line = msgspec.json.Decoder(_Line).decode
+_header_map = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Whose records an object holds, by its name."""
+
+    topic: str
+    kafka_partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    key: Any = None
+    value: Any = None
+    headers: list[dict[str, Any]] | None = None
+    metadata: _Metadata = field(default_factory=_Metadata)
+
+
+class LensesReader:
+    """Reads an object of `kind` json, avro or parquet, of records that were at `place`.
+
+    Where `settings.fields` say that values were kept, what has none in Avro and Parquet is a tombstone.
+    """
+
+    def __init__(
+        self,
+        source: IO[bytes],
+        key: str,
+        kind: str,
+        place: Place,
+        settings: SourceSettings,
+        codec: str = "",
+        limits: ReadLimits = NO_KEYS,
+    ) -> None:
+        self._source, self._key, self._kind, self._place = source, key, kind, place
+        self._has_values, self._are_base64 = "value" in settings.fields, "headers" in settings.base64
+        self._codec, self._limits = codec, limits
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Its records, those that are none as `bad`. Raises IntegrityError where it is damaged or cut off."""
+        return self._of_lines() if self._kind == "json" else self._of_objects()
+
+    def _of_lines(self) -> Iterator[ReadBatch]:
+        pieces = plain_pieces(self._source, self._key, self._codec, self._limits)
+        for lines in batched(lines_of(pieces, LINE, self._key, self._limits, open_end=True)):
+            found, bad = list[_Row](), dict[int, str]()
+            for at, line in enumerate(lines):
+                try:
+                    found.append(self._json_row(line))
+                except (*VALUE_ERRORS, msgspec.MsgspecError) as err:
+                    found.append(_Row())
+                    bad[at] = f"is no record in Lenses' envelope: {err}"
+            value, key = (_of_json([getattr(row, part) for row in found], bad) for part in ("value", "key"))
+            yield _batch(found, value, key, bad)
+
+    def _json_row(self, line: bytes) -> _Row:
+        if why := fault_of(line, self._limits.depth):
+            raise ValueError(f"it {why}")
+        found = _line(line)
+        if not bytes(found.value):
+            raise ValueError("it has no member value")
+        headers = self._headers(bytes(found.headers))
+        key, value = _json_part(found.key, found.keyIsArray), _json_part(found.value, found.valueIsArray)
+        return _Row(key, value, headers, self._checked(found.metadata))
+
+    def _headers(self, text: bytes) -> list[dict[str, Any]] | None:
+        if text in {b"", b"null", b"{}"}:
+            return None
+        if text.count(b",") > self._limits.items:
+            raise ValueError(f"its headers have more than archive.read.max.items={self._limits.items:,} items")
+        return [{"key": name, "value": self._header(bytes(raw))} for name, raw in _header_map(text).items()]
+
+    def _header(self, text: bytes) -> bytes | None:
+        """Of text its UTF-8, or the bytes that it is base64 of; of all else the JSON."""
+        if text == b"null":
+            return None
+        if not text.startswith(b'"'):
+            return text
+        found = msgspec.json.decode(text, type=str)
+        return base64.b64decode(found, validate=True) if self._are_base64 else found.encode()
+
+    def _checked(self, found: _Metadata) -> _Metadata:
+        said = found.topic, found.partition
+        place = self._place.topic, self._place.kafka_partition
+        if any(mine is not None and mine != other for mine, other in zip(said, place, strict=True)):
+            raise ValueError(f"it is of {said[0]}-{said[1]}, its object's name says {place[0]}-{place[1]}")
+        for number in (found.offset, found.timestamp or 0):
+            if not -(2**63) <= number < 2**63:
+                raise ValueError(f"{number!r:.40} is no offset or timestamp")
+        return found
+
+    def _of_objects(self) -> Iterator[ReadBatch]:
+        if self._kind == "avro":
+            reader: BatchReader = AvroReader(self._source, self._key, self._limits)
+        else:
+            reader = ParquetReader(self._source, self._key, limits=self._limits)
+        for found in reader.batches():
+            yield self._of_records(found.value)
+
+    def _of_records(self, found: Payload) -> ReadBatch:
+        schema = AvroSchema(found.schemas[0].avro)
+        fields = {f["name"]: f["type"] for f in schema.resolved(schema.root).get("fields", ())}
+        if not fields.keys() & {"key", "value", "headers", "metadata"}:
+            raise damaged(self._key, "holds no records in Lenses' envelope")
+        if "value" not in fields and not self._has_values:
+            raise damaged(
+                self._key,
+                "has no field `value`: its records had none, or values were not kept. Where they were, say so with"
+                " 'store.envelope.fields.value'=true in the PROPERTIES of the KCQL (format.output.fields=value)",
+            )
+        try:
+            rows = [self._row(row) for row in found.objects]
+        except VALUE_ERRORS as err:
+            raise damaged(self._key, f"holds no records in Lenses' envelope: {err}") from err
+        value, key = (_of_avro(schema, fields.get(p), [getattr(r, p) for r in rows]) for p in ("value", "key"))
+        return _batch(rows, value, key, {})
+
+    def _row(self, row: Mapping[str, Any]) -> _Row:
+        metadata = msgspec.convert(row.get("metadata") or {}, _Metadata)
+        headers = [{"key": name, "value": _header(value)} for name, value in (row.get("headers") or {}).items()]
+        return _Row(row.get("key"), row.get("value"), headers or None, self._checked(metadata))
+
+
+def _json_part(raw: msgspec.Raw, is_array: bool) -> Any:
+    """The text of a member; of bytes what they are, as a bytearray, which tells them apart."""
+    text = bytes(raw)
+    if text in {b"", b"null"}:
+        return None
+    return bytearray(base64.b64decode(msgspec.json.decode(text, type=str), validate=True)) if is_array else text
+
+
+def _of_json(parts: Sequence[Any], bad: dict[int, str]) -> Payload:
+    """Of bytes, where there are some, else of texts in JSON; both at once cannot be."""
+    are_bytes = any(isinstance(part, bytearray) for part in parts)
+    if not are_bytes:
+        return json_payload(parts)
+    for at, part in enumerate(parts):
+        if part is not None and not isinstance(part, bytearray):
+            bad[at] = "is JSON among records of bytes"
+    return bytes_payload(pa.array([None if part is None else bytes(part) for part in parts], pa.binary()))
+
+
+def _header(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def _of_avro(schema: AvroSchema, node: Any, objects: Sequence[Any]) -> Payload:
+    """The data in the schema that they had: Lenses makes each optional."""
+    if node is None:
+        return bytes_payload(pa.nulls(len(objects), pa.binary()))
+    found = schema.resolved(node)
+    if isinstance(found, list):
+        members, has_null = schema.members(found)
+        node = members[0] if has_null and len(members) == 1 else node
+    own = Schema(json.dumps(_standalone(schema, node, set())))
+    return datum_payload(datum_encoder(own)(objects), own)
+
+
+def _standalone(schema: AvroSchema, node: Any, seen: set[str]) -> Any:
+    """A part of a schema that holds the named types which it refers to, each where it comes first."""
+    if isinstance(node, list):
+        return [_standalone(schema, member, seen) for member in node]
+    found = schema.resolved(node) if isinstance(node, str) else node
+    if isinstance(node, str) and "name" not in found:
+        return node
+    if found.get("name") in seen:
+        return found["name"]
+    if "name" in found:
+        seen.add(found["name"])
+    inner = {name: _standalone(schema, found[name], seen) for name in ("items", "values") if name in found}
+    if isinstance(found["type"], dict | list):
+        inner["type"] = _standalone(schema, found["type"], seen)
+    if "fields" in found:
+        inner["fields"] = [{**f, "type": _standalone(schema, f["type"], seen)} for f in found["fields"]]
+    return {**found, **inner}
+
+
+def _batch(rows: Sequence[_Row], value: Payload, key: Payload, bad: Mapping[int, str]) -> ReadBatch:
+    times = [NO_TIMESTAMP if row.metadata.timestamp is None else row.metadata.timestamp for row in rows]
+    return ReadBatch(
+        value,
+        bad,
+        key,
+        pa.array([row.headers for row in rows], _HEADERS),
+        np.array([row.metadata.offset for row in rows], np.int64),
+        np.array(times, np.int64),
+    )

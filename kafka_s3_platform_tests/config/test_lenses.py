@@ -1,0 +1,156 @@
+"""Files of Lenses' S3 sink and source: what their KCQL comes to, and what is told instead."""
+
+import pytest
+
+from kafka_s3_platform.config.kcql import Statement, statements
+from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
+
+PACKAGE = "io.lenses.streamreactor.connect.aws.s3."
+SINK = {"connector.class": PACKAGE + "sink.S3SinkConnector", "s3.bucket.name": ""}
+SOURCE = {"connector.class": PACKAGE + "source.S3SourceConnector", "s3.bucket.name": "", "topics": ""}
+KEYS = {
+    "connect.s3.aws.region": "eu-west-1",
+    "connect.s3.aws.access.key": "access",
+    "connect.s3.aws.secret.key": "${env:SECRET}",
+    "connect.s3.aws.auth.mode": "Credentials",
+    "connect.s3.custom.endpoint": "http://minio:9000",
+    "connect.s3.vhost.bucket": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        (
+            (
+                "INSERT INTO lensesio:demo SELECT * FROM events PARTITIONBY _value.ts, `a.b` STOREAS `JSON`"
+                " PROPERTIES ('flush.size'=1000000, 'flush.interval'=30, 'padding.length.partition'='12')"
+            ),
+            Statement(
+                "lensesio:demo",
+                "events",
+                "JSON",
+                ("_value.ts", "a.b"),
+                {"flush.size": "1000000", "flush.interval": "30", "padding.length.partition": "12"},
+            ),
+        ),
+        ("insert into `my-bucket`:`a/b` select * from `*`", Statement("my-bucket:a/b", "*")),
+        (
+            "insert into `my-topic` select * from b:p/q BATCH=5 storeas AVRO LIMIT 7 properties('store.envelope'=true)",
+            Statement("my-topic", "b:p/q", "AVRO", None, {"store.envelope": "true"}),
+        ),
+        ("INSERT INTO b SELECT * FROM t NOPARTITION", Statement("b", "t", "JSON", ())),
+        ("INSERT INTO b SELECT * FROM t PROPERTIES()", Statement("b", "t")),
+    ],
+)
+def test_a_statement_of_kcql_is_taken_apart(text: str, statement: Statement) -> None:
+    assert statements(text) == [statement]
+    assert statements(f"{text};\n{text} ;") == [statement, statement]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ";",
+        "SELECT * FROM t",
+        "INSERT INTO b SELECT a, b FROM t",
+        "INSERT INTO b SELECT *",
+        "INSERT INTO SELECT * FROM t",
+        "INSERT INTO b SELECT * FROM t WITH_FLUSH_COUNT = 5",
+        "INSERT INTO b SELECT * FROM t STOREAS",
+        "INSERT INTO b SELECT * FROM t PROPERTIES('a'=1 'b'=2)",
+        "INSERT INTO b SELECT * FROM t PROPERTIES('a')",
+    ],
+)
+def test_what_is_no_kcql_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=r"understood|no statement|no name"):
+        statements(text)
+
+
+def test_a_sinks_kcql_comes_to_bucket_folder_format_names_and_ends(load: Load) -> None:
+    kcql = "INSERT INTO lake:backups SELECT * FROM events STOREAS PARQUET PROPERTIES('flush.count'=7,'key.suffix'='-a')"
+    own = {**KEYS, "value.converter": "JsonConverter", "connect.s3.kcql": kcql}
+    config = load({**SINK, **own}, {"SECRET": "s"}).config
+    layout, store = config.layout, config.store
+    assert (store.bucket, store.region, store.endpoint_url) == ("lake", "eu-west-1", "http://minio:9000")
+    assert (store.path_style, store.access_key_id and store.access_key_id.get_secret_value()) == (False, "access")
+    assert (layout.topics_dir, layout.format, layout.codec) == ("backups", "parquet", "none")
+    assert layout.file_name_template == "{{topic}}/{{partition}}/{{start_offset:padding=true}}-a"
+    assert (layout.flush_size, layout.segment_bytes, layout.partitioner) == (7, 500_000_000, "Default")
+    assert (config.topics, config.source) == (("events",), None)
+
+
+def test_a_sources_kcql_comes_to_a_place_a_format_and_a_target(load: Load) -> None:
+    kcql = "INSERT INTO copy SELECT * FROM lake:backups STOREAS JSON PROPERTIES('store.envelope'=true)"
+    own = {"transforms": "route", "transforms.route.type": "RegexRouter"}
+    own |= {"transforms.route.regex": "copy", "transforms.route.replacement": "again"}
+    config = load({**SOURCE, **own, "connect.s3.kcql": kcql}).config
+    assert (config.store.bucket, config.layout.topics_dir, config.layout.key_layout) == ("lake", "backups", "lenses")
+    assert (config.layout.format, config.topics, config.source and config.source.fields) == ("lenses.json", (), ())
+    assert [t.alias for t in config.records.transforms] == ["kcql", "route"]
+
+
+def test_a_source_in_the_buckets_root_that_says_that_values_were_kept(load: Load) -> None:
+    kcql = (
+        "INSERT INTO copy SELECT * FROM lake STOREAS AVRO"
+        " PROPERTIES('store.envelope'=true,'store.envelope.fields.value'=true)"
+    )
+    converters = {f"{side}.converter": "StringConverter" for side in ("key", "value")}
+    config = load({**SOURCE, **converters, "connect.s3.kcql": kcql}).config
+    assert (config.layout.topics_dir, config.source and config.source.fields) == ("", ("value",))
+    with pytest.raises(ConfigError, match=r"key\.converter: required.*avro objects hold each key by its type"):
+        load({**SOURCE, "connect.s3.kcql": kcql})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("insert into b select * from t", "connect.s3.kcql: is of t, topics are events: name the same"),
+        ("insert into b select * from events storeas csv", "STOREAS CSV: a record of Kafka is not one line"),
+        ("insert into b select * from events storeas bytes", "STOREAS BYTES: an object of BYTES is one record"),
+        ("insert into b select * from events storeas ORC", "STOREAS ORC is none of JSON, AVRO, PARQUET, TEXT"),
+        ("insert into b select * from events partitionby a", "set partitioner.class=FieldPartitioner"),
+        (
+            "insert into b select * from events properties('store.envelope'=true)",
+            "leave the property out, and set format.class=EnvelopeParquetFormat",
+        ),
+        ("insert into b select * from events properties('x'=1)", "'x': is no property of the sink"),
+        ("insert into b select * from events; insert into c select * from u", "differ in more than their topic"),
+    ],
+)
+def test_what_a_sinks_kcql_cannot_be_here_says_what_to_write_instead(load: Load, words: str, message: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        load({**SINK, "connect.s3.kcql": words})
+    assert message in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "message"),
+    [
+        ("insert into t select * from b:p; insert into u select * from b:q", {}, "write a file for each"),
+        ("insert into t select * from b:p properties('post.process.action'='DELETE')", {}, "never deleted or moved"),
+        ("insert into t select * from b:p storeas text properties('read.text.mode'='regex')", {}, "'read.text.mode'"),
+        ("insert into t select * from b:p", {"topics.dir": "q"}, "says what topics.dir says as well; keep one"),
+        (
+            "insert into t select * from b:p",
+            {"connect.s3.source.partition.extractor.type": "regex"},
+            "describe others with `archive.source.template`",
+        ),
+    ],
+)
+def test_what_a_sources_kcql_cannot_be_here_says_what_to_write_instead(
+    load: Load, words: str, more: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as told:
+        load({**SOURCE, "connect.s3.kcql": words, **more})
+    assert message in str(told.value)
+
+
+def test_check_shows_the_keys_that_kcql_comes_to(check: Check) -> None:
+    found = check({**SOURCE, "connect.s3.kcql": "INSERT INTO copy SELECT * FROM lake:backups"})
+    shown = {f.key: f.value for f in of_class(found, KeyClass.HONOURED)}
+    assert shown.items() >= {"s3.bucket.name": "lake", "topics.dir": "backups", "format.class": "JsonFormat"}.items()
+    assert finding(found.findings, "connect.s3.kcql").effect.startswith("Lenses' statement of what goes where")

@@ -1,0 +1,178 @@
+"""What Lenses' S3 sink wrote, in its names and in its envelopes, is read as the records that it was given."""
+
+import gzip
+import io
+import json
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform_tests.sources.memory import MemoryStore, source
+from kafka_s3_platform_tests.sources.test_read import decoded_values, restored
+
+LAYOUT = {"key_layout": "lenses", "topics_dir": "streamReactorBackups", "format": "lenses.json"}
+NAME = "streamReactorBackups/myTopic/1/000000000003_10001_10003"
+# As its own test of the sink has it.
+LINE = (
+    b'{"headers":{"h1":"record1-header%d","h2":%d},"metadata":{"partition":1,"offset":%d,"topic":"myTopic",'
+    b'"timestamp":1000%d},"value":{"name":"sam","title":null,"salary":100.43},"key":{"name":"sam"}}\n'
+)
+LINES = b"".join(LINE % (n, n, n, n) for n in (1, 2, 3))
+PERSON = b'{"name":"sam","title":null,"salary":100.43}'
+OPTIONAL: dict[str, Any] = {
+    "type": "record",
+    "name": "ConnectDefault2",
+    "namespace": "io.confluent.connect.avro",
+    "fields": [{"name": "name", "type": "string"}, {"name": "title", "type": ["null", "string"], "default": None}],
+}
+METADATA = {
+    "type": "record",
+    "name": "ConnectDefault4",
+    "fields": [
+        {"name": "timestamp", "type": "long"},
+        {"name": "topic", "type": "string"},
+        {"name": "partition", "type": "int"},
+        {"name": "offset", "type": "long"},
+    ],
+}
+HEADERS = {
+    "type": "record",
+    "name": "ConnectDefault3",
+    "fields": [{"name": "h1", "type": ["null", "string"]}, {"name": "h2", "type": ["null", "long"]}],
+}
+FIELDS: list[dict[str, Any]] = [
+    {"name": "key", "type": ["null", OPTIONAL], "default": None},
+    {"name": "value", "type": ["null", "ConnectDefault2"], "default": None},
+    {"name": "headers", "type": HEADERS},
+    {"name": "metadata", "type": ["null", METADATA], "default": None},
+]
+SAM = {"name": "sam", "title": None}
+JSON = {"value": {"format": "JSON"}, "key": {"format": "JSON"}}
+
+
+def config(format_name: str = "lenses.json", **own: Any) -> ConnectorConfig:
+    return source({**LAYOUT, "format": format_name}, records=JSON, **own)
+
+
+def record(offset: int) -> dict[str, Any]:
+    place = {"timestamp": 10_000 + offset, "topic": "myTopic", "partition": 1, "offset": offset}
+    return {"key": SAM, "value": SAM, "headers": {"h1": f"x{offset}", "h2": offset}, "metadata": place}
+
+
+def headers(*values: bytes) -> list[dict[str, Any]]:
+    return [{"key": f"h{n}", "value": value} for n, value in enumerate(values, 1)]
+
+
+def avro(fields: list[dict[str, Any]], records: list[dict[str, Any]]) -> bytes:
+    schema = {"type": "record", "name": "ConnectDefault", "namespace": "io.confluent.connect.avro", "fields": fields}
+    body = io.BytesIO()
+    fastavro.writer(body, fastavro.parse_schema(schema), records)
+    return body.getvalue()
+
+
+def parquet(records: list[dict[str, Any]]) -> bytes:
+    body = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(records), body)
+    return body.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (f"{NAME}.json", ("myTopic", 1, 3, (10_001, 10_004))),
+        (f"{NAME}-cluster-b.gz", ("myTopic", 1, 3, (10_001, 10_004))),
+        ("streamReactorBackups/myTopic/000000000001/7.json", ("myTopic", 1, 7, None)),
+        ("streamReactorBackups/topic=my.Topic/partition=2/7_-1_-1.json", ("my.Topic", 2, 7, None)),
+        ("streamReactorBackups/date=2026-01-01/name=a/b/my-t(3_000000000009).json", ("my-t", 3, 9, None)),
+        ("streamReactorBackups//t(0_1).json", ("t", 0, 1, None)),
+    ],
+)
+def test_names_of_lenses_sink_tell_topic_kafka_partition_last_offset_and_times(key: str, told: tuple[Any, ...]) -> None:
+    [item] = scan(config(), store=MemoryStore({key: b"x"}))
+    assert (item.topic, item.kafka_partition, item.last_offset, item.window) == told
+    assert item.first_offset is None
+
+
+def test_the_folder_of_the_source_may_be_that_of_a_topic_or_the_buckets_root_with_lenses_own_documents() -> None:
+    for folder in ("streamReactorBackups/myTopic", "streamReactorBackups/myTopic/1", ""):
+        own = (".indexes/sink/myTopic/1/00000000000000000003", f".temp-upload/myTopic/1/c0ffee{NAME}.json")
+        keys = dict.fromkeys([f"{NAME}.json", *own, "_restore/r.json"], b"x")
+        scanned = scan(source({**LAYOUT, "topics_dir": folder}), store=MemoryStore(keys))
+        assert [(o.topic, o.kafka_partition) for o in scanned] == [("myTopic", 1)]
+        assert scanned.report.counts in ({"index": 2}, {"outside": 2})
+
+
+def test_what_is_not_named_by_lenses_sink_is_told() -> None:
+    with pytest.raises(IntegrityError, match=r"a\.json: its name is not of the sink's"):
+        list(scan(config(), store=MemoryStore({"streamReactorBackups/a.json": b"x"})))
+
+
+@pytest.mark.parametrize("name", [f"{NAME}.json", f"{NAME}.gz"])
+def test_an_envelope_in_json_keeps_key_value_headers_timestamp_and_offset(name: str) -> None:
+    body = gzip.compress(LINES) if name.endswith("gz") else LINES
+    rows, report = restored(config(), {name: body})
+    assert [(r["offset"], r["timestamp"], r["key"], r["value"]) for r in rows] == [
+        (n, 10_000 + n, b'{"name":"sam"}', PERSON) for n in (1, 2, 3)
+    ]
+    assert rows[0]["headers"] == headers(b"record1-header1", b"1")
+    assert (report.position_count, report.timeless_count) == (0, 0)
+
+
+def test_bytes_and_nulls_in_json_come_back_as_they_were() -> None:
+    lines: list[dict[str, Any]] = [
+        {"key": "AP8=", "keyIsArray": True, "value": "aGk=", "valueIsArray": True, "metadata": {"offset": 4}},
+        {"key": None, "value": None, "metadata": {"offset": 6}, "headers": {}},
+    ]
+    lines[0]["headers"] = {"h": "/w=="}
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    for parts, header in (((), b"/w=="), (("headers",), b"\xff")):
+        rows, _ = restored(config(base64=parts), {f"{NAME}.json": body})
+        assert rows[0]["headers"] == [{"key": "h", "value": header}]
+    assert [(r["offset"], r["key"], r["value"], r["headers"]) for r in rows] == [
+        (4, b"\x00\xff", b"hi", rows[0]["headers"]),
+        (6, None, None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"key":1,"metadata":{"offset":1}}', "it has no member value"),
+        (b'{"value":1,"metadata":{"offset":1,"topic":"other"}}', "it is of other-None, its object's name says"),
+        (b'{"value":1,"metadata":{"offset":"x"}}', "is no record in Lenses' envelope"),
+        (b'{"value":"?","valueIsArray":true,"metadata":{}}', "is no record in Lenses' envelope"),
+        (b"{", "is no JSON"),
+    ],
+)
+def test_a_line_that_is_no_envelope_is_bad_and_never_a_tombstone(line: bytes, why: str) -> None:
+    with pytest.raises(IntegrityError, match=why):
+        restored(config(), {f"{NAME}.json": line + b"\n"})
+
+
+@pytest.mark.parametrize("format_name", ["lenses.avro", "lenses.parquet"])
+def test_envelopes_in_avro_and_parquet_keep_the_same_with_the_values_own_schema(format_name: str) -> None:
+    records = [record(n) for n in (1, 3)]
+    body = avro(FIELDS, records) if format_name == "lenses.avro" else parquet(records)
+    own, objects = config(format_name), {f"{NAME}.{format_name[7:]}": body}
+    rows, report = restored(own, objects)
+    assert [(r["offset"], r["timestamp"], r["headers"]) for r in rows] == [
+        (n, 10_000 + n, headers(b"x%d" % n, b"%d" % n)) for n in (1, 3)
+    ]
+    assert decoded_values(own, objects) == [SAM, SAM]
+    assert (report.position_count, report.timeless_count) == (0, 0)
+
+
+def test_objects_without_values_are_tombstones_only_where_the_file_says_that_values_were_kept() -> None:
+    fields = [field for field in FIELDS if field["name"] != "value"]
+    objects = {f"{NAME}.avro": avro(fields, [{k: v for k, v in record(3).items() if k != "value"}])}
+    with pytest.raises(IntegrityError, match=r"has no field `value`: .* say so with 'store\.envelope\.fields\.value'"):
+        restored(config("lenses.avro"), objects)
+    rows, _ = restored(config("lenses.avro", fields=("value",)), objects)
+    assert [(r["offset"], r["value"]) for r in rows] == [(3, None)]
+    assert rows[0]["key"] is not None
