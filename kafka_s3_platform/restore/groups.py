@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from itertools import groupby
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import (
     ConfigError,
     IntegrityError,
@@ -27,9 +27,11 @@ from kafka_s3_platform.kafka.groups import (
     publish_offsets,
     refuse_active,
 )
+from kafka_s3_platform.kafka.readers import new_reader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import CommittedOffset, overlap_clusters
+from kafka_s3_platform.model.segment import CommittedOffset, Segment, overlap_clusters
+from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.restore.documents import table
 from kafka_s3_platform.restore.mapping import MAPPING_SCHEMA, Runs
 from kafka_s3_platform.restore.plan import RestorePlan
@@ -44,8 +46,9 @@ NO_RUNS: Runs = np.empty((3, 0), np.int64)
 class Precision(str, Enum):
     """How good a translated offset is.
 
-    `EXACT`: from there on the group reads exactly what it had not read. `APPROXIMATE`: some of what it had not read is
-    not in the target, or nobody can tell. `NONE`: there is no such place.
+    `EXACT`: from there on the group reads each record that it had not read, as far as the source is archived, once and
+    in order, and no other writer's record among them. `APPROXIMATE`: some of them are missing or doubled, others lie
+    among them, or nobody can tell. `NONE`: there is no such place.
     """
 
     EXACT = "exact"
@@ -82,17 +85,30 @@ class Translation:
         return {group: tuple(offsets) for group, offsets in found}
 
 
+Doubt = tuple[int, str]
+"""An offset before which something is not as it was, and what."""
+
+NO_DOUBT: Doubt = (0, "")
+
+
 @dataclass(frozen=True)
 class Restored:
     """What came of one kafka partition.
 
-    `runs` is its offset mapping. Of the offsets in `complete` every archived record is in the target; the archive ends
-    before `archived_end`.
+    `runs` is its offset mapping; the archive ends before `archived_end`. From the source offset of `missing` on every
+    archived record is in the target, once, and from the target offset of `mixed` on there is nothing else up to the
+    last of them.
     """
 
     runs: Runs
-    complete: RangeSet
     archived_end: int
+    missing: Doubt = NO_DOUBT
+    mixed: Doubt = NO_DOUBT
+
+    @property
+    def target_end(self) -> int:
+        """The target offset after the last restored record, 0 where there is none."""
+        return int(self.runs[1, -1] + self.runs[2, -1]) if self.runs.size else 0
 
 
 def plan_and_report(config: ConnectorConfig, restore_id: str) -> tuple[RestorePlan, RestoreReport] | None:
@@ -140,7 +156,13 @@ def translated(
     store = ObjectStore(config.restore_store)
     keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
     restored = {p: _restored(p, snapshot, load_runs(store, keys.get(p))) for p in wanted}
-    offsets = translate(rows, restored, logs, _moved(plan))
+    moved = _moved(plan)
+    if not moved:
+        for p, log in logs.items():
+            lowest = min(r.committed_offset for r in rows if r.kafka_partition == p)
+            mixed = _mixed(admin.settings, report.to_topic, restored[p], lowest, log)
+            restored[p] = replace(restored[p], mixed=mixed)
+    offsets = translate(rows, restored, logs, moved)
     return Translation(plan.restore_id, report.topic, report.to_topic, target.topic_id, tuple(offsets))
 
 
@@ -183,17 +205,112 @@ def load_runs(store: ObjectStore, key: str | None) -> Runs:
 
 
 def _restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
-    """Whether all of some offsets was restored is told by counting, whatever windows and filters there were."""
+    """Whether all was restored is told from offsets, whatever windows, filters and mappers there were."""
     state = snapshot.state
-    covered = state.coverage(kafka_partition)
-    gaps = (g for g in state.gaps if g.kafka_partition == kafka_partition)
-    left_out = [g.offsets for g in gaps]
-    mine = (s for s in snapshot.segments if s.kafka_partition == kafka_partition)
-    for cluster in overlap_clusters(mine):
+    end = state.coverage(kafka_partition).end_offset or 0
+    segments = [s for s in snapshot.segments if s.kafka_partition == kafka_partition]
+    doubts = [_not_archived(state, kafka_partition, end), doubled(runs), absent(each_once(runs), segments)]
+    return Restored(runs, end, max(doubts))
+
+
+def _not_archived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
+    gaps = [g.offsets for g in state.gaps if g.kafka_partition == kafka_partition]
+    held = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
+    whole_from = held[-1].start_offset if held and held[-1].end_offset == end else end
+    left_out = [
+        scan.end_offset
+        for scan in state.scans
+        if scan.kafka_partition == kafka_partition and scan.filtered_count + scan.dead_letter_count
+    ]
+    filtered_from = max(left_out, default=0)
+    return max(
+        (whole_from, f"the archive does without records before offset {whole_from}, or begins there"),
+        (filtered_from, f"before offset {filtered_from} records were left out when they were archived"),
+    )
+
+
+def doubled(runs: Runs) -> Doubt:
+    """Up to where a source offset is in the target more than once."""
+    sources, _, counts = runs
+    ends = sources + counts
+    twice = np.flatnonzero(sources[1:] < ends[:-1])
+    if not twice.size:
+        return NO_DOUBT
+    end = int(ends[twice[-1]])
+    return end, f"the record of offset {end - 1} is in the target more than once"
+
+
+def each_once(runs: Runs) -> Runs:
+    """Without what repeats the record before it, as a transform that makes several of one does."""
+    sources, targets, counts = runs
+    again = np.zeros(sources.size, np.int64)
+    again[1:] = sources[1:] < (sources + counts)[:-1]
+    once = np.stack([sources + again, targets + again, counts - again])
+    return once[:, once[2] > 0]
+
+
+def absent(runs: Runs, segments: Iterable[Segment]) -> Doubt:
+    """From where on no archived record is absent from `runs`, which hold each source offset once.
+
+    Nothing is restored that is not archived: so of an object, as many as it holds are the same.
+    """
+    found = NO_DOUBT
+    for cluster in overlap_clusters(segments):
         start, end = cluster[0].start_offset, max(s.end_offset for s in cluster)
-        if restored_count(runs, start, end) != sum(s.record_count for s in cluster):
-            left_out.append(OffsetRange(start, end))
-    return Restored(runs, covered - RangeSet(left_out), covered.end_offset or 0)
+        archived, count = sum(s.record_count for s in cluster), restored_count(runs, start, end)
+        if count == archived:
+            continue
+        # Without holes in the object each offset is a record's. Else which are is not looked up.
+        last = _last_absent(runs, end) if archived == end - start else end
+        found = (
+            last,
+            (f"of the {archived:,} records that are archived in offsets [{start}, {end}) {count:,} are in the target"),
+        )
+    return found
+
+
+def _last_absent(runs: Runs, end: int) -> int:
+    """The end of the last hole that runs leave below `end`."""
+    sources, _, counts = runs
+    ends = sources + counts
+    after = int(np.searchsorted(sources, end))
+    if not after or ends[after - 1] < end:
+        return end
+    holes = np.flatnonzero(sources[1:after] > ends[: after - 1])
+    return int(sources[holes[-1] + 1]) if holes.size else int(sources[0])
+
+
+def _mixed(kafka: KafkaSettings, topic: str, restored: Restored, lowest: int, log: Frontier) -> Doubt:
+    """From which target offset on nothing but the restored records lies before the last of them.
+
+    Ends of transactions take offsets too: so what lies between restored records is read, the last first, down to the
+    place of source offset `lowest` or to the first record that is found.
+    """
+    end = restored.target_end
+    if min(log.high_watermark, log.last_stable_offset) < end:
+        return end, f"the target shows what it holds up to offset {log.last_stable_offset}, restored was up to {end}"
+    if not (between := _between(restored, lowest, log)):
+        return NO_DOUBT
+    with new_reader(kafka, topic) as reader:
+        for offsets in reversed(between):
+            for batch in reader.read(log.kafka_partition, offsets):
+                found = int(batch.column("offset")[-1].as_py())
+                what = "records of others, or some of its own again, lie among them"
+                return found + 1, f"{what}, the last of them at or after target offset {found}"
+    return NO_DOUBT
+
+
+def _between(restored: Restored, lowest: int, log: Frontier) -> list[OffsetRange]:
+    """Target offsets between restored records, behind the place of the first one from source offset `lowest` on."""
+    sources, targets, counts = restored.runs
+    ends = targets + counts
+    first = int(np.searchsorted(sources + counts, max(lowest, restored.missing[0]), side="right"))
+    places = np.flatnonzero(targets[1:] > ends[:-1])
+    return [
+        OffsetRange(max(int(ends[n]), log.log_start_offset), int(targets[n + 1]))
+        for n in places[places >= first]
+        if targets[n + 1] > log.log_start_offset
+    ]
 
 
 def restored_count(runs: Runs, start_offset: int, end_offset: int) -> int:
@@ -236,37 +353,33 @@ def _place(committed: int, restored: Restored, log: Frontier) -> Place:
     if not sources.size:
         return _idle(committed, restored, log)
     at = int(np.searchsorted(sources + counts, committed, side="right"))
-    if at == sources.size:
-        return _behind(committed, restored)
-    source, target = int(sources[at]), int(targets[at])
-    if source <= committed:
-        return target + committed - source, Precision.EXACT, "the record was restored"
-    if restored.complete.covers(committed, source):
-        return target, Precision.EXACT, f"no record is in offsets [{committed}, {source})"
-    where = "before what was restored" if at == 0 else "where not all was restored"
-    reason = f"the committed offset is {where}: of offsets [{committed}, {source}) some records may be missing"
-    return target, Precision.APPROXIMATE, reason
+    place = restored.target_end if at == sources.size else int(targets[at] + max(0, committed - sources[at]))
+    if doubt := _doubt(committed, place, restored):
+        return place, Precision.APPROXIMATE, doubt
+    return place, Precision.EXACT, _all_of(committed, restored)
 
 
-def _behind(committed: int, restored: Restored) -> Place:
-    """No restored record is at or after `committed`."""
-    end = int(restored.runs[0, -1] + restored.runs[2, -1])
-    place = int(restored.runs[1, -1] + restored.runs[2, -1])
-    archived = restored.archived_end
-    if committed > archived:
-        reason = f"the committed offset is after what is archived, which ends at offset {archived}"
-    elif restored.complete.covers(min(end, committed), archived):
-        return place, Precision.EXACT, "the group had read all that is archived, and all of it was restored"
-    else:
-        reason = f"the committed offset is after what was restored, which ends at offset {end}"
-    return place, Precision.APPROXIMATE, f"{reason}: the end of what was restored"
+def _doubt(committed: int, place: int, restored: Restored) -> str:
+    """Why the place is not exact, empty where it is."""
+    if committed > restored.archived_end:
+        return f"the committed offset is after what is archived, which ends at offset {restored.archived_end}"
+    if committed < restored.missing[0]:
+        return restored.missing[1]
+    return restored.mixed[1] if place < restored.mixed[0] else ""
+
+
+def _all_of(committed: int, restored: Restored) -> str:
+    if committed == restored.archived_end:
+        return f"the group had read all that is archived, which ends at offset {committed}"
+    return (
+        f"all that is archived in offsets [{committed}, {restored.archived_end}) is in the target, once and by itself"
+    )
 
 
 def _idle(committed: int, restored: Restored, log: Frontier) -> Place:
     """Nothing of the kafka partition was restored."""
-    archived = restored.archived_end
-    if committed > archived or not restored.complete.covers(committed, archived):
-        return _nowhere("nothing was restored of this kafka partition")
+    if doubt := _doubt(committed, log.high_watermark, restored):
+        return _nowhere(f"nothing was restored of this kafka partition: {doubt}")
     if log.log_start_offset < log.high_watermark:
         return _nowhere("nothing is archived that the group had not read, and the target holds records of others")
     reason = "nothing is archived that the group had not read, and the target is empty"

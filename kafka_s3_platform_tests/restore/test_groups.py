@@ -1,8 +1,12 @@
 """Where a group goes on at a restored topic; an approximate place is never called exact."""
 
+from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,18 +14,24 @@ from hypothesis import strategies as st
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.offsets import RangeSet, span
 from kafka_s3_platform.model.segment import CommittedOffset
 from kafka_s3_platform.restore.groups import (
+    NO_DOUBT,
     NO_RUNS,
+    Doubt,
     GroupBefore,
     Precision,
     Restored,
     Rollback,
     TranslatedOffset,
+    absent,
+    doubled,
+    each_once,
     restored_count,
     translate,
 )
+from kafka_s3_platform.restore.mapping import MappingWriter
+from kafka_s3_platform_tests.store.test_index import segment
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -34,9 +44,11 @@ def log(start: int = 0, end: int = 1000) -> Frontier:
     return Frontier(0, start, end, end, None, NOW)
 
 
-def restored(*runs: tuple[int, int, int], complete: RangeSet | None = None, end: int = 100) -> Restored:
+def restored(
+    *runs: tuple[int, int, int], missing: Doubt = NO_DOUBT, mixed: Doubt = NO_DOUBT, end: int = 100
+) -> Restored:
     found = np.array(runs, np.int64).T if runs else NO_RUNS
-    return Restored(found, span(0, end) if complete is None else complete, end)
+    return Restored(found, end, missing, mixed)
 
 
 def place(offset: int, what: Restored, target: Frontier | None = None, moved: str = "") -> TranslatedOffset:
@@ -59,18 +71,20 @@ def test_offsets_that_hold_no_record_are_passed_over_exactly() -> None:
     assert outcome(place(60, restored((50, 7, 10), (62, 18, 38)))) == (18, Precision.EXACT)
 
 
-def test_records_that_were_left_out_make_it_approximate() -> None:
-    found = place(60, restored((50, 7, 10), (62, 18, 38), complete=span(0, 50)))
+def test_what_is_missing_after_the_committed_offset_makes_it_approximate() -> None:
+    what = restored((50, 7, 10), (62, 18, 38), missing=(62, "some are missing"))
 
-    assert outcome(found) == (18, Precision.APPROXIMATE)
-    assert "where not all was restored: of offsets [60, 62)" in found.reason
+    assert outcome(place(55, what)) == (12, Precision.APPROXIMATE)
+    assert place(61, what).reason == "some are missing"
+    assert outcome(place(62, what)) == (18, Precision.EXACT)
 
 
-def test_an_offset_before_what_was_restored_is_approximate() -> None:
-    found = place(3, restored((50, 7, 50), complete=span(50, 100)))
+def test_what_lies_between_restored_records_makes_all_before_it_approximate() -> None:
+    what = restored((50, 7, 10), (60, 18, 40), mixed=(18, "others"))
 
-    assert outcome(found) == (7, Precision.APPROXIMATE)
-    assert "before what was restored" in found.reason
+    assert outcome(place(59, what)) == (16, Precision.APPROXIMATE)
+    assert place(59, what).reason == "others"
+    assert outcome(place(60, what)) == (18, Precision.EXACT)
 
 
 def test_a_group_that_had_read_everything_goes_on_at_the_end() -> None:
@@ -89,18 +103,11 @@ def test_an_offset_after_what_is_archived_is_approximate() -> None:
     assert "after what is archived, which ends at offset 100" in found.reason
 
 
-def test_an_offset_at_the_end_of_a_window_is_approximate_while_the_archive_goes_on() -> None:
-    found = place(60, restored((50, 7, 10), complete=span(50, 60)))
-
-    assert outcome(found) == (17, Precision.APPROXIMATE)
-    assert "after what was restored, which ends at offset 60" in found.reason
-
-
 def test_an_idle_kafka_partition_is_exact_only_in_an_empty_target() -> None:
     assert outcome(place(100, restored(), log(0, 0))) == (0, Precision.EXACT)
     assert outcome(place(0, restored(end=0), log(4, 4))) == (4, Precision.EXACT)
     assert outcome(place(100, restored(), log(0, 5))) == (None, Precision.NONE)
-    assert outcome(place(50, restored(complete=RangeSet()), log(0, 0))) == (None, Precision.NONE)
+    assert outcome(place(50, restored(missing=(60, "m")), log(0, 0))) == (None, Precision.NONE)
 
 
 def test_what_the_target_no_longer_holds_is_no_place() -> None:
@@ -124,25 +131,29 @@ def test_a_kafka_partition_that_the_target_lacks_has_no_translation() -> None:
 
 
 @given(st.data())
-def test_exact_is_only_what_leaves_out_no_unread_record(data: st.DataObject) -> None:
+def test_exact_is_only_what_leaves_out_and_doubles_no_unread_record(data: st.DataObject) -> None:
     archived = sorted(data.draw(st.sets(st.integers(0, 30), max_size=20)))
-    kept = sorted(data.draw(st.sets(st.sampled_from(archived)))) if archived else []
+    # as a mapper does it: none of a record, one, or several
+    sent = [(o, n) for o in archived for n in range(data.draw(st.sampled_from([0, 1, 1, 1, 2])))]
+    cuts = sorted({0, 31, *data.draw(st.sets(st.integers(1, 30), max_size=3))})
+    counts = {(a, b): sum(a <= o < b for o in archived) for a, b in pairwise(cuts)}
+    objects = [replace(segment("k", a, b), record_count=count) for (a, b), count in counts.items() if count]
     committed = data.draw(st.integers(0, 35))
-    left_out = [span(o, o + 1) for o in set(archived) - set(kept)]
-    complete = span(0, 31)
-    for hole in left_out:
-        complete -= hole
-    what = restored(*((o, 100 + n, 1) for n, o in enumerate(kept)), complete=complete, end=31)
+    writer = MappingWriter()
+    for n, (o, _) in enumerate(sent):
+        writer.add(*(pa.record_batch({"offset": pa.array([at], pa.int64())}) for at in (o, 100 + n)))
+    found = pq.read_table(writer.close()) if sent else None
+    runs = np.stack([c.to_numpy() for c in found.columns]) if found else NO_RUNS
+    what = Restored(runs, 31, max(doubled(runs), absent(each_once(runs), objects)))
 
-    target, precision = outcome(place(committed, what, log(0, 200) if kept else log(100, 100)))
+    target, precision = outcome(place(committed, what, log(0, 200) if sent else log(100, 100)))
 
-    unread = [100 + n for n, o in enumerate(kept) if o >= committed]
+    unread = [100 + n for n, (o, _) in enumerate(sent) if o >= committed]
     if precision is not Precision.NONE:
-        assert target == (unread[0] if unread else 100 + len(kept))
+        assert target == (unread[0] if unread else 100 + len(sent))
     if precision is Precision.EXACT:
-        first = kept[len(kept) - len(unread)] if unread else 31
         assert committed <= 31
-        assert not [o for o in archived if committed <= o < first]
+        assert [o for o, _ in sent if o >= committed] == [o for o in archived if o >= committed]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=8), st.integers(0, 70), st.integers(0, 70))

@@ -1,13 +1,15 @@
 """Groups go on at a restored topic: translated, committed when asked, read back, and set back."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import BusyError, IntegrityError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets
@@ -21,18 +23,26 @@ from kafka_s3_platform.restore.groups import (
     roll_back,
     translated,
 )
+from kafka_s3_platform.restore.marker import Transactions
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify import verify
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import delete_group, until
+from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records, open_transaction, until
+from kafka_s3_platform_tests.restore.test_advice import add_kafka_partitions
 from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
 from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, request, restored
-from kafka_s3_platform_tests.support import archived, connector, produce
+from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, tried
+
+DROPS_AND_DOUBLES = TransformSettings(
+    alias="odd", type="kafka_s3_platform_tests.transforms.example_mappers.DropsAndDoubles"
+)
+PORTION = 5.0
 
 
 @pytest.fixture
 def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
-    return connector(kafka_settings, store_settings, topic_name, consumer_groups=(f"{topic_name}-app",))
+    return connector(kafka_settings, store_settings, topic_name, consumer_groups=(f"{topic_name}-app.*",))
 
 
 @pytest.fixture
@@ -41,14 +51,17 @@ def group(topic_name: str) -> str:
 
 
 @pytest.fixture
-def source(config: ConnectorConfig, group: str, create_topic: CreateTopic) -> Callable[[dict[int, int]], None]:
-    """Ten records in kafka partition 0, five in 1, none in 2, archived with what the group has committed."""
+def source(config: ConnectorConfig, group: str, create_topic: CreateTopic) -> Callable[..., None]:
+    """Ten records in kafka partition 0, five in 1, none in 2, archived with what the group, and a second, committed."""
 
-    def prepare(offsets: dict[int, int]) -> None:
+    def prepare(offsets: dict[int, int], of_second: dict[int, int] | None = None) -> None:
         topic = create_topic(config.topics[0], 3)
-        produce(config.kafka, topic, [*numbered(10), *numbered(5, kafka_partition=1)])
+        keyed = [replace(record, key=b"k%d" % (n % 2)) for n, record in enumerate(numbered(10))]
+        produce(config.kafka, topic, [*keyed, *numbered(5, kafka_partition=1)])
         with ClusterAdmin(config.kafka) as admin:
             publish_offsets(admin, group, topic, offsets, dict.fromkeys(offsets, "note"))
+            if of_second:
+                publish_offsets(admin, f"{group}-2", topic, of_second)
         archived(config)
 
     return prepare
@@ -73,14 +86,103 @@ def test_a_whole_restore_translates_exactly(config: ConnectorConfig, source: Cal
 
 
 def test_a_window_gives_approximate_places_outside_of_it(config: ConnectorConfig, source: Callable[..., None]) -> None:
-    source({0: 4, 1: 5})
+    source({0: 4, 1: 4}, {1: 5})
     restored(config, from_offset={0: 6}, to_offset={1: 3})
 
-    found = translation(config)
+    before, after, had_read_all = translation(config).offsets
 
-    assert places(found) == {0: (0, "approximate"), 1: (3, "approximate")}
-    assert "before what was restored" in found.offsets[0].reason
-    assert "after what was restored" in found.offsets[1].reason
+    assert (before.target_offset, before.precision) == (0, Precision.APPROXIMATE)
+    assert before.reason == "of the 10 records that are archived in offsets [0, 10) 4 are in the target"
+    assert (after.target_offset, after.precision) == (3, Precision.APPROXIMATE)
+    assert after.reason == "of the 5 records that are archived in offsets [0, 5) 3 are in the target"
+    assert (had_read_all.target_offset, had_read_all.precision) == (3, Precision.EXACT)
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        {"to_offset": {0: 8}},
+        {"from_time": NOON, "to_time": NOON + timedelta(milliseconds=8)},
+        {"records": RecordFilter(keys=(b"k0",))},
+        {"records": RecordFilter(sql='"offset" = 4')},
+        {"outgoing": Outgoing(transforms=(DROPS_AND_DOUBLES,))},
+    ],
+    ids=["offsets", "time", "keys", "sql", "a mapper that drops one and doubles another"],
+)
+def test_no_place_is_exact_where_an_unread_record_is_not_in_the_target_once(
+    config: ConnectorConfig, source: Callable[..., None], left_out: dict[str, Any]
+) -> None:
+    source({0: 4})
+    restored(config, kafka_partitions=(0,), **left_out)
+
+    (place,) = translation(config).offsets
+    assert place.precision is Precision.APPROXIMATE
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_lies_between_restored_records_is_looked_at(
+    config: ConnectorConfig, source: Callable[..., None], monkeypatch: pytest.MonkeyPatch, is_alone: bool
+) -> None:
+    """The end of a transaction takes an offset as another writer's record does, and is none."""
+    target = f"{config.topics[0]}-restored"
+    source({0: 4}, {0: 8})
+    original = Transactions.make_room
+
+    def make_room(self: Transactions, size: int) -> None:
+        self.commit()
+        if not is_alone:
+            produce(config.kafka, target, [Sent(b"another's")])
+        original(self, size)
+
+    monkeypatch.setattr(Transactions, "make_room", make_room)
+    # in two portions
+    restored(config, kafka_partitions=(0,), records_per_second=PORTION)
+
+    first, second = translation(config).offsets
+    assert (first.source_offset, second.source_offset) == (4, 8)
+    # between them lie the rest of the first portion and three of the second
+    between = 4 + (1 if is_alone else 2)
+    assert first.target_offset is not None
+    assert second.target_offset == first.target_offset + between
+    assert first.precision is (Precision.EXACT if is_alone else Precision.APPROXIMATE)
+    assert second.precision is Precision.EXACT
+    assert is_alone or "records of others" in first.reason
+
+
+def test_what_others_write_behind_the_restored_records_changes_no_place(
+    config: ConnectorConfig, source: Callable[..., None]
+) -> None:
+    """Neither does a transaction of theirs that is open, nor that the target grew."""
+    source({0: 4, 1: 5})
+    target = restored(config).to_topic
+    produce(config.kafka, target, numbered(3))
+    add_kafka_partitions(config.kafka, target, 5)
+    other = open_transaction(config.kafka, target, [b"open"])
+    try:
+        assert places(translation(config)) == {0: (4, "exact"), 1: (5, "exact")}
+    finally:
+        other.abort_transaction(10)
+
+
+def test_a_committed_offset_among_records_that_the_archive_lost_is_approximate(
+    config: ConnectorConfig, group: str, create_topic: CreateTopic
+) -> None:
+    topic = create_topic(config.topics[0], 1)
+    produce(config.kafka, topic, numbered(4))
+    archived(config)
+    produce(config.kafka, topic, numbered(6))
+    delete_records(config.kafka, topic, 7)
+    with ClusterAdmin(config.kafka) as admin:
+        publish_offsets(admin, group, topic, {0: 5})
+        publish_offsets(admin, f"{group}-2", topic, {0: 7})
+    tried(config)
+    restored(config)
+
+    first, second = translation(config).offsets
+
+    assert (first.source_offset, first.target_offset, first.precision) == (5, 4, Precision.APPROXIMATE)
+    assert "the archive does without records before offset 7" in first.reason
+    assert (second.source_offset, second.target_offset, second.precision) == (7, 4, Precision.EXACT)
 
 
 def test_records_of_others_in_the_target_shift_the_place(config: ConnectorConfig, source: Callable[..., None]) -> None:
@@ -228,9 +330,6 @@ def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
     config: ConnectorConfig, source: Callable[..., None], group: str
 ) -> None:
     with ClusterAdmin(config.kafka) as admin:
-        config = config.model_copy(
-            update={"archive": config.archive.model_copy(update={"consumer_groups": (group, f"{group}-2")})}
-        )
         source({0: 4})
         publish_offsets(admin, f"{group}-2", config.topics[0], {1: 2})
         archived(config)

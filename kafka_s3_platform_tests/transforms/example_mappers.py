@@ -76,3 +76,10 @@ class OddMapper(LinesMapper):
     """Says what is public as no class should: one name is not a set of names."""
 
     public_options = "abc"  # type: ignore[assignment]
+
+
+class DropsAndDoubles(RecordMapper):
+    """Value 5 is left out, and 7 comes twice: as many records as there were."""
+
+    def map(self, record: MappedRecord) -> Iterable[Any]:
+        return [record] * {b"5": 0, b"7": 2}.get(record.value, 1)
