@@ -57,7 +57,12 @@ class Encoder(Protocol):
 
 
 def new_encoder(
-    settings: ConverterSettings, topic: str, is_key: bool, registry: RegistrySettings | None = None
+    settings: ConverterSettings,
+    topic: str,
+    is_key: bool,
+    registry: RegistrySettings | None = None,
+    *,
+    registers: bool = True,
 ) -> Encoder:
     """The encoder of a target topic's keys or values. Reaches no server before it encodes.
 
@@ -66,6 +71,8 @@ def new_encoder(
         topic: the target topic, which names the subjects (TopicNameStrategy).
         is_key: keys, or values.
         registry: the target's registry, where the settings name none.
+        registers: whether schemas are registered. Else no server is reached, and every id is 0: to see what can be
+            written, and for nothing else.
 
     Raises:
         ConfigError: the format needs a registry and none is named, or it is not written.
@@ -75,7 +82,7 @@ def new_encoder(
         found = settings.registry or registry
         if found is None:
             raise ConfigError(f"{side}s of {settings.format} for topic {topic} need the registry of the target")
-        return _SchemaEncoder(settings.format, found, f"{topic}-{side}")
+        return _SchemaEncoder(settings.format, found, f"{topic}-{side}", registers)
     return _PlainEncoder(settings)
 
 
@@ -124,8 +131,8 @@ def _writer(kind: str, text: str) -> _Writer:
 class _SchemaEncoder:
     """The wire format: each value behind the id of its schema."""
 
-    def __init__(self, kind: str, registry: RegistrySettings, subject: str) -> None:
-        self._kind, self._registry, self._subject = kind, registry, subject
+    def __init__(self, kind: str, registry: RegistrySettings, subject: str, registers: bool) -> None:
+        self._kind, self._registry, self._subject, self._registers = kind, registry, subject, registers
         self._known: dict[str, Registration] = {}
 
     @property
@@ -159,6 +166,8 @@ class _SchemaEncoder:
         return each
 
     def _id(self, writer: _Writer) -> int:
+        if not self._registers:
+            return 0
         if writer.text not in self._known:
             new = NewSchema(writer.schema_type, writer.text)
             self._known[writer.text] = registry_of(self._registry).register(self._subject, new)

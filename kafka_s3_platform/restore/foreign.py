@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.columns import record_sizes
+from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.begin import (
     check_new_id,
@@ -36,7 +35,7 @@ from kafka_s3_platform.restore.foreign_plan import (
     tells_times,
     with_starts,
 )
-from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask, WantedRecords
+from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.restore.outgoing import OutgoingStream, changes_count
 from kafka_s3_platform.restore.plan import RestorePlan, TargetStart, check_terms, shown_terms
 from kafka_s3_platform.restore.preflight import Target, about_target, look_at_target, refuse, room_of
@@ -53,9 +52,10 @@ from kafka_s3_platform.restore.target import (
     remark,
 )
 from kafka_s3_platform.restore.thaw import cold_findings, thaw
+from kafka_s3_platform.restore.trial import TrialTask, count_foreign, unwritable
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.sources.objects import ObjectGroup
-from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
@@ -107,9 +107,10 @@ def restore_foreign(asked: ForeignRequest, runner: TaskRunner) -> RestoreReport:
     with ClusterAdmin(request.target_kafka) as admin:
         goals = [_goal(request, plan, name, admin) for name in sorted(set(plan.targets.values()))]
         plan = _with_known_starts(request, plan, goals, store)
-        found = _preflight(plan, goals)
+        trials = [_trial(request, plan, goals, group) for group in plan.groups]
+        found = [*_preflight(plan, goals), *unwritable([] if begun else trials, archive)]
         if request.dry_run:
-            return _dry_run(request, plan, found, runner)
+            return _dry_run(request, plan, found, trials, runner)
         _log(request, plan, found)
         refuse(_named(request, plan), found)
         check_promises(store, request.config.archive.restore_dir)
@@ -245,14 +246,22 @@ def _log(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding]) -
         logger.warning("restore %s: %s", request.restore_id, finding)
 
 
-def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding], runner: TaskRunner) -> RestoreReport:
-    """With `exact`, every object is read: their records are counted, and the bad ones found."""
+def _dry_run(
+    request: RestoreRequest,
+    plan: ForeignPlan,
+    found: Sequence[Finding],
+    trials: Sequence[TrialTask],
+    runner: TaskRunner,
+) -> RestoreReport:
+    """With `exact`, every object is read: their records are counted and written, and the bad ones found."""
     _log(request, plan, found)
     if not request.exact:
         unknown = remark("how many records the objects hold is not known before they are read: --exact (exact) counts")
         return _planned_report(request, plan, [*found, unknown])
-    tasks = [_stream(request, plan, group) for group in plan.groups]
-    counts = list(runner.run(count_foreign, tasks, request.config.tasks_max))
+    try:
+        counts = list(runner.run(count_foreign, trials, request.config.tasks_max))
+    except RecordError as err:
+        return _planned_report(request, plan, [*found, refusal(str(err))])
     report = _planned_report(request, plan, found)
     return replace(
         report,
@@ -262,25 +271,6 @@ def _dry_run(request: RestoreRequest, plan: ForeignPlan, found: Sequence[Finding
         skipped=(*report.skipped, *(s for c in counts for s in c.skipped)),
         notes=(*report.notes, *dict.fromkeys(n for c in counts for n in c.notes)),
     )
-
-
-@dataclass(frozen=True)
-class ForeignCount:
-    """What a stream holds of the windows, before filters and transforms; bytes as they were read."""
-
-    record_count: int
-    record_bytes: int
-    skipped: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def count_foreign(task: ForeignStreamTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
-    """Read all objects of a task. Raises IntegrityError on a bad one, where `behavior.on.error` is `fail`."""
-    wanted = WantedRecords(task, ObjectStore(task.store))
-    count = size = 0
-    for batch in wanted:
-        count, size = count + batch.num_rows, size + int(record_sizes(batch.records).sum())
-    return ForeignCount(count, size, wanted.skipped, wanted.notes)
 
 
 def _begin(
@@ -322,18 +312,27 @@ def _stream(request: RestoreRequest, plan: ForeignPlan, group: ObjectGroup) -> F
     )
 
 
+def _sent(request: RestoreRequest, goals: Sequence[_Goal], topic: str, to_topic: str) -> SentSettings:
+    goal = next(g for g in goals if g.request.to_topic == to_topic)
+    values = _values(goal.request, topic)
+    return SentSettings(to_topic, goal.size, request.records, request.outgoing, request.on_error, values)
+
+
+def _trial(request: RestoreRequest, plan: ForeignPlan, goals: Sequence[_Goal], group: ObjectGroup) -> TrialTask:
+    return TrialTask(_stream(request, plan, group), _sent(request, goals, group.topic, plan.targets[group.topic]))
+
+
 def _replay_task(
     request: RestoreRequest, plan: ForeignPlan, goals: Sequence[_Goal], digest: str, resumed: bool, group: ObjectGroup
 ) -> ReplayTask:
     to_topic = plan.targets[group.topic]
     goal = next(g for g in goals if g.request.to_topic == to_topic)
-    values = _values(goal.request, group.topic)
     return ReplayTask(
         restore_id=request.restore_id,
         plan_digest=digest,
         delivery=request.delivery,
         stream=_stream(request, plan, group),
-        sent=SentSettings(to_topic, goal.size, request.records, request.outgoing, request.on_error, values),
+        sent=_sent(request, goals, group.topic, to_topic),
         kafka=request.target_kafka,
         target_starts=(plan.starts or {})[to_topic].offsets,
         documents=request.config.restore_store,

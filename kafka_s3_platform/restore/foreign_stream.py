@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, RecordSettings, StoreSettings
 from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, codes_of_one
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
@@ -154,7 +154,11 @@ class ForeignRecords:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for wanted in self._wanted:
             self._check_times(wanted)
-            records = self._outgoing.encoded(self._typed(wanted)) if self._task.is_decoded else wanted.records
+            records = (
+                self._outgoing.encoded(typed(wanted, self._task.config.records))
+                if self._task.is_decoded
+                else wanted.records
+            )
             if records.num_rows:
                 yield records
 
@@ -177,13 +181,14 @@ class ForeignRecords:
                 f"they get the time of the restore, --allow-unsendable-timestamps (allow_unsendable_timestamps)"
             )
 
-    def _typed(self, batch: ConnectBatch) -> ConnectBatch:
-        records = self._task.config.records
-        return replace(batch, key=_typed(batch.key, records.key), value=_typed(batch.value, records.value))
+
+def typed(batch: ConnectBatch, records: RecordSettings) -> ConnectBatch:
+    """Records as their converters take them, so that transforms see text, and encoders let it be."""
+    return replace(batch, key=_typed(batch.key, records.key), value=_typed(batch.value, records.value))
 
 
 def _typed(payload: Payload, converter: ConverterSettings) -> Payload:
-    """Bytes that are text to their converter as text, so that transforms see it, and encoders let it be."""
+    """Bytes that are text to their converter as text."""
     if converter.format != "STRING" or payload.raw is None or payload.schemas or payload.raw_is_json:
         return payload
     return StringPayload(payload.raw, codes_of_one(payload.raw), (STRING_SCHEMA,))

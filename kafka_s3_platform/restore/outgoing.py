@@ -52,7 +52,7 @@ class OutgoingStream:
 
     Of records that transforms route, those for `to_topic` are sent and the others left out: `elsewhere` counts them by
     topic. What a transform drops counts as `filtered_count`; a record that fails in one is RecordError, or with
-    `behavior_on_error` ignore or log one of `failed_count`.
+    `behavior_on_error` ignore or log one of `failed_count`, the first of them `first_failure`.
 
     Raises:
         ConfigError: the settings cannot be used, or the transforms send the whole topic to another than `to_topic`.
@@ -76,6 +76,7 @@ class OutgoingStream:
         self._sees_values = any(map(_sees_values, settings.transforms))
         self._partitioner = new_partitioner(settings.partitioning, target_kafka_partitions)
         self.filtered_count = self.failed_count = 0
+        self.first_failure: RecordFailure | None = None
         self.elsewhere: Counter[str] = Counter()
 
     def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
@@ -127,6 +128,7 @@ class OutgoingStream:
     def _note(self, failures: Sequence[RecordFailure]) -> None:
         if not failures:
             return
+        self.first_failure = self.first_failure or failures[0]
         if self._on_error == "fail":
             raise RecordError(self._said(failures[0]))
         self.failed_count += len(failures)

@@ -104,9 +104,9 @@ class SentStream:
         portions: Portions = lambda batch: [batch],
     ) -> None:
         self._portions = portions
-        self._outgoing = _outgoing(task, settings)
+        self._outgoing = outgoing_of(task, settings)
         self._source = _source(task, self._outgoing, store, start_offset)
-        first_pass = _source(task, _outgoing(task, settings), store, start_offset)
+        first_pass = _source(task, outgoing_of(task, settings), store, start_offset)
         self._filtered = FilteredStream(self._source, settings.records, first_pass)
         self._is_encoded = isinstance(task, ForeignStreamTask) and task.is_decoded
 
@@ -160,7 +160,8 @@ class SentStream:
         )
 
 
-def _outgoing(task: StreamTask | ForeignStreamTask, settings: SentSettings) -> OutgoingStream:
+def outgoing_of(task: StreamTask | ForeignStreamTask, settings: SentSettings) -> OutgoingStream:
+    """What makes records of a stream as they are sent."""
     return OutgoingStream(
         settings.outgoing,
         task.topic,

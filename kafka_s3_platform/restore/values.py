@@ -26,6 +26,7 @@ class ValueSettings:
 
     `source` are the converters that the records were archived with. `schemas` are the index's: records are decoded with
     them, not with the source's registry, which may be gone. `mapping` is None where ids stay as they are.
+    Without `registers` no schema is registered: nothing is sent then.
     """
 
     outgoing: Outgoing = field(repr=False)
@@ -34,6 +35,7 @@ class ValueSettings:
     to_topic: str
     mapping: SchemaMapping | None = None
     schemas: tuple[ArchivedSchema, ...] = field(default=(), repr=False)
+    registers: bool = True
 
 
 @dataclass(frozen=True)
@@ -181,4 +183,5 @@ class _Side:
         registry = self._settings.outgoing.target_registry
         if settings is self._source and registry is not None:
             settings = settings.model_copy(update={"registry": registry})
-        return new_encoder(settings, self._settings.to_topic, self._is_key, registry)
+        to_topic, registers = self._settings.to_topic, self._settings.registers
+        return new_encoder(settings, to_topic, self._is_key, registry, registers=registers)

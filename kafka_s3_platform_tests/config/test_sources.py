@@ -297,3 +297,24 @@ def test_a_source_may_share_the_folder_of_the_sink_that_wrote_it(folder: Path) -
 def test_a_template_reads_what_it_names(template: str, key: str, told: dict[str, str] | None) -> None:
     match = compile_read_template(template).pattern.fullmatch(key)
     assert (match and {k: v for k, v in match.groupdict().items() if v is not None}) == told
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (CLASS, r"value\.converter: objects of json hold no schema, and AVRO .*schemas\.enable=false send the JSON"),
+        ({**CLASS, "format.class": "ByteArrayFormat"}, r"objects of bytes hold no schema.*ByteArrayConverter sends"),
+        (
+            {**CLASS, "value.converter": "StringConverter", "store.kafka.keys": True, "keys.format.class": "JsonFormat"}
+            | {"key.converter": "io.confluent.connect.avro.AvroConverter"},
+            r"key\.converter: objects of json hold no schema",
+        ),
+    ],
+)
+def test_a_converter_that_needs_a_schema_is_refused_where_objects_hold_none(
+    load: Load, keys: dict[str, object], said: str
+) -> None:
+    registry = {"key.converter.schema.registry.url": "http://r:1", "value.converter.schema.registry.url": "http://r:1"}
+    avro = {"value.converter": "io.confluent.connect.avro.AvroConverter"}
+    with pytest.raises(ConfigError, match=said):
+        load({**avro, **registry, **keys})

@@ -8,9 +8,18 @@ from typing import Any
 
 import cramjam
 import pytest
+from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.config.settings import (
+    ConverterSettings,
+    KafkaSettings,
+    RegistrySettings,
+    StoreSettings,
+    TransformSettings,
+)
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform_tests.formats.test_compression import xerial
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, restored, values
 
@@ -89,3 +98,40 @@ def test_an_object_without_a_line_break_at_its_end_is_whole(
     report = restored(load(LINES, JSON), (topic_name,), "{topic}-copy")
     assert report.record_count == 8
     assert values(kafka_settings, f"{topic_name}-copy") == lines(0, 8)
+
+
+def test_nothing_is_created_where_no_record_can_be_written_and_a_dry_run_says_so(
+    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    put_body(topic_name, 0, "json", text(0))
+    # The file would not load so: the restore asks for another converter.
+    avro = ConverterSettings(format="AVRO", registry=RegistrySettings(url="http://127.0.0.1:9"))
+    config = load(LINES, JSON)
+    for behavior in ("fail", "ignore"):
+        asked_for: dict[str, Any] = {"outgoing": Outgoing(value=avro), "behavior_on_error": behavior}
+        with pytest.raises(PreflightError, match=r"none of the first 4 records .* can be written: .*has no schema"):
+            restored(config, (topic_name,), "{topic}-copy", **asked_for)
+        for exact in (False, True):
+            planned = restored(config, (topic_name,), "{topic}-copy", dry_run=True, exact=exact, **asked_for)
+            assert "can be written: " in planned.refusals[0]
+    with ClusterAdmin(kafka_settings) as admin:
+        assert f"{topic_name}-copy" not in admin.topics()
+
+
+def test_an_exact_dry_run_writes_every_record_and_names_the_one_that_cannot_be(
+    load: Load, put_body: PutBody, topic_name: str
+) -> None:
+    put_body(topic_name, 0, "json", b'{"n":1}\n')
+    put_body(topic_name, 1, "json", b'{"n":[]}\n')
+    cast = {"spec": SecretStr("n:int32")}
+    outgoing = Outgoing(transforms=(TransformSettings(alias="cast", type="Cast$Value", options=cast),))
+    config = load(LINES, JSON)
+    planned = restored(config, (topic_name,), "{topic}-copy", dry_run=True, outgoing=outgoing)
+    assert planned.refusals == ()
+    counted = restored(config, (topic_name,), "{topic}-copy", dry_run=True, exact=True, outgoing=outgoing)
+    assert "the record of source offset 1 fails in " in counted.refusals[0]
+    left = restored(
+        config, (topic_name,), "{topic}-copy", dry_run=True, exact=True, outgoing=outgoing, behavior_on_error="ignore"
+    )
+    assert (left.record_count, left.refusals) == (2, ())
+    assert "1 records cannot be written and would be left out" in left.notes
