@@ -19,8 +19,8 @@ GENERAL_KEYS = (
         "connector.class",
         "S3SinkConnector",
         "Whose words the file is written in: Confluent's, DeviantArt's or Aiven's S3 sink, Confluent's or Aiven's S3"
-        " source, by full or short name, Cloud's `S3_SINK` or `S3_SOURCE`, or our own `S3Archive`. `kafka-s3 describe"
-        " CLASS` tells its keys.",
+        " source, by full or short name, Lenses' S3 sink or source by full name, Cloud's `S3_SINK` or `S3_SOURCE`, or"
+        " our own `S3Archive`. `kafka-s3 describe CLASS` tells its keys.",
     ),
     honoured("tasks.max", "1", "The most Spark tasks that one run has at work at a time. Changes nothing else."),
     honoured(

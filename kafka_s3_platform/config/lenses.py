@@ -108,8 +108,10 @@ def _format_of_source(statement: Statement) -> Iterator[tuple[str, str]]:
     if not fields[f"{_ENVELOPE}.fields.value"]:
         raise ValueError("envelopes without values hold no records")
     yield "input.format", f"lenses.{format_name.lower()}"
-    if f"{_ENVELOPE}.fields.value" in statement.properties:
-        yield "format.output.fields", "value"
+    # Only what is said is promised: of values it decides what becomes of objects without any.
+    promised = ["value"] if f"{_ENVELOPE}.fields.value" in statement.properties else []
+    has_metadata = fields[f"{_ENVELOPE}.fields.metadata"]
+    yield "format.output.fields", ",".join([*promised, *(["offset", "timestamp"] if has_metadata else [])]) or "key"
 
 
 def _of_sink(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:

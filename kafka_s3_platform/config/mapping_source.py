@@ -275,7 +275,7 @@ def _cluster(text: str) -> str:
 def _fields(sheet: Sheet, format_name: str) -> tuple[str, ...]:
     """What the envelopes of others hold; of Lenses' only what their file promises."""
     if format_name in _LENSES:
-        return _aiven_fields(sheet) if "format.output.fields" in sheet else ()
+        return _aiven_fields(sheet) if "format.output.fields" in sheet else ("offset", "timestamp")
     return _aiven_fields(sheet) if format_name.startswith("aiven.") else ()
 
 

@@ -89,7 +89,9 @@ def test_a_sources_kcql_comes_to_a_place_a_format_and_a_target(load: Load) -> No
     own |= {"transforms.route.regex": "copy", "transforms.route.replacement": "again"}
     config = load({**SOURCE, **own, "connect.s3.kcql": kcql}).config
     assert (config.store.bucket, config.layout.topics_dir, config.layout.key_layout) == ("lake", "backups", "lenses")
-    assert (config.layout.format, config.topics, config.source and config.source.fields) == ("lenses.json", (), ())
+    assert (config.layout.format, config.topics) == ("lenses.json", ())
+    assert config.source is not None
+    assert config.source.fields == ("offset", "timestamp")
     assert [t.alias for t in config.records.transforms] == ["kcql", "route"]
 
 
@@ -100,7 +102,8 @@ def test_a_source_in_the_buckets_root_that_says_that_values_were_kept(load: Load
     )
     converters = {f"{side}.converter": "StringConverter" for side in ("key", "value")}
     config = load({**SOURCE, **converters, "connect.s3.kcql": kcql}).config
-    assert (config.layout.topics_dir, config.source and config.source.fields) == ("", ("value",))
+    assert config.source is not None
+    assert (config.layout.topics_dir, config.source.fields) == ("", ("value", "offset", "timestamp"))
     with pytest.raises(ConfigError, match=r"key\.converter: required.*avro objects hold each key by its type"):
         load({**SOURCE, "connect.s3.kcql": kcql})
 

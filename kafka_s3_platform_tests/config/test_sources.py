@@ -241,6 +241,14 @@ def test_aivens_topic_is_that_of_objects_whose_names_tell_none(load: Load) -> No
         load({**own, "file.name.template": "{{topic}}-{{partition}}"})
 
 
+@pytest.mark.parametrize("codec", ["snappy", "gzip", "none", "zstd"])
+def test_each_codec_of_aivens_sink_is_read(load: Load, codec: str) -> None:
+    own = {"connector.class": AIVEN_SOURCE, "file.compression.type": codec, "format.output.envelope": True}
+    assert load({**AIVEN, **own}).config.layout.codec == codec
+    avro = {"format.output.type": "avro", "format.avro.codec": "snappy", "key.converter": "StringConverter"}
+    assert load({**AIVEN, **own, **avro}).config.layout.format == "aiven.avro"
+
+
 def test_a_template_of_a_file_of_confluents_class_decides_all_that_names_do(check: Check) -> None:
     own = {
         "archive.source.template": "{{topic}}/{{any}}/{{start_offset}}-{{end_offset}}.json.gz",
