@@ -1,8 +1,9 @@
 """`kafka-s3 check`."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 from zoneinfo import ZoneInfo
@@ -91,13 +92,22 @@ def _finding(finding: Finding) -> dict[str, str]:
 def _lines(report: CheckReport, outlook: _Outlook) -> Iterator[str]:
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
+    yield from _keys(report, (KeyClass.REFUSED,))
     yield from (f"an object's key, for example: {key}" for key in outlook.keys)
     if outlook.credentials:
         yield f"credentials: {outlook.credentials}"
     yield from outlook.hindrances
+    yield from _keys(report, (KeyClass.HONOURED, KeyClass.WITHOUT_MEANING))
+
+
+def _keys(report: CheckReport, classes: Sequence[KeyClass]) -> Iterator[str]:
+    """The keys of each class, by file. What several in a row do is said once, with the last of them."""
     for path, findings in ((report.path, report.findings), (report.worker, report.worker_findings)):
-        for key_class in KeyClass:
+        for key_class in classes:
             found = [f for f in findings if f.key_class is key_class]
             if found:
                 yield f"{path.name}, {key_class.value}:"
-                yield from (f"  {f.key} = {f.value}: {without_links(f.effect)}" for f in found)
+            for finding, following in zip_longest(found, found[1:]):
+                is_said_below = following is not None and following.effect == finding.effect
+                effect = "" if is_said_below else f": {without_links(finding.effect)}"
+                yield f"  {finding.key} = {finding.value}{effect}"

@@ -8,18 +8,30 @@ import click
 from kafka_s3_platform.cli.output import json_option, show, without_links
 from kafka_s3_platform.config.describe import DescribedKey, Description
 from kafka_s3_platform.config.describe import describe as described
+from kafka_s3_platform.config.dialects import DIALECTS
 
 
 @click.command
-@click.argument("connector_class", metavar="CLASS")
+@click.argument("connector_class", metavar="[CLASS]", required=False)
 @json_option
-def describe(connector_class: str, as_json: bool) -> None:
-    """Tell the required keys of a connector's CLASS, such as S3_SINK, and the others with their defaults."""
+def describe(connector_class: str | None, as_json: bool) -> None:
+    """Tell the required keys of a connector's CLASS, such as S3_SINK, and the others with their defaults.
+
+    Without CLASS, tell which classes there are.
+    """
+    if connector_class is None:
+        classes = [{"class": dialect.class_name, "title": dialect.title} for dialect in DIALECTS]
+        show({"classes": classes}, as_json, _classes())
+        return
     try:
         found = described(connector_class)
     except ValueError as err:
-        raise click.UsageError(f"CLASS: {err}") from err
+        raise click.UsageError("\n".join([f"CLASS: {err}. The classes are:", *_classes()])) from err
     show(asdict(found), as_json, list(_lines(found)))
+
+
+def _classes() -> list[str]:
+    return [f"  {dialect.class_name}: {dialect.title}" for dialect in DIALECTS]
 
 
 def _lines(found: Description) -> Iterator[str]:

@@ -17,7 +17,10 @@ from kafka_s3_platform.errors import ConfigError
 @json_option
 @click.pass_context
 def list(ctx: click.Context, as_json: bool) -> None:  # noqa: A001 - the command's name
-    """List the connector files: name, class, and whether they load. Exits with 1 where one does not."""
+    """List the connector files: name, class, and whether they load. Exits with 1 where one does not.
+
+    STATUS is of the file. What its runs do, and whether they fail, is on Dagster's pages.
+    """
     folder = connectors_folder(os.environ)
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; put connector files there, or run `kafka-s3 up` where one is")

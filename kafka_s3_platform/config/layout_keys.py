@@ -175,7 +175,6 @@ LAYOUT_KEYS = (
     *without_meaning(
         "An object holds the records of one folder, and ends where they end.", "rotate.file.on.partition.change"
     ),
-    *without_meaning("A record that is left out is counted, never reported.", "report.null.values.to.dlq"),
     *without_meaning("Belongs to `hive.integration`.", "hive.*"),
     not_yet("s3.schema.partition.affix.type", "folders do not name schemas", "NONE"),
     refused(

@@ -46,7 +46,7 @@ def record_settings(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_
         key=key or ConverterSettings(),
         value=value or ConverterSettings(),
         transforms=transforms,
-        errors=_errors(sheet),
+        errors=_errors(sheet, layout),
     )
 
 
@@ -181,12 +181,21 @@ def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -
         )
 
 
-def _errors(sheet: Sheet) -> ErrorSettings:
+def _errors(sheet: Sheet, layout: LayoutSettings) -> ErrorSettings:
     prefix = "errors.deadletterqueue."
     topic = sheet.read(f"{prefix}topic.name", _topic, None)
     replicas = sheet.read(f"{prefix}topic.replication.factor", values.integer(1, 32_767), 3)
     archived: tuple[str, ...] = sheet.read("topics", values.topic_list, ())
     tolerance = sheet.read("errors.tolerance", values.choice(("none", "all")), "none")
+    reports_nulls = sheet.read("report.null.values.to.dlq", values.boolean, default=False)
+    if reports_nulls and topic is not None and layout.null_values == "ignore":
+        sheet.refuse(
+            "report.null.values.to.dlq",
+            "records that behavior.on.null.values=ignore leaves out are counted, and none is sent to the dead letter"
+            " topic; say false, or behavior.on.null.values=fail, which sends them there with errors.tolerance=all",
+        )
+    elif "report.null.values.to.dlq" in sheet:
+        sheet.leave(("report.null.values.to.dlq",), "No record without a value is left out beside a dead letter topic.")
     if topic in archived:
         sheet.refuse(f"{prefix}topic.name", f"{topic} is archived itself; name another topic")
     return ErrorSettings.model_validate(

@@ -51,6 +51,12 @@ RECORD_KEYS = (
     honoured(
         "errors.deadletterqueue.context.headers.enable", "false", "Dead letters carry `__connect.errors.*` headers."
     ),
+    honoured(
+        "report.null.values.to.dlq",
+        "false",
+        "`true` is refused where `behavior.on.null.values=ignore` stands beside a dead letter topic: records without a"
+        " value that are left out are counted, never sent there.",
+    ),
     *without_meaning("A run that failed for a passing reason is run again.", "errors.retry.timeout"),
     *without_meaning("A run that failed for a passing reason is run again.", "errors.retry.delay.max.ms"),
     honoured(

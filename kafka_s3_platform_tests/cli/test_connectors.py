@@ -52,6 +52,23 @@ def test_check_shows_the_objects_of_keys_and_headers_too(kafka_s3: KafkaS3) -> N
     assert [key.split("0000000000.")[1] for key in found["example_keys"]] == ["json", "keys.avro", "headers.avro"]
 
 
+def test_check_says_first_whether_a_file_loads_and_why_not_then_what_it_does(kafka_s3: KafkaS3) -> None:
+    router = {"transforms": "r", "transforms.r.type": "RegexRouter"}
+    router |= {"transforms.r.regex": "a", "transforms.r.replacement": "b"}
+    write_connector(kafka_s3, "t", **router, **{"flush.sise": "3"})
+    shown = kafka_s3("check", "connectors/c.json").stdout.splitlines()
+    assert shown[0].endswith("c.json: does not load")
+    assert (shown[1], shown[2][:15]) == ("c.json, refused:", "  flush.sise = ")
+    assert shown[3] == "c.json, honoured:"
+    lines = [line for line in shown if line.startswith("  transforms.r.")]
+    assert [line.partition(": ")[0] for line in lines] == [
+        "  transforms.r.type = RegexRouter",
+        "  transforms.r.regex = a",
+        "  transforms.r.replacement = b",
+    ]
+    assert [": " in line for line in lines] == [False, False, True]
+
+
 def test_list_tells_each_files_class_and_status(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t")
     bad = {"name": "bad", "connector.class": "S3_SINK", "topics": "t", "s3.bucket.name": "bucket", "flush.sise": 1}
@@ -77,6 +94,12 @@ def test_describe_tells_required_and_optional_keys(kafka_s3: KafkaS3) -> None:
     assert shown.startswith("S3_SINK: Confluent Cloud's S3 sink\nrequired:\n")
     assert "  flush.size (default: 1000): " in shown
     assert kafka_s3("describe", "S3_SOURCE").stdout.startswith("S3_SOURCE: Confluent Cloud's S3 source\nrequired:\n")
+    classes = [found["class"] for found in parsed(kafka_s3("describe", "--json"))["classes"]]
+    assert {"S3_SINK", "com.deviantart.kafka_connect_s3.S3SinkConnector"} <= set(classes)
+    assert "  S3_SOURCE: Confluent Cloud's S3 source\n" in kafka_s3("describe").stdout
+    foo = kafka_s3("describe", "foo")
+    assert foo.returncode == 2
+    assert all(name in foo.stderr for name in classes)
     refused = kafka_s3("describe", "S3_SINKS")
     assert refused.returncode == 2
     assert "did you mean S3_SINK?" in refused.stderr

@@ -33,6 +33,32 @@ def test_a_class_is_described_in_its_own_words() -> None:
     assert "file.delim" in names(describe("S3SinkConnector"), "optional")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "com.deviantart.kafka_connect_s3.S3SinkConnector",
+            {"path.format": "YYYY-MM-dd", "format.class": "block_gzip", "s3.prefix": "none", "flush.size": "none"},
+        ),
+        ("S3_SINK", {"flush.size": "1000", "rotate.interval.ms": "3600000", "partitioner.class": "Hourly"}),
+        (
+            "AivenKafkaConnectS3SinkConnector",
+            {
+                "timestamp.extractor": "Wallclock",
+                "file.compression.type": "gzip",
+                "format.class": "bytes",
+                "partitioner.class": "Default",
+                "archive.key.layout": "template",
+            },
+        ),
+        ("kafka_s3_platform.S3Archive", {"flush.size": "none; 1000 for `S3_SINK`", "timestamp.extractor": "Record"}),
+    ],
+)
+def test_the_defaults_of_a_class_are_those_that_its_files_come_to(name: str, told: dict[str, str]) -> None:
+    defaults = {key.key: key.default for key in describe(name).optional}
+    assert {key: defaults[key] for key in told} == told
+
+
 def test_an_unknown_class_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ValueError, match=r"did you mean S3_SINK\?"):
         describe("S3_SINKS")

@@ -257,3 +257,14 @@ def test_errors_and_their_dead_letter_topic_are_honoured(load: Load) -> None:
 def test_a_dead_letter_topic_that_makes_no_sense_is_refused(load: Load, topic: str, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"errors\.deadletterqueue\.topic\.name: .*{message}"):
         load({"errors.tolerance": "all", "errors.deadletterqueue.topic.name": topic})
+
+
+def test_letters_of_ignored_nulls_are_refused_where_they_would_be_missed(load: Load, check: Check) -> None:
+    own = {"format.class": "JsonFormat", "value.converter": "StringConverter", "report.null.values.to.dlq": True}
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead"}
+    with pytest.raises(ConfigError, match=r"report\.null\.values\.to\.dlq: records that .* leaves out are counted"):
+        load({**own, **letters, "behavior.on.null.values": "ignore"})
+    for harmless in ({**letters, "behavior.on.null.values": "fail"}, {"behavior.on.null.values": "ignore"}):
+        found = check({**own, **harmless})
+        assert found.ok
+        assert finding(found.findings, "report.null.values.to.dlq").key_class is KeyClass.WITHOUT_MEANING
