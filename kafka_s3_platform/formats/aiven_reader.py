@@ -8,7 +8,7 @@ cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
 """
 
 import base64
-import json
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -18,15 +18,17 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from fastavro import schemaless_reader
+from fastavro.schema import parse_schema
 
 from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.avro_fields import AvroFields
 from kafka_s3_platform.formats.avro_reader import AvroReader
-from kafka_s3_platform.formats.avro_schema import AvroSchema
 from kafka_s3_platform.formats.damage import beyond, damaged
 from kafka_s3_platform.formats.json_reader import fault_of, json_payload, lines_of
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.parquet_reader import ParquetReader, datum_encoder
+from kafka_s3_platform.formats.parquet_reader import ParquetReader
 from kafka_s3_platform.formats.parts import VALUE_ERRORS
 from kafka_s3_platform.formats.reading import (
     BatchReader,
@@ -34,6 +36,7 @@ from kafka_s3_platform.formats.reading import (
     batched,
     bytes_payload,
     datum_payload,
+    physical,
     plain_pieces,
 )
 from kafka_s3_platform.formats.sink_lines import bytes_of_text
@@ -224,24 +227,31 @@ class AivenReader:
             yield self._of_records(found)
 
     def _of_records(self, batch: ReadBatch) -> ReadBatch:
-        found = batch.value
-        schema = AvroSchema(found.schemas[0].avro)
-        root = schema.resolved(schema.root)
-        is_record = not isinstance(root, list) and root["type"] == "record"
-        fields = {f["name"]: f["type"] for f in root["fields"]} if is_record else {}
-        if self._is_bare and not (list(fields) == ["value"] and root["name"].rpartition(".")[2] == _BARE_RECORD):
+        fields = AvroFields(batch.value.schemas[0], self._limits)
+        if self._is_bare and not (list(fields.schemas) == ["value"] and fields.name == _BARE_RECORD):
             return batch
-        self._check_fields(fields)
+        self._check_fields(fields.schemas)
         try:
-            rows = [_checked({**row, **self._paths_of(row)}) for row in found.objects]
+            columns = fields.columns(pa.array(batch.value.raw))
+            rows = self._rows({name: _decoded_column(columns[name], fields.schemas[name]) for name in self._around})
         except VALUE_ERRORS as err:
             raise damaged(self._key, f"holds no records of {', '.join(self._fields)}: {err}") from err
 
         def payload(name: str) -> Payload:
-            one = Schema(json.dumps(fields.get(name, "null")))
-            return datum_payload(datum_encoder(one)([row.get(name) for row in rows]), one)
+            if name not in columns:
+                return bytes_payload(pa.nulls(len(batch), pa.binary()))
+            return datum_payload(columns[name], fields.schemas[name])
 
-        return _batch(rows, payload, {})
+        return _batch(rows or [{}] * len(batch), payload, {})
+
+    @property
+    def _around(self) -> Sequence[str]:
+        """The fields that tell something of a record, other than what it holds."""
+        return [name for name in self._members if name not in {"key", "value"}]
+
+    def _rows(self, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
+        rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        return [_checked({**row, **self._paths_of(row)}) for row in rows]
 
     def _check_fields(self, names: Mapping[str, Any]) -> None:
         missing = [name for name in self._members if name not in names]
@@ -311,6 +321,12 @@ def _header_bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def _decoded_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
+    parsed = parse_schema(physical(schema.avro), _ignore_default_error=True)
+    data = column.to_pylist()
+    return [None if one is None else schemaless_reader(io.BytesIO(one), parsed, None) for one in data]
 
 
 def _csv_header(pair: bytes) -> Mapping[str, Any]:

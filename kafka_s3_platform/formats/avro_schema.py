@@ -27,6 +27,23 @@ class AvroSchema:
             return self.resolved(node["type"])
         return {"type": node} if isinstance(node, str) else node
 
+    def complete(self, node: Any) -> Any:
+        """A part of the schema that defines all the types that it names."""
+        return self._complete(node, set())
+
+    def _complete(self, node: Any, defined: set[str]) -> Any:
+        if isinstance(node, str):
+            is_own = node in self._named and node not in defined
+            return self._complete(self._named[node], defined) if is_own else node
+        if isinstance(node, list):
+            return [self._complete(branch, defined) for branch in node]
+        if "name" in node:
+            defined.add(node["name"])
+        inner = {name: self._complete(node[name], defined) for name in ("type", "items", "values") if name in node}
+        if "fields" in node:
+            inner["fields"] = [{**f, "type": self._complete(f["type"], defined)} for f in node["fields"]]
+        return {**node, **inner}
+
     def kind(self, node: Any) -> str:
         """The name of the node's type: `union`, `record`, `string` ..."""
         found = self.resolved(node)

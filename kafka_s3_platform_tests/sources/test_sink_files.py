@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.config.files import load_connector
@@ -61,6 +62,12 @@ def confluent(kind: str, key: str, value: str, header_converter: str = BYTES, **
 FORMATS = {"avro": "AvroFormat", "json": "JsonFormat", "parquet": "ParquetFormat", "bytes": "ByteArrayFormat"}
 
 
+BARE = {"format_output_fields": "value", "format_output_envelope": "false"}
+OF_AVRO = {"keys": "avro", "headers": "avro"}
+OF_PARQUET = {"keys": "parquet", "headers": "parquet"}
+OF_JSON_LINES = {"keys": "json", "headers": "json"}
+
+
 def _converters(key: str, value: str, headers: str) -> Keys:
     found = {"key.converter": key, "value.converter": value, "header.converter": headers}
     if value == JSON:
@@ -91,6 +98,19 @@ def restored(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]
     return found, stream.report.notes(config)
 
 
+def datums(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> list[bytes | None]:
+    """The data of each value, as they are sent."""
+    config, store = config_of(folder, keys), MemoryStore(only_values(objects))
+    (group,) = groups(scan(config, store=store))
+    return [
+        one for batch in ForeignStream(config, group, store).batches() for one in pa.array(batch.value.raw).to_pylist()
+    ]
+
+
+def only_values(objects: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {key: body for key, body in objects.items() if ".keys." not in key and ".headers." not in key}
+
+
 def written(name: str) -> dict[str, bytes]:
     """The object of that name, and those of keys and headers beside it."""
     if name.startswith("aiven"):
@@ -100,6 +120,90 @@ def written(name: str) -> dict[str, bytes]:
     paths = [SINKS / name] if not stem.endswith("tombstone") else []
     paths += [path for part in ("keys", "headers") for path in SINKS.glob(f"{stem}.{part}.*")]
     return {f"{folder}t+0+0000000010{path.name.removeprefix(stem)}": path.read_bytes() for path in paths}
+
+
+def order(number: int, tags: list[str | None], choices: list[Any]) -> dict[str, Any]:
+    """What WriteSinkFiles.java makes of a number, in Avro's own types."""
+    region, line = ["US", "EU"][number % 2], {"sku": f"s{number}", "where": ["US", "EU"][number % 2]}
+    return {
+        "id": number,
+        "region": region,
+        "other": None if number == 1 else region,
+        "hash": bytes([255, 0, 1, number]),
+        "price": (number - 1234).to_bytes(2, "big", signed=True),
+        "exact": (1224 + number).to_bytes(6, "big"),
+        "day": 18262 + number,
+        "clock": 3_600_000 + number,
+        "at": 1_577_836_800_000 + number,
+        "choice": None if number == 4 else choices[number % len(choices)],
+        "tags": tags if number else [],
+        "zones": {"z": region},
+        "lines": [line, line],
+        "raw": bytes([254, number]),
+    }
+
+
+ENHANCED = [7, "EU", "EU", b"\xff\0\1\3"]
+PLAIN = [7, "EU"]
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "tags", "choices"),
+    [
+        ("aiven-orders.avro", aiven("avro", STRING, AVRO, STRING), ["a", None], ENHANCED),
+        # parquet-avro writes no list with a null in it unless Confluent's sink has it do so.
+        ("aiven-orders.parquet", aiven("parquet", STRING, AVRO, STRING), ["a", "b"], ENHANCED),
+        ("aiven-bare-orders.avro", aiven("avro", STRING, AVRO, **BARE), ["a", None], ENHANCED),
+        ("aiven-bare-orders.parquet", aiven("parquet", STRING, AVRO, **BARE), ["a", "b"], ENHANCED),
+        ("confluent-orders.avro", confluent("avro", STRING, AVRO, STRING, **OF_AVRO), ["a", None], PLAIN),
+        ("confluent-enhanced.avro", confluent("avro", STRING, AVRO, **OF_JSON_LINES), ["a", None], ENHANCED),
+        ("confluent-no-metadata.avro", confluent("avro", STRING, AVRO), ["a", None], PLAIN),
+        (
+            "confluent-orders.snappy.parquet",
+            confluent("parquet", STRING, AVRO, STRING, **OF_PARQUET),
+            ["a", None],
+            PLAIN,
+        ),
+        ("confluent-enhanced.snappy.parquet", confluent("parquet", STRING, AVRO, **OF_AVRO), ["a", None], ENHANCED),
+    ],
+)
+def test_records_of_avro_come_back_with_all_their_types(
+    tmp_path: Path, name: str, keys: Keys, tags: list[str | None], choices: list[Any]
+) -> None:
+    found, _ = restored(tmp_path, keys, written(name))
+    assert [row[3] for row in found] == [order(n, tags, choices) for n in range(len(found))]
+    assert len(found) == (2 if "metadata" in name else 5)
+    if "bare" not in name and "metadata" not in name:
+        assert [row[2] for row in found] == [b"k0", b"k1", b"k2", b"k0", b"k1"]
+        assert {tuple(row[4]) for row in found} == {tuple(TWO)}
+
+
+def test_the_branch_of_a_union_is_the_one_that_it_was(tmp_path: Path) -> None:
+    # Decoded, "EU" of an enum and "EU" of a string are the same: the data are not.
+    of_avro = confluent("avro", STRING, AVRO)
+    sources = [
+        ("confluent-enhanced.avro", of_avro),
+        ("confluent-enhanced.snappy.parquet", of_avro | {"format.class": "ParquetFormat"}),
+        ("aiven-orders.avro", aiven("avro", STRING, AVRO)),
+        ("aiven-bare-orders.avro", aiven("avro", STRING, AVRO, **BARE)),
+    ]
+    data = [datums(tmp_path, keys, written(name)) for name, keys in sources]
+    assert len(data[0]) == 5
+    assert data[1:] == data[:1] * 3
+
+
+def test_columns_alone_tell_an_enum_as_text(tmp_path: Path) -> None:
+    body = (
+        (SINKS / "confluent-enhanced.snappy.parquet")
+        .read_bytes()
+        .replace(b"parquet.avro.schema", b"parquet.avro.absent")
+    )
+    keys = confluent("parquet", STRING, AVRO)
+    found, _ = restored(tmp_path, keys, {"topics/t/partition=0/t+0+0000000010.snappy.parquet": body})
+    expected = [order(n, ["a", None], ENHANCED) for n in range(5)]
+    assert [row[3]["region"] for row in found] == [one["region"] for one in expected]
+    assert [row[3]["zones"] for row in found] == [one["zones"] for one in expected]
+    assert [row[3]["choice"] for row in found] == [one["choice"] for one in expected]
 
 
 def rows(keys: list[Any], values: list[Any], headers: list[Any]) -> list[Row]:
@@ -135,9 +239,6 @@ OF_JSON = rows(STRINGS, JSONS, [HEADERS, [], HEADERS])
 )
 def test_aivens_records_come_back_whole(tmp_path: Path, name: str, keys: Keys, expected: list[Row]) -> None:
     assert restored(tmp_path, keys, written(f"aiven-{name}"))[0] == expected
-
-
-BARE = {"format_output_fields": "value", "format_output_envelope": "false"}
 
 
 @pytest.mark.parametrize(
