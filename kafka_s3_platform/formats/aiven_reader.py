@@ -8,7 +8,6 @@ cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
 """
 
 import base64
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -18,12 +17,10 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from fastavro import schemaless_reader
-from fastavro.schema import parse_schema
 
 from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.avro_fields import AvroFields
+from kafka_s3_platform.formats.avro_fields import AvroFields, decoded_column
 from kafka_s3_platform.formats.avro_reader import AvroReader
 from kafka_s3_platform.formats.damage import beyond, damaged
 from kafka_s3_platform.formats.json_reader import fault_of, json_payload, lines_of
@@ -36,11 +33,10 @@ from kafka_s3_platform.formats.reading import (
     batched,
     bytes_payload,
     datum_payload,
-    physical,
     plain_pieces,
 )
 from kafka_s3_platform.formats.sink_lines import bytes_of_text
-from kafka_s3_platform.model.connect import Payload, Schema
+from kafka_s3_platform.model.connect import Payload
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 
@@ -233,7 +229,7 @@ class AivenReader:
         self._check_fields(fields.schemas)
         try:
             columns = fields.columns(pa.array(batch.value.raw))
-            rows = self._rows({name: _decoded_column(columns[name], fields.schemas[name]) for name in self._around})
+            rows = self._rows({name: decoded_column(columns[name], fields.schemas[name]) for name in self._around})
         except VALUE_ERRORS as err:
             raise damaged(self._key, f"holds no records of {', '.join(self._fields)}: {err}") from err
 
@@ -321,12 +317,6 @@ def _header_bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-
-
-def _decoded_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
-    parsed = parse_schema(physical(schema.avro), _ignore_default_error=True)
-    data = column.to_pylist()
-    return [None if one is None else schemaless_reader(io.BytesIO(one), parsed, None) for one in data]
 
 
 def _csv_header(pair: bytes) -> Mapping[str, Any]:

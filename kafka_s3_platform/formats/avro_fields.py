@@ -1,12 +1,17 @@
 """The fields of Avro records, each as it stands in the data: none is made anew, and the branches of unions stay."""
 
+import io
 import json
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
+from fastavro import schemaless_reader
+from fastavro.schema import parse_schema
 
 from kafka_s3_platform.formats.avro_schema import AvroSchema
+from kafka_s3_platform.formats.reading import physical
 from kafka_s3_platform.model.avro_walk import Datum
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.limits import ReadLimits
@@ -40,6 +45,13 @@ class AvroFields:
                 found[name].append(None if one == nulls[name] else one)
                 start = end
         return {name: pa.array(data, pa.binary()) for name, data in found.items()}
+
+
+def decoded_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
+    """The values of a field, as Avro's own types."""
+    parsed = parse_schema(physical(schema.avro), _ignore_default_error=True)
+    data = column.to_pylist()
+    return [None if one is None else schemaless_reader(io.BytesIO(one), parsed, None) for one in data]
 
 
 def _null_of(schema: Schema) -> bytes | None:

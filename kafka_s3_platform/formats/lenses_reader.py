@@ -14,14 +14,15 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import SourceSettings
+from kafka_s3_platform.formats.avro_fields import AvroFields, decoded_column
 from kafka_s3_platform.formats.avro_reader import AvroReader
-from kafka_s3_platform.formats.avro_schema import AvroSchema
 from kafka_s3_platform.formats.damage import damaged
 from kafka_s3_platform.formats.json_reader import fault_of, json_payload, lines_of
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.parquet_reader import ParquetReader, datum_encoder
+from kafka_s3_platform.formats.parquet_reader import ParquetReader
 from kafka_s3_platform.formats.parts import VALUE_ERRORS
 from kafka_s3_platform.formats.reading import (
     BatchReader,
@@ -37,6 +38,8 @@ from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 
 _HEADERS = RECORD_SCHEMA.field("headers").type
 _UNKNOWN_OFFSET = -1
+_BRANCH_BYTES = 1
+"""What tells which branch of a union of two a datum is of."""
 _ABSENT = msgspec.Raw()
 
 
@@ -162,27 +165,31 @@ class LensesReader:
             yield self._of_records(found.value)
 
     def _of_records(self, found: Payload) -> ReadBatch:
-        schema = AvroSchema(found.schemas[0].avro)
-        fields = {f["name"]: f["type"] for f in schema.resolved(schema.root).get("fields", ())}
-        if not fields.keys() & {"key", "value", "headers", "metadata"}:
+        fields = AvroFields(found.schemas[0], self._limits)
+        held = fields.schemas
+        if not held.keys() & {"key", "value", "headers", "metadata"}:
             raise damaged(self._key, "holds no records in Lenses' envelope")
-        if "value" not in fields and not self._has_values:
+        if "value" not in held and not self._has_values:
             raise damaged(
                 self._key,
                 "has no field `value`: its records had none, or values were not kept. Where they were, say so with"
                 " 'store.envelope.fields.value'=true in the PROPERTIES of the KCQL (format.output.fields=value)",
             )
         try:
-            rows = [self._row(row) for row in found.objects]
+            columns = fields.columns(pa.array(found.raw))
+            around = {
+                name: decoded_column(columns[name], held[name]) for name in ("headers", "metadata") if name in held
+            }
+            rows = [self._row({name: around[name][at] for name in around}) for at in range(len(found))]
         except VALUE_ERRORS as err:
             raise damaged(self._key, f"holds no records in Lenses' envelope: {err}") from err
-        value, key = (_of_avro(schema, fields.get(p), [getattr(r, p) for r in rows]) for p in ("value", "key"))
+        value, key = (_of_avro(columns.get(p), held.get(p), len(rows)) for p in ("value", "key"))
         return _batch(rows, value, key, {})
 
     def _row(self, row: Mapping[str, Any]) -> _Row:
         metadata = msgspec.convert(row.get("metadata") or {}, _Metadata)
         headers = [{"key": name, "value": _header(value)} for name, value in (row.get("headers") or {}).items()]
-        return _Row(row.get("key"), row.get("value"), headers or None, self._checked(metadata))
+        return _Row(None, None, headers or None, self._checked(metadata))
 
 
 def _json_part(raw: msgspec.Raw, is_array: bool) -> Any:
@@ -210,35 +217,15 @@ def _header(value: Any) -> bytes | None:
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
 
 
-def _of_avro(schema: AvroSchema, node: Any, objects: Sequence[Any]) -> Payload:
+def _of_avro(column: pa.BinaryArray | None, schema: Schema | None, count: int) -> Payload:
     """The data in the schema that they had: Lenses makes each optional."""
-    if node is None:
-        return bytes_payload(pa.nulls(len(objects), pa.binary()))
-    found = schema.resolved(node)
-    if isinstance(found, list):
-        members, has_null = schema.members(found)
-        node = members[0] if has_null and len(members) == 1 else node
-    own = Schema(json.dumps(_standalone(schema, node, set())))
-    return datum_payload(datum_encoder(own)(objects), own)
-
-
-def _standalone(schema: AvroSchema, node: Any, seen: set[str]) -> Any:
-    """A part of a schema that holds the named types which it refers to, each where it comes first."""
-    if isinstance(node, list):
-        return [_standalone(schema, member, seen) for member in node]
-    found = schema.resolved(node) if isinstance(node, str) else node
-    if isinstance(node, str) and "name" not in found:
-        return node
-    if found.get("name") in seen:
-        return found["name"]
-    if "name" in found:
-        seen.add(found["name"])
-    inner = {name: _standalone(schema, found[name], seen) for name in ("items", "values") if name in found}
-    if isinstance(found["type"], dict | list):
-        inner["type"] = _standalone(schema, found["type"], seen)
-    if "fields" in found:
-        inner["fields"] = [{**f, "type": _standalone(schema, f["type"], seen)} for f in found["fields"]]
-    return {**found, **inner}
+    if column is None or schema is None:
+        return bytes_payload(pa.nulls(count, pa.binary()))
+    branches = schema.avro
+    if isinstance(branches, list) and len(branches) == 2 and "null" in branches:
+        own = next(branch for branch in branches if branch != "null")
+        return datum_payload(pc.binary_slice(column, _BRANCH_BYTES), Schema(json.dumps(own)))
+    return datum_payload(column, schema)
 
 
 def _batch(rows: Sequence[_Row], value: Payload, key: Payload, bad: Mapping[int, str]) -> ReadBatch:

@@ -360,7 +360,7 @@ ATTACKS: Mapping[str, Attack] = {
         "has records of",
     ),
     "parquet-list-of-numbers": Attack("parquet", lambda: _lists(pa.repeat(1, 9_000_000), 1), "max.items"),
-    "parquet-default-of-its-schema": Attack("parquet", _with_default, "no value and no default"),
+    "parquet-default-of-its-schema": Attack("parquet", _with_default, "its schema and its columns differ in b, a"),
     "parquet-rows-of-a-footer-that-lies": Attack("parquet", lambda: _null_rows(2**40, 2**10), "max.empty.records"),
     "parquet-row-groups": Attack("parquet", lambda: footer_of(400_000), "Parquet"),
     "parquet-large-footer": Attack("parquet", lambda: footer_of(10**6), "max.footer.bytes"),

@@ -35,7 +35,10 @@ def test_records_whose_items_take_no_byte_are_decoded_some_at_a_time(tmp_path: P
     schema = {
         "type": "record",
         "name": "R",
-        "fields": [{"name": "value", "type": {"type": "array", "items": "null"}}],
+        "fields": [
+            {"name": "value", "type": {"type": "array", "items": "null"}},
+            *({"name": name, "type": "null"} for name in ("key", "offset", "timestamp", "headers")),
+        ],
     }
     path = tmp_path / "items"
     path.write_bytes(avro(schema, [(60, (long(10**6) + b"\0") * 60)]))
