@@ -25,7 +25,8 @@ class ReadBatch:
     """Records of an object in their order: what it holds of them, None for what it does not.
 
     `bad` are the rows that could not be read, each with its reason; their payloads mean nothing. `offsets` are real
-    ones, -1 where one is not known; `timestamps` are epoch ms, -1 for none. `headers` is a column of RECORD_SCHEMA.
+    ones, -1 where one is not known; `timestamps` are epoch ms, -1 for none. `headers` and `timestamp_types` are columns
+    of RECORD_SCHEMA.
     """
 
     value: Payload
@@ -34,6 +35,7 @@ class ReadBatch:
     headers: pa.Array | None = None
     offsets: Int64s | None = None
     timestamps: Int64s | None = None
+    timestamp_types: pa.Int32Array | None = None
 
     def __len__(self) -> int:
         return len(self.value)
@@ -54,6 +56,7 @@ class ReadBatch:
             None if self.headers is None else self.headers.take(pa.array(positions)),
             None if self.offsets is None else self.offsets[positions],
             None if self.timestamps is None else self.timestamps[positions],
+            None if self.timestamp_types is None else self.timestamp_types.take(pa.array(positions)),
         )
 
 

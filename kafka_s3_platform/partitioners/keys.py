@@ -15,6 +15,8 @@ TOPIC = r"[a-zA-Z0-9._-]+"
 OFFSET = r"(?P<offset>\d+)(?:@(?P<ordinal>\d+))?(?:\+(?P<epoch>\d+))?"
 """A first offset and what may follow it, in every layout."""
 
+_OFFSETS = ".offsets"
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentKey:
@@ -63,6 +65,25 @@ def parse_segment_key(
     pattern = rf"{re.escape(topic)}{delim}(?P<partition>\d+){delim}{OFFSET}(?:\.(?P<extension>[^/+]+))?"
     match = re.fullmatch(pattern, name, re.ASCII)
     return match and found_key(match, topic, encoded_partition)
+
+
+def offsets_key(key: str, directory_delim: str) -> str:
+    """The key of the object that keeps the offsets of another one's records; engines pass over such names."""
+    folder, delim, name = key.rpartition(directory_delim)
+    return f"{folder}{delim}_{name}{_OFFSETS}"
+
+
+def is_offsets_key(key: str, directory_delim: str) -> bool:
+    """Whether the key is one that `offsets_key` gives."""
+    return key.endswith(_OFFSETS) and key.rpartition(directory_delim)[2].startswith("_")
+
+
+def beside_offsets(key: str, directory_delim: str) -> str:
+    """The key of the object whose offsets are kept at this key; of any other, itself."""
+    if not is_offsets_key(key, directory_delim):
+        return key
+    folder, delim, name = key.removesuffix(_OFFSETS).rpartition(directory_delim)
+    return f"{folder}{delim}{name[1:]}"
 
 
 def after_offset(ordinal: int, epoch: int | None) -> str:

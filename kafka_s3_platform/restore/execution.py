@@ -105,6 +105,7 @@ def _verified(planned: RestoreReport, found: Verified) -> RestoreReport:
         record_bytes=sum(p.record_bytes for p in parts),
         exact=True,
         out_of_range_count=sum(p.out_of_range_count for p in parts),
+        gaps=(*planned.gaps, *(gap for p in parts for gap in p.gaps)),
         notes=(*planned.notes, *notes, *found.notes),
         skipped=(*planned.skipped, *(line for p in parts for line in p.skipped)),
         targets=found.targets,

@@ -269,6 +269,7 @@ def _dry_run(
         record_bytes=sum(c.record_bytes for c in counts),
         exact=not (is_filtered(request.records) or report.before_transforms),
         skipped=(*report.skipped, *(s for c in counts for s in c.skipped)),
+        gaps=tuple(gap for c in counts for gap in c.gaps),
         notes=(*report.notes, *dict.fromkeys(n for c in counts for n in c.notes)),
     )
 

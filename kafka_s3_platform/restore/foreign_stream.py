@@ -95,7 +95,10 @@ class WantedRecords:
     def __init__(self, task: ForeignStreamTask, store: ObjectStore, start_offset: int = 0) -> None:
         self._task = task
         start = max(start_offset, task.from_offset or 0)
-        self._stream = ForeignStream(task.config, task.group, store, start, task.to_offset, task.left_out)
+        by_offset = (task.from_offset, task.to_offset) != (None, None)
+        self._stream = ForeignStream(
+            task.config, task.group, store, start, task.to_offset, task.left_out, by_offset=by_offset
+        )
 
     def __iter__(self) -> Iterator[ConnectBatch]:
         for batch in self._read():
@@ -118,6 +121,11 @@ class WantedRecords:
     def skipped(self) -> tuple[str, ...]:
         """Objects and records that were left out because they are bad, of what was read so far."""
         return (*self._stream.report.skipped_objects, *self._stream.report.skipped_records)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Offsets that are in no object although they lie between two, of what was read so far."""
+        return tuple(self._stream.report.gaps)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -166,6 +174,11 @@ class ForeignRecords:
     def skipped(self) -> tuple[str, ...]:
         """As `WantedRecords` has it."""
         return self._wanted.skipped
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """As `WantedRecords` has it."""
+        return self._wanted.gaps
 
     @property
     def notes(self) -> tuple[str, ...]:

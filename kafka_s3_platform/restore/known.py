@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.restore.documents import table
-from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject
+from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, by_name
 
 KNOWN_SCHEMA = pa.schema(
     [
@@ -80,16 +80,16 @@ class Known:
     def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
         for item in new:
             last = self._last.get((item.topic, item.kafka_partition))
-            if last is not None and (item.first_offset or 0, item.key) < last:
+            if last is not None and (item.first_offset or 0, by_name(item.key, item.first_offset)) < last:
                 yield item
 
     @cached_property
-    def _last(self) -> dict[tuple[str, int], tuple[int, str]]:
+    def _last(self) -> dict[tuple[str, int], tuple[int, tuple[str | int, ...]]]:
         """First offset and key of what is read last, by topic and kafka partition."""
-        last: dict[tuple[str, int], tuple[int, str]] = {}
+        last: dict[tuple[str, int], tuple[int, tuple[str | int, ...]]] = {}
         columns = (self.table[name].to_pylist() for name in ("topic", "kafka_partition", "first_offset", "key"))
         for topic, kafka_partition, first_offset, key in zip(*columns, strict=True):
-            at, place = (topic, kafka_partition), (first_offset or 0, key)
+            at, place = (topic, kafka_partition), (first_offset or 0, by_name(key, first_offset))
             last[at] = max(last.get(at, place), place)
         return last
 

@@ -217,8 +217,8 @@ class KafkaPartitionReport:
     `doubled_count` are those of the target's kafka partition (`TargetReport`), and 0 where several streams of the
     restore may share it: `RestoreReport.targets` tells them then. `altered_timestamps` counts records whose timestamp
     the client cannot send. `digest` is the record digest of the archived records that were selected. Of objects that
-    others wrote, `topic` is the source's, `skipped` names bad objects and records that were left out, and `notes` say
-    what cannot be known of the records.
+    others wrote, `topic` is the source's, `skipped` names bad objects and records that were left out, `notes` say what
+    cannot be known of the records, and `gaps` which offsets between two objects are in none.
     """
 
     kafka_partition: int
@@ -238,6 +238,7 @@ class KafkaPartitionReport:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     doubled_count: int = 0
+    gaps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

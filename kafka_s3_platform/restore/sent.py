@@ -145,6 +145,11 @@ class SentStream:
         return self._source.skipped
 
     @property
+    def gaps(self) -> tuple[str, ...]:
+        """Offsets that are in none of others' objects, of what was read so far."""
+        return self._source.gaps if isinstance(self._source, ForeignRecords) else ()
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is to be said of the records of others, of what was read so far."""
         return self._source.notes if isinstance(self._source, ForeignRecords) else ()

@@ -41,6 +41,7 @@ class ForeignCount:
     record_bytes: int
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
+    gaps: tuple[str, ...]
 
 
 def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
@@ -57,7 +58,8 @@ def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: A
         if task.stream.is_decoded:
             outgoing.encoded(typed(batch, task.stream.config.records))
     failed = (f"{outgoing.failed_count} records cannot be written and would be left out",)
-    return ForeignCount(count, size, wanted.skipped, (*wanted.notes, *failed * bool(outgoing.failed_count)))
+    notes = (*wanted.notes, *failed * bool(outgoing.failed_count))
+    return ForeignCount(count, size, wanted.skipped, notes, wanted.gaps)
 
 
 def unwritable(tasks: Iterable[TrialTask], store: ObjectStore) -> Iterator[Finding]:

@@ -98,11 +98,12 @@ class _Tally:
         self._left_out = LeftOut()
         self._skipped: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
+        self._gaps: tuple[str, ...] = ()
 
     def note(self, stream: SentStream) -> None:
         """What the stream, read to its end, says of itself: each time the same."""
         self._out_of_range, self._left_out = stream.out_of_range_count, stream.left_out
-        self._skipped, self._notes = stream.skipped, stream.notes
+        self._skipped, self._notes, self._gaps = stream.skipped, stream.notes, stream.gaps
 
     def add(self, source: pa.RecordBatch, target: pa.RecordBatch, *, mapped: bool) -> None:
         if mapped:
@@ -138,4 +139,5 @@ class _Tally:
             topic=given.named_topic,
             skipped=self._skipped,
             notes=self._notes,
+            gaps=self._gaps,
         )

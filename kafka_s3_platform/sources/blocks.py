@@ -4,7 +4,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from kafka_s3_platform.formats.block_gzip import Block
+from kafka_s3_platform.formats.kept_offsets import KeptOffsets
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,23 @@ class WantedBlocks:
         return sum(b.num_records for b in self.blocks)
 
     @property
+    def rows(self) -> tuple[int, int]:
+        """The places of the records of wanted blocks among those of the object, half-open."""
+        first = sum(b.num_records for b in self.blocks[: self.wanted.start])
+        return first, first + self.record_count - self.left_out_count
+
+    @property
     def left_out_count(self) -> int:
         """Of blocks that are not wanted."""
         return self.record_count - sum(b.num_records for b in self.blocks[self.wanted])
+
+
+def told_blocks(blocks: Sequence[Block], offsets: KeptOffsets, start: int, end: int) -> WantedBlocks:
+    """The blocks that hold records of source offsets [start, end), where that of each record is told."""
+    bounds = np.cumsum([0, *(b.num_records for b in blocks)])
+    bounds = np.append(offsets.of(0, offsets.count), offsets.last + 1)[bounds]
+    first, last = bisect_right(bounds[1:].tolist(), start), bisect_left(bounds[:-1].tolist(), end)
+    return WantedBlocks(tuple(blocks), slice(first, last), offsets.first, offsets.last + 1)
 
 
 def wanted_blocks(blocks: Sequence[Block], next_offset: int, start: int, end: int) -> WantedBlocks:

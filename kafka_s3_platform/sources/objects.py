@@ -1,5 +1,6 @@
 """Objects that others wrote, or that no index holds: what their keys tell, and in which order they are read."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -56,9 +57,9 @@ class ForeignObject:
         return self.storage_class in COLD
 
     @property
-    def order(self) -> tuple[str, int, int, str]:
-        """By topic, kafka partition and offset; by key where there is no offset."""
-        return (self.topic, self.kafka_partition, self.place or 0, self.key)
+    def order(self) -> tuple[str, int, int]:
+        """By topic, kafka partition and offset."""
+        return (self.topic, self.kafka_partition, self.place or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,8 @@ class ScanReport:
 
 MAX_LINES = 1_000
 
+_DIGITS = re.compile(r"([0-9]+)")
+
 _PARTS: Mapping[ObjectPart, str] = {"value": "values", "key": "keys", "headers": "headers"}
 
 _BAD: frozenset[Problem] = frozenset({"unparsable", "misplaced", "duplicate", "incomplete"})
@@ -150,8 +153,18 @@ class Selected:
     notes: tuple[str, ...]
 
 
+def by_name(key: str, place: int | None) -> tuple[str | int, ...]:
+    """Orders keys of one offset; those that tell none as people do: `part-2` before `part-10`."""
+    if place is not None:
+        return (key,)
+    return tuple(int(text) if at % 2 else text for at, text in enumerate(_DIGITS.split(key)))
+
+
 def groups(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
-    """The objects of each topic and kafka partition, values with their keys and headers, in reading order."""
+    """The objects of each topic and kafka partition, values with their keys and headers, in reading order.
+
+    Those without an offset, or with the same one, stay in the order in which they are given.
+    """
     ordered = sorted(objects, key=lambda o: o.order)
     return [
         ObjectGroup(topic, kafka_partition, _sets(list(found)))

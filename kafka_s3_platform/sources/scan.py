@@ -6,8 +6,9 @@ from itertools import islice
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
+from kafka_s3_platform.partitioners.keys import is_offsets_key
 from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
-from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport, groups
+from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport, by_name, groups
 from kafka_s3_platform.sources.own import is_own
 from kafka_s3_platform.sources.sample import Sample, sample_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
@@ -93,7 +94,7 @@ class Scan:
             item = self._judged(reader, info, wrong)
             if item is not None:
                 found[item.key] = item
-        in_order = sorted(found.values(), key=lambda o: (*o.order[:-1], o.key not in self._known, o.key))
+        in_order = sorted(found.values(), key=lambda o: (*o.order, o.key not in self._known, by_name(o.key, o.place)))
         objects = self._complete(self._distinct(in_order, wrong), wrong)
         if wrong and self._behavior == "fail":
             more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
@@ -120,7 +121,9 @@ class Scan:
             yield from self._store.list(f"{reader.root}{topic}{layout.directory_delim}")
 
     def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
-        if (info.key.endswith("/") and not info.size) or is_own(info.key, self._config.archive):
+        is_marker = info.key.endswith("/") and not info.size
+        archive, delim = self._config.archive, self._config.layout.directory_delim
+        if is_marker or is_own(info.key, archive) or is_offsets_key(info.key, delim):
             return None  # a folder's own marker, or a document of ours
         read = reader.read(info.key)
         told = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read

@@ -229,6 +229,34 @@ def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_wit
     assert keys[1] in report.skipped[0]
 
 
+def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_its_offsets(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    for first in (0, 20):
+        put(topic_name, first, numbered(first, 10))
+    config, gap = load(LINES, JSON), f"{topic_name}-0: offsets [10, 20) are in no object"
+    counted = restored(config, (), "{topic}-copy", dry_run=True, exact=True)
+    report = restored(config, (), "{topic}-copy")
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [*range(10), *range(20, 30)]
+    assert [found[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
+
+
+def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(
+    load: Load, store_settings: StoreSettings, s3_client: Any, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    for hour, first in ((12, 0), (13, 5)):
+        key = f"topics/{topic_name}/year=2026/month=01/day=01/hour={hour}/{topic_name}+0+{first}.json"
+        body = b"".join(b'{"n":%d}\n' % n for n in range(first, first + 10))
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+    config = load(LINES, JSON + "partitioner.class=io.confluent.connect.storage.partitioner.HourlyPartitioner\n")
+    with pytest.raises(PreflightError, match="a window of offsets would choose others"):
+        restored(config, (), "{topic}-copy", from_offset=2, to_offset=12)
+    assert numbers(kafka_settings, f"{topic_name}-copy") == []
+    report = restored(config, (), "{topic}-all")
+    assert report.record_count == 20
+    assert any("order differs from the source's" in note for note in report.notes)
+
+
 def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(
     load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
 ) -> None:

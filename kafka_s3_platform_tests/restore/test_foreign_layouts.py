@@ -199,7 +199,8 @@ def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(
     found = rows(kafka_settings, f"{topic_name}-copy")
     assert sorted(found, key=str) == sorted(wanted, key=str)
     assert [r for r in found if r[1] is not None] == [r for r in wanted if r[1] is not None]
-    assert any("10 records without a value came from a folder of their own" in note for note in report.notes)
+    # The last object of them has one record, so that its offset is told.
+    assert any("9 records without a value came from a folder of their own" in note for note in report.notes)
 
 
 def test_of_each_key_the_latest_is_sent_and_a_tombstone_is_the_latest_of_its_key(

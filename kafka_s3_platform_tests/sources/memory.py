@@ -43,6 +43,8 @@ class MemoryStore(ObjectStore):
         return self._info(key) if key in self.objects else None
 
     def get(self, key: str) -> bytes:
+        if key not in self.objects:
+            raise NotFoundError(f"{key} does not exist")
         return self.objects[key]
 
     def read_range(self, key: str, start: int, end: int, etag: str) -> bytes:

@@ -23,7 +23,8 @@ from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
 from kafka_s3_platform.formats.writers import extension
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform.sources.objects import ObjectGroup, groups
-from kafka_s3_platform.sources.read import ForeignStream, ReadReport
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.report import ReadReport
 from kafka_s3_platform.sources.scan import scan
 from kafka_s3_platform_tests.formats.connect import came, decoded, written, written_with_sidecars
 from kafka_s3_platform_tests.formats.records import rows_of

@@ -1,0 +1,111 @@
+"""The offsets of an object's records, which an object of values alone does not hold, as text that is kept beside it.
+
+`17+3,1,2`: from offset 17 on 3 records, 1 offset without a record, 2 records, that is 17, 18, 19, 21 and 22. Where it
+is shorter, `z` and the text's zlib in base64 stand for it.
+"""
+
+import base64
+import binascii
+import re
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from kafka_s3_platform.model.connect import Int64s
+from kafka_s3_platform.model.offsets import MAX_OFFSET
+
+METADATA = "offsets"
+"""The name in an object's metadata."""
+
+BESIDE = "beside"
+"""There: the text is an object of its own."""
+
+REPEATED = "repeated"
+"""There: a mapper made several records of one, so none are kept."""
+
+_PACKED = "z"
+_RUNS = re.compile(r"\d{1,19}\+\d{1,19}(?:,\d{1,19})*", re.ASCII)
+
+
+class OffsetRuns:
+    """Collects the ascending offsets of an object while it is written."""
+
+    def __init__(self) -> None:
+        self._starts: list[Int64s] = []
+        self._ends: list[Int64s] = []
+
+    def add(self, offsets: Int64s) -> None:
+        """Offsets that are greater than those before."""
+        breaks = np.flatnonzero(np.diff(offsets) != 1)
+        self._starts.append(offsets[np.append(0, breaks + 1)])
+        self._ends.append(offsets[np.append(breaks, len(offsets) - 1)] + 1)
+
+    def text(self) -> str:
+        """All of them, as short as it can be."""
+        starts, ends = np.concatenate(self._starts), np.concatenate(self._ends)
+        gaps = starts[1:] - ends[:-1]
+        parted = gaps > 0
+        begins = starts[np.append(True, parted)]
+        counts = ends[np.append(parted, True)] - begins
+        numbers = np.zeros(2 * len(counts) - 1, np.int64)
+        numbers[::2], numbers[1::2] = counts, gaps[parted]
+        plain = f"{begins[0]}+{','.join(map(str, numbers.tolist()))}"
+        packed = _PACKED + base64.b64encode(zlib.compress(plain.encode(), 9)).decode()
+        return min(plain, packed, key=len)
+
+
+@dataclass(frozen=True)
+class KeptOffsets:
+    """The offsets of an object's records: `starts` of runs, and `counts` of the records up to the end of each."""
+
+    starts: Int64s
+    counts: Int64s
+
+    @staticmethod
+    def dense(first: int, count: int) -> "KeptOffsets":
+        """Records without a hole between them."""
+        return KeptOffsets(np.array([first]), np.array([count]))
+
+    @staticmethod
+    def parse(text: str, most_bytes: int) -> "KeptOffsets":
+        """What `OffsetRuns` gave. Raises ValueError for what is none, or comes to more than `most_bytes`."""
+        plain = _unpacked(text[1:], most_bytes) if text.startswith(_PACKED) else text
+        first, _, rest = plain.partition("+")
+        numbers = [int(number) for number in rest.split(",")] if _RUNS.fullmatch(plain) else [0]
+        if min(numbers) < 1 or len(numbers) % 2 == 0 or int(first) + sum(numbers) > MAX_OFFSET:
+            raise ValueError(f"{plain[:40]!r} is no list of offsets")
+        steps = np.array(numbers, np.int64)
+        starts: Int64s = int(first) + np.append(0, np.cumsum(steps)[1::2])
+        return KeptOffsets(starts, np.cumsum(steps[::2]))
+
+    @property
+    def first(self) -> int:
+        return int(self.starts[0])
+
+    @property
+    def last(self) -> int:
+        return int(self.of(self.count - 1, 1)[0])
+
+    @property
+    def count(self) -> int:
+        return int(self.counts[-1])
+
+    def of(self, row: int, count: int) -> Int64s:
+        """The offsets of so many records from the one at `row` on."""
+        rows = np.arange(row, row + count)
+        runs = np.searchsorted(self.counts, rows, side="right")
+        before = np.append(0, self.counts[:-1])
+        offsets: Int64s = self.starts[runs] + rows - before[runs]
+        return offsets
+
+
+def _unpacked(text: str, most_bytes: int) -> str:
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(base64.b64decode(text, validate=True), most_bytes)
+    except (zlib.error, binascii.Error) as err:
+        raise ValueError(f"{text[:40]!r} is no list of offsets: {err}") from err
+    if not unpacker.eof:
+        raise ValueError(f"the list of offsets is cut off, or comes to more than {most_bytes:,} bytes")
+    return found.decode("ascii", "replace")
