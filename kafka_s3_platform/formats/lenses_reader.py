@@ -14,7 +14,6 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.formats.avro_fields import AvroFields, decoded_column
@@ -224,7 +223,9 @@ def _of_avro(column: pa.BinaryArray | None, schema: Schema | None, count: int) -
     branches = schema.avro
     if isinstance(branches, list) and len(branches) == 2 and "null" in branches:
         own = next(branch for branch in branches if branch != "null")
-        return datum_payload(pc.binary_slice(column, _BRANCH_BYTES), Schema(json.dumps(own)))
+        # Arrow's own slice of bytes fails over nulls.
+        data = [None if one is None else one[_BRANCH_BYTES:] for one in column.to_pylist()]
+        return datum_payload(pa.array(data, pa.binary()), Schema(json.dumps(own)))
     return datum_payload(column, schema)
 
 
