@@ -15,6 +15,8 @@ from kafka_s3_platform.config.dialects import (
     CONNECT_SOURCE,
     CONNECTOR_CLASS,
     DIALECTS,
+    LENSES,
+    LENSES_SOURCE,
     Dialect,
 )
 from kafka_s3_platform.config.keys import ALL_KEYS
@@ -47,8 +49,13 @@ _SMALLEST = {
     "kafka.endpoint": "broker:9092",
     "value.converter": "ByteArrayConverter",
 }
-_OF_AIVEN = {"format.output.fields.value.encoding": "none"}
-"""Without which its sink's file does not load."""
+_OF_LENSES = {"s3.bucket.name": "", "value.converter": "StringConverter"}
+_MORE: Mapping[Dialect, Mapping[str, str]] = {
+    AIVEN: {"format.output.fields.value.encoding": "none"},
+    LENSES: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO bucket SELECT * FROM t"},
+    LENSES_SOURCE: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO t SELECT * FROM bucket"},
+}
+"""Without which a file of the class does not load."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +123,8 @@ def _described(key: Key, dialect: Dialect) -> DescribedKey:
 @cache
 def _smallest(dialect: Dialect) -> LayoutSettings:
     """What a file of this class comes to that names no more than it must."""
-    own = {"connector.class": dialect.class_name, **_SMALLEST, **(_OF_AIVEN if dialect is AIVEN else {})}
-    entries = {name: SecretStr(value) for name, value in own.items()}
+    own = {"connector.class": dialect.class_name, **_SMALLEST, **_MORE.get(dialect, {})}
+    entries = {name: SecretStr(value) for name, value in own.items() if value}
     nothing: Mapping[Scope, Mapping[str, SecretStr]] = {"common": {}, "consumer": {}, "producer": {}, "admin": {}}
     worker = Worker(Path("worker.properties"), exists=False, bootstrap_servers="", properties=nothing, findings=())
     found = resolve(ConnectorFile(Path("smallest.json"), "smallest", entries), worker, {}).config
