@@ -16,6 +16,7 @@ from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroWriter
 from kafka_s3_platform.formats.envelope_json import EnvelopeJsonWriter
 from kafka_s3_platform_tests.formats.records import batch_of
 from kafka_s3_platform_tests.formats.test_envelope import GOLDEN_RECORDS
+from kafka_s3_platform_tests.sources import test_lenses as lenses
 
 _RICH = {
     "type": "record",
@@ -115,6 +116,9 @@ _MAKERS: Mapping[str, Callable[[], list[bytes]]] = {
     "envelope.parquet": lambda: _envelope(EnvelopeWriter),
     "envelope.avro": lambda: _envelope(EnvelopeAvroWriter, codec="null") + _envelope(EnvelopeAvroWriter, codec="zstd"),
     "envelope.json": lambda: _envelope(EnvelopeJsonWriter, codec="none") + _envelope(EnvelopeJsonWriter, codec="gzip"),
+    "lenses.json": lambda: [lenses.LINES],
+    "lenses.avro": lambda: [lenses.avro(lenses.FIELDS, [lenses.record(n) for n in range(5)])],
+    "lenses.parquet": lambda: [lenses.parquet([lenses.record(n) for n in range(5)])],
     "aiven.csv": lambda: [b"a2V5,dmFsdWU=,7,2023-11-14T22:13:20Z,aA==:aGk=;aQ==:\n" * 3],
     "aiven.jsonl": lambda: [(_AIVEN + b"\n") * 3],
     "aiven.json": lambda: [b"[\n" + _AIVEN + b",\n" + _AIVEN + b"\n]"],

@@ -14,6 +14,7 @@ from kafka_s3_platform.formats.envelope import EnvelopeReader
 from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroReader
 from kafka_s3_platform.formats.envelope_json import EnvelopeJsonReader
 from kafka_s3_platform.formats.json_reader import JsonReader
+from kafka_s3_platform.formats.lenses_reader import LensesReader, Place
 from kafka_s3_platform.formats.parquet_reader import ParquetReader
 
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")
@@ -22,6 +23,11 @@ _SUFFIXES = ("", ".gz", ".bz2", ".zst", ".lz4", ".snappy", ".xz")
 
 def _aiven(kind: str) -> Callable[[bytes], Iterator[Any]]:
     return lambda body: AivenReader(io.BytesIO(body), "k", kind, SourceSettings(fields=_FIELDS)).batches()
+
+
+def _lenses(kind: str) -> Callable[[bytes], Iterator[Any]]:
+    place = Place("myTopic", 1)
+    return lambda body: LensesReader(io.BytesIO(body), "k", kind, place, SourceSettings(fields=_FIELDS)).batches()
 
 
 def _lines(reader: Callable[[Any, str], Any], suffix: str) -> Callable[[bytes], Iterator[Any]]:
@@ -45,5 +51,6 @@ READERS: Mapping[str, Callable[[bytes], Iterator[Any]]] = {
     "envelope.avro": lambda body: EnvelopeAvroReader(io.BytesIO(body), "k").batches(),
     **{f"json{suffix}": _lines(JsonReader, suffix) for suffix in _SUFFIXES},
     **{f"bytes{suffix}": _lines(BytesReader, suffix) for suffix in _SUFFIXES},
+    **{f"lenses.{kind}": _lenses(kind) for kind in ("json", "avro", "parquet")},
     **{f"aiven.{kind}": _aiven(kind) for kind in ("csv", "jsonl", "json", "avro", "parquet")},
 }
