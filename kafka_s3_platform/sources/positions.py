@@ -31,13 +31,18 @@ class Folders:
         names = set(_VARIABLE.findall(layout.file_name_template or "")) if has_template else set[str]()
         is_default = layout.partitioner == "Default" and layout.key_layout == "connect"
         is_one = names <= _ONE if has_template else is_default
+        # Lenses' names are those of one folder each, whatever it is partitioned by, and tell times of their own.
+        self._has_own_times = layout.key_layout == "lenses"
+        if self._has_own_times:
+            is_one = len({s.name.encoded_partition for s in group.sets}) == 1
         self.is_one = is_one and not any(s.name.is_tombstone for s in group.sets)
         """All objects are in one folder: what is in none of them was in no object."""
         self._is_known = names <= _KNOWN
 
     def of(self, item: ForeignObject) -> Folder | None:
         """The folder of an object; None where others of it may hold records that lay between its own."""
-        return (item.encoded_partition, item.window) if self._is_known else None
+        window = None if self._has_own_times else item.window
+        return (item.encoded_partition, window) if self._is_known else None
 
 
 @dataclass(frozen=True)

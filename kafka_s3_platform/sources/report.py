@@ -49,8 +49,8 @@ class ReadReport:
     def _counts(self) -> Iterator[str]:
         if named := self.position_count - self.unnamed_count:
             yield (
-                f"{named} records: source offsets are positions, counted from the first offset in the object's name:"
-                " holes inside of an object are not known"
+                f"{named} records: source offsets are positions, counted from the first offset in the object's name, or"
+                " back from the last: holes inside of an object are not known"
             )
         if self.unnamed_count:
             yield f"{self.unnamed_count} records: source offsets are positions, counted over all objects"

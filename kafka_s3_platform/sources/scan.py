@@ -6,7 +6,6 @@ from itertools import islice
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
-from kafka_s3_platform.partitioners.keys import is_offsets_key
 from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
 from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport, by_name, groups
 from kafka_s3_platform.sources.own import is_own
@@ -122,8 +121,7 @@ class Scan:
 
     def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
         is_marker = info.key.endswith("/") and not info.size
-        archive, delim = self._config.archive, self._config.layout.directory_delim
-        if is_marker or is_own(info.key, archive) or is_offsets_key(info.key, delim):
+        if is_marker or is_own(info.key, self._config):
             return None  # a folder's own marker, or a document of ours
         read = reader.read(info.key)
         told = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
@@ -179,10 +177,9 @@ class Scan:
     def _count_outside(self, root: str) -> None:
         if not root:
             return
-        archive = self._config.archive
         try:
             listed = (info.key for info in islice(self._store.list(""), LISTED_OUTSIDE))
-            count = sum(not key.startswith(root) and not is_own(key, archive) for key in listed)
+            count = sum(not key.startswith(root) and not is_own(key, self._config) for key in listed)
         except AuthorizationError:
             self.report.lines.append(f"what lies outside of {root} was not counted: no right to list the bucket")
             return
@@ -208,7 +205,7 @@ def as_told(config: ConnectorConfig, topics: Sequence[str], objects: Iterable[Fo
     """What the key of each object tells, or why none of its kind is restored."""
     reader, is_wanted = new_key_reader(config), wanted_topics(config, tuple(topics))
     for item in objects:
-        is_below = item.key.startswith(reader.root) and not is_own(item.key, config.archive)
+        is_below = item.key.startswith(reader.root) and not is_own(item.key, config)
         read = reader.read(item.key) if is_below else None
         told = read.told if isinstance(read, Refusal) else read
         if told is None or not is_wanted(told.topic):

@@ -168,6 +168,30 @@ def test_envelopes_in_avro_and_parquet_keep_the_same_with_the_values_own_schema(
     assert (report.position_count, report.timeless_count) == (0, 0)
 
 
+def lines(start: int, count: int) -> bytes:
+    return b"".join(b"%d\n" % n for n in range(start, start + count))
+
+
+def test_values_alone_are_at_the_offsets_that_end_with_the_one_of_the_name() -> None:
+    folder = "streamReactorBackups/myTopic/1"
+    objects = {f"{folder}/000000000109_2_3.json": lines(105, 5), f"{folder}/000000000004_1_2.json": lines(0, 5)}
+    rows, report = restored(config("json"), objects)
+    assert [(r["offset"], r["value"]) for r in rows] == [(n, b"%d" % n) for n in (*range(5), *range(105, 110))]
+    assert report.position_count == 10
+    assert any("or back from the last" in note for note in report.notes(config("json")))
+    with pytest.raises(IntegrityError, match=r"6_1_2\.json begins at offset 2, .* up to 4: records would come twice"):
+        restored(config("json"), {**objects, f"{folder}/000000000006_1_2.json": lines(2, 5)})
+
+
+def test_of_a_field_that_is_none_of_the_envelopes_the_object_is_damaged() -> None:
+    fields = [*FIELDS[:3], {"name": "metadata", "type": "string"}]
+    with pytest.raises(IntegrityError, match="holds no records in Lenses' envelope"):
+        restored(config("lenses.avro"), {f"{NAME}.avro": avro(fields, [{**record(3), "metadata": "?"}])})
+    fields = [*FIELDS[:2], {"name": "headers", "type": "string"}, FIELDS[3]]
+    with pytest.raises(IntegrityError, match="holds no records in Lenses' envelope"):
+        restored(config("lenses.avro"), {f"{NAME}.avro": avro(fields, [{**record(3), "headers": "?"}])})
+
+
 def test_objects_without_values_are_tombstones_only_where_the_file_says_that_values_were_kept() -> None:
     fields = [field for field in FIELDS if field["name"] != "value"]
     objects = {f"{NAME}.avro": avro(fields, [{k: v for k, v in record(3).items() if k != "value"}])}

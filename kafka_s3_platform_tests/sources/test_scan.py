@@ -82,6 +82,7 @@ OWN = (
     "plans/r1.report.json",
     ".write-check",
     "t/.write-check",
+    "t/_0.json.offsets",
 )
 
 
