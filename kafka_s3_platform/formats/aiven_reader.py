@@ -9,7 +9,6 @@ cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import chain
 from typing import IO, Any
@@ -36,14 +35,14 @@ from kafka_s3_platform.formats.reading import (
     plain_pieces,
 )
 from kafka_s3_platform.formats.sink_lines import bytes_of_text
-from kafka_s3_platform.model.connect import Payload
+from kafka_s3_platform.formats.times import milliseconds, unit_at
+from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 
 UNKNOWN_OFFSET = -1
 HEADERS = RECORD_SCHEMA.field("headers").type
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ELEMENT_BYTES = 64
 _INT64 = range(-(2**63), 2**63)
 _HINT = "format.output.fields and format.output.envelope have to say what the sink wrote"
@@ -156,7 +155,7 @@ class AivenReader:
             root = self._paths[name][0] if name in self._paths else name
             if root in texts:
                 row[name] = self._at(name, msgspec.json.decode(self._small(name, texts[root], b",")))
-        return {**row, "timestamp": _milliseconds(row.get("timestamp")), "headers": self._headers(row.get("headers"))}
+        return {**row, "timestamp": milliseconds(row.get("timestamp")), "headers": self._headers(row.get("headers"))}
 
     def _part(self, name: str, text: bytes) -> bytes | None:
         if text == b"null":
@@ -198,7 +197,7 @@ class AivenReader:
         if name == "offset":
             return int(text)
         if name == "timestamp":
-            return _milliseconds(text.decode() or None)
+            return milliseconds(text.decode() or None)
         if name == "headers":
             return [_csv_header(pair) for pair in self._small(name, text, b";").split(b";") if pair]
         if not text:
@@ -229,7 +228,8 @@ class AivenReader:
         self._check_fields(fields.schemas)
         try:
             columns = fields.columns(pa.array(batch.value.raw))
-            rows = self._rows({name: decoded_column(columns[name], fields.schemas[name]) for name in self._around})
+            around = {name: decoded_column(columns[name], fields.schemas[name]) for name in self._around}
+            rows = self._rows(around, self._unit(fields.schemas))
         except VALUE_ERRORS as err:
             raise damaged(self._key, f"holds no records of {', '.join(self._fields)}: {err}") from err
 
@@ -245,9 +245,14 @@ class AivenReader:
         """The fields that tell something of a record, other than what it holds."""
         return [name for name in self._members if name not in {"key", "value"}]
 
-    def _rows(self, columns: Mapping[str, Sequence[Any]]) -> list[Row]:
+    def _unit(self, schemas: Mapping[str, Schema]) -> int:
+        """How many of the numbers of timestamps are a millisecond."""
+        root, *path = self._paths.get("timestamp", ["timestamp"])
+        return unit_at(schemas[root], path) if root in schemas else 1
+
+    def _rows(self, columns: Mapping[str, Sequence[Any]], unit: int) -> list[Row]:
         rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
-        return [_checked({**row, **self._paths_of(row)}) for row in rows]
+        return [_checked({**row, **self._paths_of(row, unit)}) for row in rows]
 
     def _check_fields(self, names: Mapping[str, Any]) -> None:
         missing = [name for name in self._members if name not in names]
@@ -259,9 +264,9 @@ class AivenReader:
                 f" {_HINT}"
             )
 
-    def _paths_of(self, row: Row) -> Row:
+    def _paths_of(self, row: Row, unit: int) -> Row:
         found = {name: self._at(name, row[path[0]]) for name, path in self._paths.items()}
-        return {name: _milliseconds(value) if name == "timestamp" else value for name, value in found.items()}
+        return {name: milliseconds(value, unit) if name == "timestamp" else value for name, value in found.items()}
 
 
 def _batch(rows: Sequence[Row], payload: Callable[[str], Payload], bad: Mapping[int, str]) -> ReadBatch:
@@ -288,16 +293,6 @@ def _int64(name: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or value not in _INT64):
         raise ValueError(f"its {name} is {value!r:.40}")
     return value
-
-
-def _milliseconds(value: Any) -> int | None:
-    """Of ISO 8601, or of epoch milliseconds."""
-    if value is None or isinstance(value, int):
-        return value
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        return int(value)
-    moment = msgspec.convert(value, datetime)
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _headers(found: Any) -> list[dict[str, Any]] | None:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -48,7 +49,7 @@ class NullLines:
             raw = batch.value.raw
             nulls = pc.equal(raw, pa.scalar(_NULL, pa.binary()))
             lines = pc.if_else(nulls, pa.scalar(None, pa.binary()), raw)
-            yield ReadBatch(JsonLinePayload(lines, batch.value.codes, ()), batch.bad)
+            yield replace(batch, value=JsonLinePayload(lines, batch.value.codes, ()))
 
 
 class Base64Lines:
@@ -69,7 +70,7 @@ class Base64Lines:
                         values[row] = bytes_of_text(line)
                     except ValueError as err:
                         bad[row] = f"line {at + row + 1}: is {err}"
-            yield ReadBatch(bytes_payload(pa.array(values, pa.binary())), bad)
+            yield replace(batch, value=bytes_payload(pa.array(values, pa.binary())), bad=bad)
             at += len(batch)
 
 

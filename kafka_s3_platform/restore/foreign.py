@@ -54,6 +54,7 @@ from kafka_s3_platform.restore.target import (
 from kafka_s3_platform.restore.thaw import cold_findings, thaw
 from kafka_s3_platform.restore.trial import TrialTask, count_foreign, unwritable
 from kafka_s3_platform.restore.values import ValueSettings, new_values
+from kafka_s3_platform.sources.how_read import not_held
 from kafka_s3_platform.sources.objects import ObjectGroup
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
@@ -197,9 +198,10 @@ def _preflight(plan: ForeignPlan, goals: Sequence[_Goal]) -> list[Finding]:
     found = [finding for goal in goals for finding in _about(goal, plan)]
     if not plan.objects:
         found.append(remark("there are no objects to restore"))
+    unheld = not_held(goals[0].request.config) if goals and plan.objects else ()
     if goals:
         found.append(objects_finding(plan.object_bytes, room_of(goals[0].request, goals[0].target)))
-    return [*found, *cold_findings(plan.objects), *map(remark, plan.notes)]
+    return [*found, *cold_findings(plan.objects), *map(remark, (*plan.notes, *unheld))]
 
 
 def _about(goal: _Goal, plan: ForeignPlan) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from kafka_s3_platform.formats.block_gzip_reader import BlockGzipReader
 from kafka_s3_platform.formats.bytes_reader import BytesReader
 from kafka_s3_platform.formats.damage import beyond
 from kafka_s3_platform.formats.envelopes import check_place, envelope_reader, is_envelope
+from kafka_s3_platform.formats.field_reader import FieldReader
 from kafka_s3_platform.formats.json_reader import JsonLinePayload, JsonReader
 from kafka_s3_platform.formats.lenses_reader import LensesReader, Place
 from kafka_s3_platform.formats.merge import offsets_of
@@ -100,6 +101,8 @@ class Contents:
             kind = (format_name or "").removeprefix("aiven.") if is_enveloped else bare or ""
             return AivenReader(self._opened(item), item.key, kind, source, layout.codec, self._config.store.limits)
         reader = self._plain_reader(item, format_name or "")
+        if item.part == "value" and (source.offset_field or source.timestamp_field):
+            reader = FieldReader(reader, source)
         if item.part not in source.base64:
             return NullLines(reader) if bare else reader
         if item.part == "headers":

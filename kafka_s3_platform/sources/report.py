@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.sources.how_read import how_read
 from kafka_s3_platform.sources.objects import BadObject
 
 _NAMED = 10
@@ -32,7 +33,8 @@ class ReadReport:
 
     def notes(self, config: ConnectorConfig) -> list[str]:
         """Sentences for the restore's report."""
-        return [*self._order(), *self._counts(), *self._of_layout(config.layout)]
+        how = how_read(config.layout, self.record_count, self.position_count, self.unnamed_count, self.timeless_count)
+        return [*how, *self._order(), *self._counts(), *self._of_layout(config.layout)]
 
     def _order(self) -> Iterator[str]:
         if self.unnamed_count:

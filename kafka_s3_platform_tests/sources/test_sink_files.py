@@ -1,16 +1,19 @@
 """Files that the sinks' own writers wrote come back as the records that they were: see golden/sinks/README.md."""
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.sources.how_read import not_held
 from kafka_s3_platform.sources.objects import groups
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan
@@ -390,6 +393,55 @@ def test_headers_that_are_no_base64_are_bad_and_those_of_our_own_objects_are_tex
     assert row["headers"] == [{"key": "h", "value": b"*"}]
 
 
+@pytest.mark.parametrize("kind", ["json", "avro", "parquet"])
+def test_fields_of_values_alone_tell_offsets_and_timestamps(tmp_path: Path, kind: str) -> None:
+    name = {"avro": "enhanced.avro", "parquet": "enhanced.snappy.parquet", "json": "orders.json"}[kind]
+    fields = {"archive.source.offset.field": "id", "archive.source.timestamp.field": "at"}
+    keys = confluent(kind, STRING, JSON if kind == "json" else AVRO) | fields
+    objects = only_values(written(f"confluent-{name}"))
+    found, notes = restored(tmp_path, keys, {key.replace("10.", "00."): body for key, body in objects.items()})
+    assert [row[:2] for row in found] == [(n, 1_577_836_800_000 + n) for n in range(5)]
+    assert any("offsets as the objects tell them; timestamps as the objects tell them" in note for note in notes)
+    absent = keys | {"archive.source.timestamp.field": "lines.at"}
+    with pytest.raises(IntegrityError, match=r"has no lines\.at, which archive\.source\.timestamp\.field names"):
+        restored(tmp_path, absent, objects)
+
+
+@pytest.mark.parametrize(("unit", "logical"), [(1, "timestamp-millis"), (1000, "timestamp-micros")])
+def test_a_timestamp_in_a_field_is_of_the_fields_unit(tmp_path: Path, unit: int, logical: str) -> None:
+    inner = {
+        "type": "record",
+        "name": "I",
+        "fields": [{"name": "at", "type": {"type": "long", "logicalType": logical}}],
+    }
+    schema = {"type": "record", "name": "R", "fields": [{"name": "in", "type": ["null", inner]}]}
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, [{"in": {"at": TIMES[0] * unit}}])
+    keys = confluent("avro", STRING, AVRO) | {"archive.source.timestamp.field": "in.at"}
+    ((_, time, *_),), _ = restored(tmp_path, keys, {"topics/t/partition=0/t+0+0000000010.avro": sink.getvalue()})
+    assert time == TIMES[0]
+
+
+def test_the_report_says_how_objects_were_read_and_what_they_do_not_hold(tmp_path: Path) -> None:
+    keys = confluent("json", STRING, JSON)
+    _, notes = restored(tmp_path, keys, only_values(written("confluent-orders.json")))
+    assert notes[0] == (
+        "how objects were read: a record a line; offsets: 5 by position from the one in the object's name; 5 records"
+        " without a timestamp. Verified is that the target holds these records, not that this reading is right"
+    )
+    assert list(not_held(config_of(tmp_path, keys))) == [
+        "this archive holds no keys: records were sent with a null key",
+        "this archive holds no headers: records were sent without",
+    ]
+    csv = aiven("csv", BYTES, BYTES, "", format_output_fields="key,value,headers")
+    assert [note.split(":")[0] for note in not_held(config_of(tmp_path, csv))] == [
+        "values of headers are what the sink's SimpleHeaderConverter made of them",
+        "csv does not tell null from empty",
+    ]
+    avro = confluent("avro", STRING, AVRO, **OF_AVRO)
+    assert list(not_held(config_of(tmp_path, avro))) == []
+
+
 LENSES = {"archive.source.offset.field": "metadata.offset", "archive.source.timestamp.field": "metadata.timestamp"}
 
 
@@ -399,7 +451,9 @@ def test_offsets_and_timestamps_are_found_where_the_file_says(tmp_path: Path) ->
     record = {"key": "k", "value": {"a": 1}, "headers": {"h": "x"}, "metadata": metadata}
     found, notes = restored(tmp_path, keys, {"topics/t-0-10": json.dumps(record).encode()})
     assert found == [(17, TIMES[0], b"k", b'{"a": 1}', [("h", b"x")])]
-    assert not any("position" in note or "timestamp" in note for note in notes)
+    assert [note.split(". ")[0] for note in notes] == [
+        "how objects were read: a record a line; offsets as the objects tell them; timestamps as the objects tell them"
+    ]
     del metadata["offset"]
     with pytest.raises(IntegrityError, match=r"it has no metadata\.offset, which archive\.source\.offset\.field names"):
         restored(tmp_path, keys, {"topics/t-0-10": json.dumps(record).encode()})
