@@ -105,7 +105,7 @@ def _required(dialect: Dialect) -> tuple[str, ...]:
     alias = {key.alias_of: key.name for key in ALL_KEYS if key.name in dialect.required_there and key.alias_of}
     # A source without topics reads every one that it finds.
     without = {*dialect.implied, *(["topics"] if dialect.is_source else [])}
-    return tuple(alias.get(name, name) for name in needed if name not in without)
+    return tuple(alias.get(name, name) for name in needed if name not in without and _is_of(name, dialect))
 
 
 def _described(key: Key, dialect: Dialect) -> DescribedKey:

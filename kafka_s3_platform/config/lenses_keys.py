@@ -3,12 +3,12 @@
 Source: Lenses' stream-reactor, `S3CommonConfigDef`, `S3SinkConfigDef`, `S3SourceConfigDef`.
 """
 
-from kafka_s3_platform.config.table import alias, honoured, refused, without_meaning
+from kafka_s3_platform.config.table import REQUIRED, alias, honoured, refused, without_meaning
 
 LENSES_KEYS = (
     honoured(
         "connect.s3.kcql",
-        None,
+        f"{REQUIRED} by Lenses' classes",
         "Lenses' statement of what goes where: `INSERT INTO bucket:prefix SELECT * FROM topic ...`, of a source the"
         " other way round. Its parts become keys, which `kafka-s3 check` shows: see"
         " [migrating](migrating.md#lenses-stream-reactor).",

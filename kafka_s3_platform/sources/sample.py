@@ -43,7 +43,7 @@ def sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]:
     if config.source is not None and layout.key_layout == "template":
         return (new_key_reader(config).root + template_of_values(layout),)
     if layout.key_layout == "lenses":
-        ending = layout.extension or layout.format.rpartition(".")[2]
+        ending = {"bytes": "text"}.get(layout.format, layout.format.rpartition(".")[2])
         return (f"{new_key_reader(config).root}{sample.topic}/0/000000000000_<earliest>_<latest>.{ending}",)
     batch = _batch(sample)
     found = new_partitioner(layout).encode(batch, _times(layout, batch))

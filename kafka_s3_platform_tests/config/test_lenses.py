@@ -2,6 +2,7 @@
 
 import pytest
 
+from kafka_s3_platform.config.describe import describe
 from kafka_s3_platform.config.kcql import Statement, statements
 from kafka_s3_platform.config.sheet import KeyClass
 from kafka_s3_platform.errors import ConfigError
@@ -150,6 +151,13 @@ def test_what_a_sources_kcql_cannot_be_here_says_what_to_write_instead(
     with pytest.raises(ConfigError) as told:
         load({**SOURCE, "connect.s3.kcql": words, **more})
     assert message in str(told.value)
+
+
+@pytest.mark.parametrize("kind", [SINK, SOURCE])
+def test_describe_names_kcql_as_what_lenses_classes_cannot_do_without(kind: dict[str, str]) -> None:
+    required = [key.key for key in describe(kind["connector.class"]).required]
+    assert required == ["name", *(["topics"] if kind is SINK else []), "connect.s3.kcql"]
+    assert "connect.s3.kcql" not in {key.key for key in describe("S3SinkConnector").required}
 
 
 def test_check_shows_the_keys_that_kcql_comes_to(check: Check) -> None:
