@@ -28,6 +28,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.formats.writers import extension
 from kafka_s3_platform.model.segment import Compaction, Condemned, Reservation
 from kafka_s3_platform.partitioners.key_layouts import KeyLayout, new_key_layout
+from kafka_s3_platform.partitioners.keys import beside_offsets
 from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed, live_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore, UnfinishedUpload
@@ -165,7 +166,7 @@ class _Vacuum:
 
     def _begins(self, key: str) -> tuple[tuple[int, int], ...]:
         """Kafka partition and first offset of a key, by each layout that it may be of."""
-        told = (keys.parse(key) for _, keys in self._layouts)
+        told = (keys.parse(beside_offsets(key, layout.directory_delim)) for layout, keys in self._layouts)
         return tuple(dict.fromkeys((k.kafka_partition, k.first_offset) for k in told if k is not None))
 
     def _is_ours(self, info: ObjectInfo, provenance: Provenance, snapshot: IndexSnapshot) -> bool:

@@ -19,12 +19,13 @@ from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.block_gzip import INDEX_SUFFIX
 from kafka_s3_platform.formats.columns import record_sizes
 from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.kept_offsets import BESIDE, METADATA, REPEATED, OffsetRuns
 from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError
 from kafka_s3_platform.formats.writers import extension, new_writer
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Positions, RecordFailure, Schema
 from kafka_s3_platform.model.segment import Chunk, Segment, StoredObject
 from kafka_s3_platform.partitioners.key_layouts import new_key_layout
-from kafka_s3_platform.partitioners.keys import MAX_KEY_BYTES
+from kafka_s3_platform.partitioners.keys import MAX_KEY_BYTES, offsets_key
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload, UploadedObject
@@ -314,6 +315,7 @@ class _SegmentWriter:
         self._first = self._last = part.first.offset
         self._rotation = _Rotation(target.layout, part)
         self._objects = [_ObjectWriter(target, self._bucket, part.first, p, store) for p in target.parts(part.bucket)]
+        self._offsets = None if target.layout.is_envelope else OffsetRuns()
         self._digest = RecordDigest()
         self._times: list[tuple[int, int]] = []
         self._schema_ids = set(target.schema_ids)
@@ -347,6 +349,8 @@ class _SegmentWriter:
         for item in (first, *beside):
             item.write(batch)
         self._digest.update(records)
+        if self._offsets is not None:
+            self._offsets.add(batch.offsets, is_repeated=batch.ordinals is not None)
         for name in self._target.framed:
             self._schema_ids |= wire_schema_ids(records.column(name))
         times = pc.min_max(records.column("timestamp").cast(pa.int64()))
@@ -361,7 +365,7 @@ class _SegmentWriter:
             item.abort()
 
     def close(self) -> Segment:
-        digest = self._digest.hexdigest()
+        digest, offsets = self._digest.hexdigest(), None if self._offsets is None else self._offsets.text()
         facts = {
             "first-offset": str(self._first),
             "last-offset": str(self._last),
@@ -369,7 +373,10 @@ class _SegmentWriter:
             "record-digest": digest,
         }
         try:
-            done, *siblings = [u for o in self._objects for u in o.close(facts)]
+            # Of the objects of the same records, the one that names them keeps their offsets.
+            done, *siblings = [
+                u for o in self._objects for u in o.close(facts, offsets if o is self._objects[0] else None)
+            ]
         except BaseException:
             self.abort()
             raise
@@ -398,13 +405,16 @@ class _SegmentWriter:
 
 
 class _ObjectWriter:
-    """One object of an open segment, and the small ones that its format adds when it is closed."""
+    """One object of an open segment, and the small ones that are added when it is closed."""
 
     def __init__(
         self, target: SegmentTarget, bucket: Bucket, first: RecordId, part: ObjectPart, store: ObjectStore
     ) -> None:
         self._target, self._bucket, self._first, self._store = target, bucket, first, store
-        self._upload = self._new_upload(extension(target.layout, part))
+        # What a multipart upload says is said at its start: whether it is the one with the offsets is known by then.
+        keeps_offsets = not target.layout.is_envelope and part == target.parts(bucket)[0]
+        begun = {METADATA: BESIDE} if keeps_offsets else None
+        self._upload = self._new_upload(self._key(extension(target.layout, part)), begun)
         schema = {"value": bucket.schema, "key": bucket.key_schema, "headers": None}[part]
         self._new_writer = partial(new_writer, layout=target.layout, part=part, schema=schema)
         self._writer = self._new_writer(self._upload)
@@ -423,14 +433,30 @@ class _ObjectWriter:
     def abort(self) -> None:
         self._upload.abort()
 
-    def close(self, facts: Mapping[str, str]) -> Iterator[UploadedObject]:
+    def close(self, facts: Mapping[str, str], offsets: str | None) -> Iterator[UploadedObject]:
+        """Finish the object. The `offsets` of its records go to its metadata, or beside it where they are too long."""
         self._writer.close(facts)
-        yield self._upload.finish(facts)
+        told = {**facts, **({} if offsets is None else {METADATA: offsets})}
+        is_beside = offsets is not None and not self._upload.has_room(told)
+        done = self._upload.finish({**told, METADATA: BESIDE} if is_beside else told)
+        yield done
+        if is_beside and offsets is not None:
+            yield from self._beside(done.key, offsets)
         for suffix, body in self._writer.sidecars.items():
-            upload = self._new_upload(suffix)
+            upload = self._new_upload(self._key(suffix))
             upload.write(body)
             yield upload.finish()
 
-    def _new_upload(self, suffix: str) -> SegmentUpload:
-        key = self._target.key(self._bucket, self._first, suffix.removeprefix("."))
-        return SegmentUpload(self._store, key, self._target.provenance)
+    def _beside(self, key: str, offsets: str) -> Iterator[UploadedObject]:
+        own = offsets_key(key, self._target.layout.directory_delim)
+        # Where no key is left for them, readers know as much as of an object of others.
+        if len(own.encode()) <= MAX_KEY_BYTES and offsets != REPEATED:
+            upload = self._new_upload(own)
+            upload.write(offsets.encode())
+            yield upload.finish()
+
+    def _key(self, suffix: str) -> str:
+        return self._target.key(self._bucket, self._first, suffix.removeprefix("."))
+
+    def _new_upload(self, key: str, begun: Mapping[str, str] | None = None) -> SegmentUpload:
+        return SegmentUpload(self._store, key, self._target.provenance, begun)

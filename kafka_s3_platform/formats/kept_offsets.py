@@ -34,15 +34,19 @@ class OffsetRuns:
     def __init__(self) -> None:
         self._starts: list[Int64s] = []
         self._ends: list[Int64s] = []
+        self._is_repeated = False
 
-    def add(self, offsets: Int64s) -> None:
-        """Offsets that are greater than those before."""
+    def add(self, offsets: Int64s, *, is_repeated: bool = False) -> None:
+        """Offsets that are greater than those before, if no mapper made several records of one."""
+        self._is_repeated = self._is_repeated or is_repeated
         breaks = np.flatnonzero(np.diff(offsets) != 1)
         self._starts.append(offsets[np.append(0, breaks + 1)])
         self._ends.append(offsets[np.append(breaks, len(offsets) - 1)] + 1)
 
     def text(self) -> str:
-        """All of them, as short as it can be."""
+        """All of them, as short as it can be; REPEATED of a mapper's."""
+        if self._is_repeated:
+            return REPEATED
         starts, ends = np.concatenate(self._starts), np.concatenate(self._ends)
         gaps = starts[1:] - ends[:-1]
         parted = gaps > 0

@@ -35,6 +35,11 @@ HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
 NO_ETAG = '"00000000000000000000000000000000"'
 _METADATA_SAFE = "/:+=@,"
+_METADATA_PREFIX = "x-amz-meta-"
+"""Of the header's name; some stores count it, S3 does not."""
+
+MAX_METADATA_BYTES = 2_048
+"""S3's limit of the user metadata of an object, names and values."""
 
 ThawState = Literal["", "ongoing", "thawed"]
 
@@ -438,6 +443,12 @@ def _thaw(told: str) -> ThawState:
 
 def _condition(if_match: str | None) -> dict[str, str]:
     return {"IfNoneMatch": "*"} if if_match is None else {"IfMatch": if_match}
+
+
+def metadata_size(metadata: Mapping[str, str]) -> int:
+    """How many bytes of MAX_METADATA_BYTES the metadata of an object take, the write's own among them."""
+    found = _ascii({**metadata, WRITE_ID: new_write_id()})
+    return sum(len(_METADATA_PREFIX) + len(name) + len(value) for name, value in found.items())
 
 
 def _ascii(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,14 @@ from typing import Any
 
 from kafka_s3_platform.errors import ForeignObjectError, PlatformError, StoreUnavailableError, SupersededError
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
-from kafka_s3_platform.store.objects import WRITE_ID, ObjectInfo, ObjectStore, new_write_id
+from kafka_s3_platform.store.objects import (
+    MAX_METADATA_BYTES,
+    WRITE_ID,
+    ObjectInfo,
+    ObjectStore,
+    metadata_size,
+    new_write_id,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -105,11 +112,13 @@ class SegmentUpload:
 
     Up to `part_size` bytes go in one PUT, more in a multipart upload with one part in flight behind the one that
     fills. Whoever does not `finish` it calls `abort`. Writes after `abort` are dropped, so that a format's writer
-    can still close itself.
+    can still close itself. `begun` is metadata of a multipart upload, which has it from its start.
     """
 
-    def __init__(self, store: ObjectStore, key: str, provenance: Provenance) -> None:
-        self._store, self._key, self._provenance = store, key, provenance
+    def __init__(
+        self, store: ObjectStore, key: str, provenance: Provenance, begun: Mapping[str, str] | None = None
+    ) -> None:
+        self._store, self._key, self._provenance, self._begun = store, key, provenance, begun or {}
         self._write_id = new_write_id()
         self._hash = hashlib.sha256()
         self._size = 0
@@ -150,6 +159,10 @@ class SegmentUpload:
     def tell(self) -> int:
         return self._size
 
+    def has_room(self, metadata: Mapping[str, str]) -> bool:
+        """Whether the object, of which all is written, can have this metadata besides its own."""
+        return self._upload_id is None and metadata_size(self._described(metadata)) <= MAX_METADATA_BYTES
+
     def finish(self, metadata: Mapping[str, str] | None = None) -> UploadedObject:
         """Make the object. `metadata` is added to it when it is one PUT; a multipart upload fixed its own at its start.
 
@@ -189,7 +202,7 @@ class SegmentUpload:
     def _send_part(self, size: int) -> None:
         self._await_part()
         if self._uploader is None:
-            metadata = {**self._provenance.metadata(self._key), WRITE_ID: self._write_id}
+            metadata = {**self._begun, **self._provenance.metadata(self._key), WRITE_ID: self._write_id}
             self._upload_id = self._store.create_upload(self._key, metadata)
             self._uploader = ThreadPoolExecutor(1, thread_name_prefix="upload")
         body = bytes(memoryview(self._buffer)[:size])
@@ -212,8 +225,7 @@ class SegmentUpload:
         return lambda if_match: self._store.complete_upload(self._key, upload_id, parts, self._write_id, if_match)
 
     def _put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
-        body = bytes(self._buffer)
-        described = {**metadata, **self._provenance.metadata(self._key), _SHA256: self._hash.hexdigest()}
+        body, described = bytes(self._buffer), self._described(metadata)
 
         def put(if_match: str | None) -> str:
             if if_match is None:
@@ -221,6 +233,9 @@ class SegmentUpload:
             return self._store.replace(self._key, body, if_match, described).etag
 
         return put
+
+    def _described(self, metadata: Mapping[str, str]) -> dict[str, str]:
+        return {**metadata, **self._provenance.metadata(self._key), _SHA256: self._hash.hexdigest()}
 
     def _tag(self, facts: Mapping[str, str]) -> None:
         """Tag the object as Confluent's sink does: after it is there, by a request of its own.

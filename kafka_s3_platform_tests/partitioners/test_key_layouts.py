@@ -12,7 +12,7 @@ from kafka_s3_platform.config.file_name_template import compile_template
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.partitioners.key_layouts import KeyLayout, new_key_layout
-from kafka_s3_platform.partitioners.keys import SegmentKey
+from kafka_s3_platform.partitioners.keys import SegmentKey, beside_offsets, is_offsets_key, offsets_key
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms
 
@@ -254,6 +254,17 @@ def test_delimiters_and_templates_that_do_not_tell_objects_apart_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         layout_of(**settings)
+
+
+@pytest.mark.parametrize(
+    ("delim", "key"),
+    [("/", "topics/t/partition=0/t+0+0000000001.avro"), ("/", "0_17+4.log"), ("|", "topics|t|f|t+0+1.keys.bin")],
+)
+def test_the_object_that_keeps_offsets_is_told_by_its_name_and_tells_whose_they_are(delim: str, key: str) -> None:
+    own = offsets_key(key, delim)
+    assert own.rpartition(delim)[2].startswith("_")
+    assert (is_offsets_key(own, delim), is_offsets_key(key, delim)) == (True, False)
+    assert (beside_offsets(own, delim), beside_offsets(key, delim)) == (key, key)
 
 
 def test_a_template_says_what_every_key_begins_with() -> None:
