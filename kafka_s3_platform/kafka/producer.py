@@ -446,6 +446,7 @@ class _Track:
         self.acknowledged = 0
         self.failures: list[KafkaError] = []
         self._target_offset: int | None = None
+        self._made_up: int | None = None
         self._sources: deque[npt.NDArray[np.int64]] = deque()
         self._forgotten = 0
         self._weighed: deque[tuple[int, int, float]] = deque()
@@ -454,11 +455,17 @@ class _Track:
         """The delivery callback."""
         if error is None:
             self.acknowledged += 1
-            offset = message.offset()
-            # -1001 of a batch that the broker has already, and has forgotten where.
-            self._target_offset = offset if offset is not None and offset >= 0 else None
+            self._target_offset = self._told(message.offset())
         else:
             self.failures.append(error)
+
+    def _told(self, offset: int | None) -> int | None:
+        """None in a batch that the broker has already, and has forgotten where: librdkafka counts on from -1 there."""
+        if offset is None or offset < 0:
+            self._made_up = -1
+        else:
+            self._made_up = offset if self._made_up is not None and offset == self._made_up + 1 else None
+        return offset if self._made_up is None else None
 
     def queued(self, sources: npt.NDArray[np.int64]) -> None:
         """Remember the source offsets of queued records, and forget those long acknowledged."""

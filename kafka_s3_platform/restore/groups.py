@@ -97,7 +97,7 @@ class Restored:
 
     `runs` is its offset mapping; the archive ends before `archived_end`. From the source offset of `missing` on every
     archived record is in the target, once, and from the target offset of `mixed` on there is nothing else up to the
-    last of them.
+    last of them, and none of them again behind it.
     """
 
     runs: Runs
@@ -160,7 +160,8 @@ def translated(
     if not moved:
         for p, log in logs.items():
             lowest = min(r.committed_offset for r in rows if r.kafka_partition == p)
-            mixed = _mixed(admin.settings, report.to_topic, restored[p], lowest, log)
+            places = _other_places(restored[p], lowest, log, _doubled_end(report, p, log))
+            mixed = _mixed(admin.settings, report.to_topic, restored[p].target_end, places, log)
             restored[p] = replace(restored[p], mixed=mixed)
     offsets = translate(rows, restored, logs, moved)
     return Translation(plan.restore_id, report.topic, report.to_topic, target.topic_id, tuple(offsets))
@@ -280,37 +281,50 @@ def _last_absent(runs: Runs, end: int) -> int:
     return int(sources[holes[-1] + 1]) if holes.size else int(sources[0])
 
 
-def _mixed(kafka: KafkaSettings, topic: str, restored: Restored, lowest: int, log: Frontier) -> Doubt:
-    """From which target offset on nothing but the restored records lies before the last of them.
+def _doubled_end(report: RestoreReport, kafka_partition: int, log: Frontier) -> int:
+    """Below which target offset records of the restore may lie once more, 0 where none do.
 
-    Ends of transactions take offsets too: so what lies between restored records is read, the last first, down to the
-    place of source offset `lowest` or to the first record that is found.
+    Reports of earlier versions count them with those of others, and do not say up to where.
     """
-    end = restored.target_end
+    if report.targets:
+        ends = (t.end_offset for t in report.targets if t.kafka_partition == kafka_partition and t.doubled_count)
+        return next(ends, 0)
+    extra = (p.foreign_count for p in report.kafka_partitions if p.kafka_partition == kafka_partition)
+    return log.last_stable_offset if any(extra) else 0
+
+
+def _mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[OffsetRange], log: Frontier) -> Doubt:
+    """From which target offset on nothing but restored records lies before `end`, and none of them lies again behind.
+
+    Ends of transactions take offsets too: so `places` are read, the last first, to the first record that is found.
+    """
     if min(log.high_watermark, log.last_stable_offset) < end:
         return end, f"the target shows what it holds up to offset {log.last_stable_offset}, restored was up to {end}"
-    if not (between := _between(restored, lowest, log)):
+    if not places:
         return NO_DOUBT
     with new_reader(kafka, topic) as reader:
-        for offsets in reversed(between):
+        for offsets in reversed(places):
             for batch in reader.read(log.kafka_partition, offsets):
                 found = int(batch.column("offset")[-1].as_py())
-                what = "records of others, or some of its own again, lie among them"
+                where = "lie among them" if found < end else "lie behind them"
+                what = f"records of others, or some of its own again, {where}"
                 return found + 1, f"{what}, the last of them at or after target offset {found}"
     return NO_DOUBT
 
 
-def _between(restored: Restored, lowest: int, log: Frontier) -> list[OffsetRange]:
-    """Target offsets between restored records, behind the place of the first one from source offset `lowest` on."""
+def _other_places(restored: Restored, lowest: int, log: Frontier, doubled_end: int) -> list[OffsetRange]:
+    """Target offsets behind the place of the first record from source offset `lowest` on that hold no restored one.
+
+    Those between restored records, and those behind the last up to `doubled_end`.
+    """
     sources, targets, counts = restored.runs
     ends = targets + counts
     first = int(np.searchsorted(sources + counts, max(lowest, restored.missing[0]), side="right"))
-    places = np.flatnonzero(targets[1:] > ends[:-1])
-    return [
-        OffsetRange(max(int(ends[n]), log.log_start_offset), int(targets[n + 1]))
-        for n in places[places >= first]
-        if targets[n + 1] > log.log_start_offset
-    ]
+    holes = np.flatnonzero(targets[1:] > ends[:-1])
+    bounds = [(int(ends[n]), int(targets[n + 1])) for n in holes[holes >= first]]
+    bounds.append((restored.target_end, min(doubled_end, log.last_stable_offset)))
+    held = ((max(start, log.log_start_offset), end) for start, end in bounds)
+    return [OffsetRange(start, end) for start, end in held if start < end]
 
 
 def restored_count(runs: Runs, start_offset: int, end_offset: int) -> int:

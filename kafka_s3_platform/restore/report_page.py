@@ -178,7 +178,8 @@ def _row(part: KafkaPartitionReport, most: int, scale: "_Scale") -> Markup:
 
 def _shared(report: RestoreReport) -> Markup:
     """The kafka partitions of the target, where they are not those of the source."""
-    if not any(target.stream_count > 1 for target in report.targets):
+    is_one_each = len(report.targets) <= len(report.kafka_partitions)
+    if is_one_each and all(target.stream_count == 1 for target in report.targets):
         return _NOTHING
     cells = (
         (

@@ -32,6 +32,7 @@ from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records, o
 from kafka_s3_platform_tests.restore.test_advice import add_kafka_partitions
 from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
 from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, request, restored
+from kafka_s3_platform_tests.restore.test_verification import Meddling
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, tried
 
 DROPS_AND_DOUBLES = TransformSettings(
@@ -162,6 +163,28 @@ def test_what_others_write_behind_the_restored_records_changes_no_place(
         assert places(translation(config)) == {0: (4, "exact"), 1: (5, "exact")}
     finally:
         other.abort_transaction(10)
+
+
+@pytest.mark.parametrize("is_of_earlier_version", [False, True])
+def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice(
+    config: ConnectorConfig, source: Callable[..., None], is_of_earlier_version: bool
+) -> None:
+    """As an older run does that wakes up late. Earlier versions counted that among records of others."""
+    source({0: 4, 1: 5})
+    asked = request(config, delivery="at_least_once")
+    late = numbered(5, kafka_partition=1)[3:]
+    report = restore(asked, Meddling(lambda: produce(config.kafka, asked.to_topic, late)))
+    assert report.doubled_count == 2
+    if is_of_earlier_version:
+        parts = [replace(p, foreign_count=p.doubled_count, doubled_count=0) for p in report.kafka_partitions]
+        report = replace(report, targets=(), kafka_partitions=tuple(parts))
+
+    documents = plan_and_report(config, "r1")
+    assert documents is not None
+    with ClusterAdmin(config.kafka) as admin:
+        found = translated(config, documents[0], report, admin)
+    assert places(found) == {0: (4, "exact"), 1: (5, "approximate")}
+    assert "some of its own again, lie behind them, the last of them at or after target offset 6" in str(found)
 
 
 def test_a_committed_offset_among_records_that_the_archive_lost_is_approximate(

@@ -142,6 +142,16 @@ def test_records_that_are_there_once_more_take_the_verdict_and_the_place_of_each
     assert "was found once" not in found
 
 
+def test_what_is_beside_a_stream_is_told_where_keys_deal_it_out_over_several_kafka_partitions() -> None:
+    [part, *_] = report().kafka_partitions
+    targets = (TargetReport("flights-again", 0, 0, 9), TargetReport("flights-again", 1, 0, 2_501, foreign_count=77))
+
+    found = text(report(kafka_partitions=(part,), targets=targets))
+
+    assert "flights-again-1" in found
+    assert "77" in found
+
+
 def test_of_objects_of_others_it_is_said_that_all_that_was_read_is_there() -> None:
     assert "verified: every record read was found once" in text(report(of_others=True))
 
