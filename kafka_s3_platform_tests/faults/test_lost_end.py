@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaGateway
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
-from kafka_s3_platform.kafka import group_offset
+from kafka_s3_platform.kafka import group_offset, pace
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
@@ -44,6 +44,8 @@ BATCH = 16_384
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
+    # Whole batches are sent at once, so that it is known where transactions end.
+    monkeypatch.setattr(pace, "FIRST_BYTES", 2**30)
     monkeypatch.setattr(target_log, "STABLE_SECONDS", 2.0)
     monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 2.0)
     monkeypatch.setattr(group_offset, "CALL_SECONDS", 1.0)

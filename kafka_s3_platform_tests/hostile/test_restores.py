@@ -5,11 +5,13 @@ import bz2
 import gzip
 import io
 import json
+import lzma
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import cramjam
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -120,6 +122,13 @@ KINDS: Mapping[str, Kind] = {
     "json.gz": _confluent("json.JsonFormat", ".json.gz", _compressed(gzip.compress)),
     "json.bz2": _confluent("json.JsonFormat", ".json.bz2", _compressed(bz2.compress)),
     "json.zst": _confluent("json.JsonFormat", ".json.zst", _compressed(zstandard.compress)),
+    "json.xz": _confluent("json.JsonFormat", ".json.xz", _compressed(lzma.compress)),
+    "json.lz4": _confluent(
+        "json.JsonFormat", ".json.lz4", _compressed(lambda plain: bytes(cramjam.lz4.compress(plain)))
+    ),
+    "json.snappy": _confluent(
+        "json.JsonFormat", ".json.snappy", _compressed(lambda plain: bytes(cramjam.snappy.compress(plain)))
+    ),
     "bytes.gz": _confluent("bytearray.ByteArrayFormat", ".bin.gz", _compressed(gzip.compress), BYTES),
     "aiven.json": Kind(f"{_AIVEN}format.output.type=json\n{JSON}", "topics/{topic}/0-{offset}", _elements),
     "aiven.csv": Kind(
