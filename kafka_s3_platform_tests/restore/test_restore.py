@@ -126,7 +126,9 @@ def test_a_topic_comes_back_as_it_was(config: ConnectorConfig, source: Callable[
     assert report.gaps == ()
     first, second = report.kafka_partitions
     assert (first.kafka_partition, second.kafka_partition) == (0, 2)
-    assert (first.first_source_offset, first.last_source_offset, first.last_target_offset) == (0, 509, 509)
+    assert (first.first_source_offset, first.last_source_offset) == (0, 509)
+    last = records_of(config.kafka, report.to_topic)["offset"][-1].as_py()
+    assert first.last_target_offset == last
 
 
 def test_the_report_and_the_mapping_are_in_the_bucket(config: ConnectorConfig, source: Callable[..., str]) -> None:

@@ -205,9 +205,9 @@ MISSING: list[tuple[str, str, type[PlatformError], str]] = [
         "transactional id",
         "WRITE",
         AuthorizationError,
-        r"as restore\.TARGET\.0: .*TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        r"as restore\.TARGET@\w+\.0: .*TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ),
-    ("group", "READ", AuthorizationError, r"group restore\.TARGET\.0 .*GROUP_AUTHORIZATION_FAILED"),
+    ("group", "READ", AuthorizationError, r"group restore\.TARGET@\w+\.0 .*GROUP_AUTHORIZATION_FAILED"),
 ]
 
 
