@@ -114,8 +114,9 @@ class ForeignStream:
     def _each_tells(self) -> bool:
         """Whether each record has its offset with it, by the source's file."""
         layout, source = self._config.layout, self._config.source or SourceSettings()
-        is_told = "offset" in source.fields or source.offset_field is not None
-        return is_envelope(layout.format) or (layout.format.startswith(("aiven.", "lenses.")) and is_told)
+        if is_envelope(layout.format) or source.offset_field is not None:
+            return True
+        return layout.format.startswith(("aiven.", "lenses.")) and "offset" in source.fields
 
     def _is_order_told(self) -> bool:
         """Whether no object may lie between others without telling where its records are."""
@@ -165,7 +166,10 @@ class ForeignStream:
         found = self._sure(
             item, partial(self._looked_at, objects, told, seen), partial(self._fault_of_told, item, seen)
         )
-        if found is None or seen.least is None:
+        if found is None:
+            return
+        if seen.least is None:
+            self._tell_bad(item, found)
             return
         is_ascending = seen.is_ascending
         self._positions.told(seen.greatest)
@@ -185,8 +189,15 @@ class ForeignStream:
         if self._is_left_out(objects.name):
             return None
         opened = partial(self._looked_at, objects, Told(), seen)
-        self._sure(objects.name, opened, partial(self._fault_of_told, objects.name, seen))
+        found = self._sure(objects.name, opened, partial(self._fault_of_told, objects.name, seen))
+        if found is not None and seen.least is None:
+            self._tell_bad(objects.name, found)
         return seen.least
+
+    def _tell_bad(self, item: ForeignObject, found: Checked) -> None:
+        """Say of the records of an object that is not sent, as none of them is good, why they are bad."""
+        for batch in found.batches:
+            self._kept(item, batch)
 
     def _looked_at(self, objects: ObjectSet, told: Told, seen: "_Seen") -> Iterator[ReadBatch]:
         for batch in self._with_offsets(objects, told):

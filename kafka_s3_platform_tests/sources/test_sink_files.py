@@ -310,6 +310,15 @@ def test_an_empty_value_of_csv_is_no_tombstone_unasked(tmp_path: Path, name: str
     assert any("records were skipped" in note for note in notes)
 
 
+@pytest.mark.parametrize("template", ["topics/{{topic}}-0-{{start_offset}}", "topics/{{topic}}-0-{{any}}"])
+def test_an_object_of_bad_records_alone_is_told(tmp_path: Path, template: str) -> None:
+    keys = CSV["all.csv"] | {"behavior.on.error": "ignore", "archive.source.template": template}
+    good = b"azA=,diww,10,1577836801250,"
+    found, notes = restored(tmp_path, keys, {"topics/t-0-10": good, "topics/t-0-20": b"a\nb"})
+    assert [row[0] for row in found] == [10]
+    assert any("2 records were skipped: object topics/t-0-20: is no record" in note for note in notes)
+
+
 ENVELOPES = [
     ("jsonl", "bare.jsonl"),
     ("json", "bare.json"),
@@ -420,6 +429,16 @@ def test_a_timestamp_in_a_field_is_of_the_fields_unit(tmp_path: Path, unit: int,
     keys = confluent("avro", STRING, AVRO) | {"archive.source.timestamp.field": "in.at"}
     ((_, time, *_),), _ = restored(tmp_path, keys, {"topics/t/partition=0/t+0+0000000010.avro": sink.getvalue()})
     assert time == TIMES[0]
+
+
+def test_objects_whose_values_tell_offsets_are_merged_by_them(tmp_path: Path) -> None:
+    keys = confluent("json", STRING, JSON) | {"archive.source.offset.field": "id"}
+    objects = {
+        "topics/t/partition=0/t+0+0000000000.json": b'{"id":0}\n{"id":2}\n',
+        "topics/t/partition=0/t+0+0000000001.json": b'{"id":1}\n{"id":3}\n',
+    }
+    found, _ = restored(tmp_path, keys, objects)
+    assert [(row[0], row[3]) for row in found] == [(n, b'{"id":%d}' % n) for n in range(4)]
 
 
 def test_the_report_says_how_objects_were_read_and_what_they_do_not_hold(tmp_path: Path) -> None:
