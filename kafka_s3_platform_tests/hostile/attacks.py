@@ -279,6 +279,16 @@ ATTACKS: Mapping[str, Attack] = {
         for name in ("headers", "offset", "timestamp")
     },
     "aiven-csv-headers": Attack("aiven.csv", lambda: b"QQ==,QQ==,1,1," + b"QQ==:;" * 5 * _MEGABYTE + b"\n", ""),
+    "lenses-json-nested": Attack("lenses.json", lambda: b'{"value":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ""),
+    "lenses-json-headers": Attack(
+        "lenses.json", lambda: b'{"value":1,"headers":{"a":1' + b',"a":1' * 2 * _MEGABYTE + b"}}\n", ""
+    ),
+    "lenses-json-large-offset": Attack(
+        "lenses.json",
+        lambda: b'{"value":1,"metadata":{"offset":99999999999999999999}}\n',
+        "",
+    ),
+    "lenses-json-array": Attack("lenses.json", lambda: b'{"valueIsArray":true,"value":' + b"[" * 10**6 + b"}\n", ""),
     "parquet-page": Attack("parquet", lambda: _parquet(pa.table({"a": [bytes(2**28)]})), "max.block.bytes"),
     "parquet-pages": Attack(
         "parquet",
