@@ -237,10 +237,14 @@ def _lines(report: dict[str, Any]) -> list[str]:
 def _said(report: dict[str, Any]) -> str:
     if report["already_finished"]:
         return (
-            f"restore {report['restore_id']} was finished before, with {report['records']:,} records. Nothing was sent "
-            f"or read now; what follows is of then"
+            f"restore {report['restore_id']} was finished before, with {report['records']:,} records{_doubled(report)}. "
+            f"Nothing was sent or read now; what follows is of then"
         )
     return _forecast(report) if report["dry_run"] else _done(report)
+
+
+def _doubled(report: dict[str, Any]) -> str:
+    return f"; the target holds {report['doubled_records']:,} once more than sent" if report["doubled_records"] else ""
 
 
 def _forecast(report: dict[str, Any]) -> str:
@@ -257,7 +261,6 @@ def _forecast(report: dict[str, Any]) -> str:
 def _done(report: dict[str, Any]) -> str:
     seconds = report["replay_seconds"] + report["verify_seconds"]
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
-    doubled = (
-        f"; {report['doubled_records']:,} of them are there once more than sent" if report["doubled_records"] else ""
+    return (
+        f"{report['records']:,} records restored, each found in the target{now}, in {seconds:.1f} s{_doubled(report)}"
     )
-    return f"{report['records']:,} records restored, each found in the target{now}, in {seconds:.1f} s{doubled}"

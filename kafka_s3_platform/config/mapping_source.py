@@ -187,14 +187,8 @@ def _path(text: str) -> str:
 def source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:
     """How lines are compressed where their keys do not tell; other objects tell it themselves."""
     sheet.leave(("avro.codec", "parquet.codec", "s3.compression.level"), "Objects tell how they are compressed.")
-    if format_name in (
-        "avro",
-        "parquet",
-        "aiven.avro",
-        "aiven.parquet",
-        "lenses.avro",
-        "lenses.parquet",
-    ) or format_name.startswith("envelope."):
+    tells_codec = format_name in (*_OF_FIELDS, *_AIVEN_OF_FIELDS, *_LENSES_OF_FIELDS)
+    if tells_codec or format_name.startswith("envelope."):
         sheet.leave(("s3.compression.type", "compression.codec"), "Objects tell how they are compressed.")
         return {"codec": "none"}
     default = "gzip" if dialect.name == "aiven" or format_name == "block_gzip" else "none"

@@ -220,6 +220,8 @@ def _notes(
     request: RestoreRequest, plan: RestorePlan, topic: TopicDescription, logs: dict[int, Frontier]
 ) -> Iterator[str]:
     for p, log in sorted(logs.items()):
+        if request.kafka_partitions is not None and p not in request.kafka_partitions:
+            continue
         where = f"{request.to_topic}-{p}"
         if topic.topic_id == plan.source.topic_id and log.log_start_offset:
             yield f"{where} begins at offset {log.log_start_offset}: what was before is not compared"

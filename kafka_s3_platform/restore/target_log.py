@@ -1,7 +1,7 @@
 """One kafka partition of a target as it can be read back: committed records, up to where it stood when looked at."""
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.1
 class TargetLog:
     """Offsets `[start_offset, end_offset)` of a target, whose committed records can be read.
 
-    `open_offset` is where a transaction begins that did not end in time and hides the rest, None where there is none.
+    `open_offset` is where an open transaction begins that hides the rest, None where there is none.
     """
 
     kafka: KafkaSettings = field(repr=False)
@@ -41,35 +41,47 @@ class TargetLog:
 
 
 def target_log(kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int) -> TargetLog:
-    """What there is from `start_offset` on. What others write meanwhile is not waited for: they may never stop.
+    """What there is from `start_offset` on, as far as it can be read now.
 
     Raises:
         LogTruncatedError: the target does not hold `start_offset` any more.
     """
     with ClusterAdmin(kafka) as admin:
-        end = admin.frontiers(topic, [kafka_partition])[kafka_partition].high_watermark
-        log = stable(admin, topic, {kafka_partition: end})[kafka_partition]
-    log = replace(log, high_watermark=min(end, log.high_watermark))
+        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+    return _readable(kafka, topic, log, start_offset)
+
+
+def _readable(kafka: KafkaSettings, topic: str, log: Frontier, start_offset: int) -> TargetLog:
     _check_held(topic, log, start_offset)
     is_open = start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark
     readable = max(start_offset, log.last_stable_offset) if is_open else log.high_watermark
     open_offset = log.last_stable_offset if is_open else None
-    return TargetLog(kafka, topic, kafka_partition, start_offset, readable, open_offset)
+    return TargetLog(kafka, topic, log.kafka_partition, start_offset, readable, open_offset)
 
 
 def read_target(
     kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """All that the target holds now from `start_offset` on.
+    """All that the target holds now from `start_offset` on. What others write meanwhile is not waited for.
 
     Raises:
         LogTruncatedError: it does not hold `start_offset` any more.
         OpenTransactionError: somebody's transaction hides part of it.
     """
-    log = target_log(kafka, topic, kafka_partition, start_offset)
+    with ClusterAdmin(kafka) as admin:
+        found = settled(admin, topic, [kafka_partition])[kafka_partition]
+    log = _readable(kafka, topic, found, start_offset)
     if log.open_offset is not None:
         raise open_transaction(log)
     yield from log.read()
+
+
+def settled(admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int]) -> Mapping[int, Frontier]:
+    """The logs up to where they stand now, when no transaction hides any of that, or after `STABLE_SECONDS`."""
+    ends = {number: log.high_watermark for number, log in admin.frontiers(topic, kafka_partitions).items()}
+    logs = stable(admin, topic, ends)
+    # What others write meanwhile is not waited for: they may never stop.
+    return {p: replace(log, high_watermark=min(ends[p], log.high_watermark)) for p, log in logs.items()}
 
 
 def stable(admin: ClusterAdmin, topic: str, ends: Mapping[int, int]) -> Mapping[int, Frontier]:

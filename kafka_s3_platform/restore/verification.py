@@ -15,6 +15,7 @@ from kafka_s3_platform.restore.preflight import describe_if_there
 from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask
 from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreRequest, TargetReport
 from kafka_s3_platform.restore.target_count import count_target, reached_by
+from kafka_s3_platform.restore.target_log import settled
 from kafka_s3_platform.restore.verify import VerifiedStream, verify
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
@@ -51,6 +52,7 @@ class Verification:
         """
         # Looked at before too: of another topic of that name it would be said that records are missing.
         self._check_targets()
+        self._await_transactions()
         streams = self._match()
         targets = self._count(streams)
         self._check_all_found(sent, streams)
@@ -78,6 +80,14 @@ class Verification:
                 f"{to_topic}: kafka partitions {', '.join(map(str, grown))} grew since the restore began. None of its "
                 f"records go there, so they were not read back"
             )
+
+    def _await_transactions(self) -> None:
+        """Once for all, and not by each task: what is open now may end, and the ends of our own be written."""
+        with ClusterAdmin(self.request.target_kafka) as admin:
+            for name in self.targets:
+                settled(
+                    admin, name, sorted({t.kafka_partition for t in reached_by(self.streams) if t.place[0] == name})
+                )
 
     def _match(self) -> list[VerifiedStream]:
         sizes = {(t.named_topic, t.kafka_partition): t.stream.record_count for t in self.streams}

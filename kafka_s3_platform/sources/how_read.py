@@ -75,8 +75,9 @@ def not_held(config: ConnectorConfig) -> Iterator[str]:
 
 def _holds(config: ConnectorConfig, part: ObjectPart) -> bool:
     layout = config.layout
-    if layout.is_envelope:
+    # Lenses' envelopes have a place for each part, whatever their file promises.
+    if layout.is_envelope or layout.format.startswith("lenses."):
         return True
-    if layout.format.startswith(("aiven.", "lenses.")):
+    if layout.format.startswith("aiven."):
         return part in (config.source or SourceSettings()).fields
     return (layout.keys_format if part == "key" else layout.headers_format) is not None

@@ -13,7 +13,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.formats.reading import ReadBatch
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup
-from kafka_s3_platform.sources.told import Told
+from kafka_s3_platform.sources.told import ToldOffsets
 
 _VARIABLE = re.compile(r"\{\{\s*(\w+)")
 _ONE = {"topic", "partition", "start_offset", "end_offset"}
@@ -57,7 +57,7 @@ class Extent:
     is_dense: bool
 
 
-def extent_of(item: ForeignObject, told: Told, count: int) -> Extent:
+def extent_of(item: ForeignObject, told: ToldOffsets, count: int) -> Extent:
     """Of an object with so many records, by its name and what is told of it."""
     first, last = item.first_offset, told.last
     if first is not None:
@@ -67,7 +67,7 @@ def extent_of(item: ForeignObject, told: Told, count: int) -> Extent:
 
 
 @dataclass
-class Positions:
+class Reach:
     """How far the records of a group reach.
 
     `next` is where the next position is, at the earliest. `reached` is behind all offsets that records are known to

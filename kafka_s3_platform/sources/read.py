@@ -27,9 +27,9 @@ from kafka_s3_platform.sources.blocks import WantedBlocks, told_blocks, wanted_b
 from kafka_s3_platform.sources.contents import HOLD_BYTES, Checked, Complaint, Contents, as_kafka, checked
 from kafka_s3_platform.sources.merged import Merged, in_order
 from kafka_s3_platform.sources.objects import MAX_LINES, BadObject, ForeignObject, ObjectGroup, ObjectSet
-from kafka_s3_platform.sources.positions import Extent, Folders, Positions, extent_of
+from kafka_s3_platform.sources.positions import Extent, Folders, Reach, extent_of
 from kafka_s3_platform.sources.report import ReadReport
-from kafka_s3_platform.sources.told import Told, told_of
+from kafka_s3_platform.sources.told import ToldOffsets, told_of
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class ForeignStream:
 
     def _begin(self) -> None:
         self.report = ReadReport()
-        self._positions, self._merged = Positions(), Merged(self._is_repeated)
+        self._positions, self._merged = Reach(), Merged(self._is_repeated)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return (batch.records for batch in self.batches())
@@ -160,7 +160,7 @@ class ForeignStream:
         """Whether no record without a told offset lies, or was put, there or behind."""
         return first >= self._positions.blurred
 
-    def _merge(self, objects: ObjectSet, told: Told) -> None:
+    def _merge(self, objects: ObjectSet, told: ToldOffsets) -> None:
         """Read an object whose records tell their offsets, the least of which is due."""
         item, seen = objects.name, _Seen()
         found = self._sure(
@@ -188,7 +188,7 @@ class ForeignStream:
         seen = _Seen()
         if self._is_left_out(objects.name):
             return None
-        opened = partial(self._looked_at, objects, Told(), seen)
+        opened = partial(self._looked_at, objects, ToldOffsets(), seen)
         found = self._sure(objects.name, opened, partial(self._fault_of_told, objects.name, seen))
         if found is not None and seen.least is None:
             self._tell_bad(objects.name, found)
@@ -199,12 +199,12 @@ class ForeignStream:
         for batch in found.batches:
             self._kept(item, batch)
 
-    def _looked_at(self, objects: ObjectSet, told: Told, seen: "_Seen") -> Iterator[ReadBatch]:
+    def _looked_at(self, objects: ObjectSet, told: ToldOffsets, seen: "_Seen") -> Iterator[ReadBatch]:
         for batch in self._with_offsets(objects, told):
             seen.add(batch)
             yield batch
 
-    def _with_offsets(self, objects: ObjectSet, told: Told) -> Iterator[ReadBatch]:
+    def _with_offsets(self, objects: ObjectSet, told: ToldOffsets) -> Iterator[ReadBatch]:
         """The records of an object with the offsets that it, or each of them, tells; one that tells none is bad."""
         blocks = None if told.offsets is None else self._told_blocks(objects, told.offsets)
         row, end = (0, told.count) if blocks is None else blocks.rows
@@ -254,7 +254,7 @@ class ForeignStream:
         self.report.skipped_record_count += len(offsets)
         self._skipped(self.report.skipped_records, line)
 
-    def _by_position(self, objects: ObjectSet, told: Told) -> Iterator[ConnectBatch]:
+    def _by_position(self, objects: ObjectSet, told: ToldOffsets) -> Iterator[ConnectBatch]:
         """The records of an object that does not tell their offsets, behind all that went out."""
         item = objects.name
         try:
@@ -286,7 +286,7 @@ class ForeignStream:
             return None
         return wanted_blocks(blocks, self._positions.next, *self._window_of_blocks(objects))
 
-    def _fault(self, item: ForeignObject, told: Told, left_out: int, found: int, bad: dict[int, str]) -> str:
+    def _fault(self, item: ForeignObject, told: ToldOffsets, left_out: int, found: int, bad: dict[int, str]) -> str:
         """What is wrong with an object of so many records, of which some are bad, and `left_out` more; or nothing."""
         count, folder = found + left_out, self._folders.of(item)
         if what := self._fault_of_lines(item, bad) or _cut_off(item, count, told.count):
@@ -329,7 +329,7 @@ class ForeignStream:
                 f" never were records (markers of transactions, compaction, what the sink left out)"
             )
 
-    def _is_past(self, told: Told, following: Sequence[ObjectSet]) -> bool:
+    def _is_past(self, told: ToldOffsets, following: Sequence[ObjectSet]) -> bool:
         """Whether all of an object lies before the start, which is told without reading it.
 
         The one before the first that is read is read too: it may reach into that. Our own lie between one another.

@@ -15,8 +15,8 @@ class ReadReport:
     """What a stream gave, and what there is to say of it.
 
     `position_count` records have no proven offset; of `unnamed_count` not even the name of their object tells one.
-    `gaps` are holes between objects as (start, end, sentence), `disordered` lines about objects whose records lay
-    between those of others, which cannot be told.
+    `gaps` are sentences on holes between objects, `disordered` on objects whose records lay between those of others,
+    nobody can tell where.
     """
 
     record_count: int = 0

@@ -12,7 +12,7 @@ from kafka_s3_platform.store.upload import Provenance
 
 
 @dataclass(frozen=True)
-class Told:
+class ToldOffsets:
     """How many records, the last one's offset, and the offset of each, None for what is not told.
 
     Of objects of others, the name may tell the last offset.
@@ -35,7 +35,7 @@ def is_ours(info: ObjectInfo) -> bool:
     return RECORD_COUNT in info.metadata or Provenance.of(info) is not None
 
 
-def told_of(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> Told:
+def told_of(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> ToldOffsets:
     """What is told of an object, by one look at it.
 
     Raises:
@@ -43,16 +43,16 @@ def told_of(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) ->
     """
     info = store.head(item.key)
     if info is None:
-        return Told(last=item.last_offset)  # whoever opens it tells that it is gone
+        return ToldOffsets(last=item.last_offset)  # whoever opens it tells that it is gone
     count, last = (_number(info.metadata.get(name, "")) for name in (RECORD_COUNT, "last-offset"))
     kept = info.metadata.get(METADATA, "")
     text = _beside(config, store, item) if kept == BESIDE else "" if kept == REPEATED else kept
     if text:
         offsets = _parsed(text, item, config.store.limits.block_bytes)
-        return Told(offsets.count, offsets.last, offsets, is_ours=True)
+        return ToldOffsets(offsets.count, offsets.last, offsets, is_ours=True)
     dense = None if kept else _dense(item.first_offset, count, last)
     last = item.last_offset if last is None else last
-    return Told(count, last, dense, is_ours=bool(kept) or is_ours(info))
+    return ToldOffsets(count, last, dense, is_ours=bool(kept) or is_ours(info))
 
 
 def _dense(first: int | None, count: int | None, last: int | None) -> KeptOffsets | None:

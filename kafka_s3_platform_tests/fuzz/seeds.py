@@ -3,9 +3,12 @@
 import gzip
 import io
 import json
+import lzma
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import cramjam
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,7 +50,7 @@ def seeds(format_name: str) -> list[bytes]:
     """Objects of a format of `hostile.readers`."""
     name, _, suffix = format_name.partition(".")
     if name in {"json", "bytes"}:
-        return [_compressed(_LINES, {"": "none", "gz": "gzip", "bz2": "bzip2", "zst": "zstd"}[suffix])]
+        return [_COMPRESSORS[suffix](_LINES)]
     return _MAKERS[format_name]()
 
 
@@ -107,6 +110,16 @@ def _block_gzip() -> list[bytes]:
         at += len(member)
     return [json.dumps({"chunks": chunks}).encode() + b"\n" + b"".join(members)]
 
+
+_COMPRESSORS: Mapping[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gz": partial(_compressed, codec="gzip"),
+    "bz2": partial(_compressed, codec="bzip2"),
+    "zst": partial(_compressed, codec="zstd"),
+    "xz": lzma.compress,
+    "lz4": lambda body: bytes(cramjam.lz4.compress(body)),
+    "snappy": lambda body: bytes(cramjam.snappy.compress(body)),
+}
 
 _MAKERS: Mapping[str, Callable[[], list[bytes]]] = {
     "avro": _avro,

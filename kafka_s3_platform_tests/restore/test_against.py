@@ -194,3 +194,14 @@ def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
     found = compared(config, to_topic=target)
 
     assert (found.ok, found.exact) == (True, more == "nothing")
+
+
+def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    restored(config)
+
+    found = compared(config, kafka_partitions=(1,))
+
+    assert (found.exact, [p.kafka_partition for p in found.kafka_partitions], found.notes) == (True, [1], ())

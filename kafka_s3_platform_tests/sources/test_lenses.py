@@ -12,6 +12,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.sources.how_read import not_held
 from kafka_s3_platform.sources.scan import scan
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 from kafka_s3_platform_tests.sources.test_read import decoded_values, restored
@@ -200,3 +201,7 @@ def test_objects_without_values_are_tombstones_only_where_the_file_says_that_val
     rows, _ = restored(config("lenses.avro", fields=("value",)), objects)
     assert [(r["offset"], r["value"]) for r in rows] == [(3, None)]
     assert rows[0]["key"] is not None
+
+
+def test_nothing_is_said_to_be_lost_that_the_envelope_has_a_place_for() -> None:
+    assert not [note for note in not_held(config()) if "holds no" in note]
