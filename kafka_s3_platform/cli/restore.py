@@ -236,9 +236,10 @@ def _lines(report: dict[str, Any]) -> list[str]:
 
 def _said(report: dict[str, Any]) -> str:
     if report["already_finished"]:
+        counts = f"{report['records']:,} records{_doubled(report)}"
         return (
-            f"restore {report['restore_id']} was finished before, with {report['records']:,} records{_doubled(report)}. "
-            f"Nothing was sent or read now; what follows is of then"
+            f"restore {report['restore_id']} was finished before, with {counts}. Nothing was sent or read now; what "
+            f"follows is of then"
         )
     return _forecast(report) if report["dry_run"] else _done(report)
 
@@ -261,6 +262,5 @@ def _forecast(report: dict[str, Any]) -> str:
 def _done(report: dict[str, Any]) -> str:
     seconds = report["replay_seconds"] + report["verify_seconds"]
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
-    return (
-        f"{report['records']:,} records restored, each found in the target{now}, in {seconds:.1f} s{_doubled(report)}"
-    )
+    done = f"{report['records']:,} records restored, each found in the target{now}, in {seconds:.1f} s"
+    return f"{done}{_doubled(report)}"
