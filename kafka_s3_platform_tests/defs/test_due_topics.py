@@ -12,6 +12,7 @@ from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.topic import ArchivedTopic, archived_topics
+from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index import Change
@@ -123,9 +124,12 @@ def test_the_poll_sensor_asks_for_one_run_of_all_topics(
     for topic in config.topics[:count]:
         hour = f"year={NOON:%Y}/month={NOON:%m}/day={NOON:%d}/hour={NOON:%H}"
         ObjectStore(store_settings).put_new(f"topics/{topic}/{hour}/{topic}+0+0000000000.parquet", b"x")
-    asked = asked_by_sensor(config, "poll__c", instance)
-    assert len(asked) == min(count, 1)
-    assert all(request.run_key for request in asked)
+    if not count:
+        with pytest.raises(PreflightError, match=f"no object of topic {config.topics[0]} is there"):
+            asked_by_sensor(config, "poll__c", instance)
+        return
+    [request] = asked_by_sensor(config, "poll__c", instance)
+    assert request.run_key
 
 
 def test_a_request_that_failed_for_a_while_is_made_again_under_another_run_key(
