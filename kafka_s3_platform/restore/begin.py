@@ -167,6 +167,10 @@ def finished_report(
         return None
     with ClusterAdmin(request.target_kafka) as admin:
         since = [line for name, start in starts.items() for line in _deleted_since(request, name, start, admin)]
+    if done.foreign_count and not done.targets:
+        since.append(
+            "an earlier version has counted the records of other writers: doubled and own ones may be among them"
+        )
     return replace(done, already_finished=True, dry_run=request.dry_run, notes=(*done.notes, *since))
 
 

@@ -17,7 +17,7 @@ from kafka_s3_platform.restore.checkpoint import save_document
 from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport
 from kafka_s3_platform.store.objects import ObjectStore
 
-BAR_WIDTH, STRIP_WIDTH, LINE_WIDTH, ROW_HEIGHT = 110, 240, 1000, 12
+BAR_WIDTH, STRIP_WIDTH, LINE_WIDTH, ROW_HEIGHT = 90, 200, 1000, 12
 
 _GAP = re.compile(r"-(\d+): offsets \[(\d+), (\d+)\)")
 """Where a sentence of `RestorePlan.gaps` says which offsets it is about."""
@@ -149,9 +149,11 @@ def _kafka_partitions(report: RestoreReport) -> Markup:
     scale = _Scale.of(report)
     most = max(1, *(p.record_count for p in found))
     columns = ("n Kafka partition", " ", "n Records", "n Bytes", " Source offsets", " ", " Target offsets")
-    more = ("n Doubled", "n Foreign", "n Altered times")
+    # Where streams share kafka partitions of the target, what else is there belongs to none of them.
+    extra = () if _is_shared(report) else ("n Doubled", "n Foreign")
+    more = (*extra, "n Altered times")
     heads = _each(Markup('<th class="{}">{}</th>'), (c.split(" ", 1) for c in (*columns, *more)))
-    rows = _NOTHING.join(_row(p, most, scale) for p in found)
+    rows = _NOTHING.join(_row(p, most, scale, has_extra=bool(extra)) for p in found)
     colours = (("--blue", "restored"), ("--pale", "asked for"), ("--red", "not in the archive"))
     legend = _each(Markup('<i style="background: var({})"></i>{}'), colours)
     return Markup(
@@ -160,7 +162,8 @@ def _kafka_partitions(report: RestoreReport) -> Markup:
     ).format(heads, rows, legend, f"; each strip is offsets {scale.first:,} to {scale.end:,}")
 
 
-def _row(part: KafkaPartitionReport, most: int, scale: "_Scale") -> Markup:
+def _row(part: KafkaPartitionReport, most: int, scale: "_Scale", *, has_extra: bool) -> Markup:
+    extra = [("n", f"{part.doubled_count:,}"), ("n", f"{part.foreign_count:,}")] if has_extra else []
     cells = [
         ("n", _name(part)),
         ("", _bar(part.record_count / most, f"{part.record_count:,} records")),
@@ -169,17 +172,21 @@ def _row(part: KafkaPartitionReport, most: int, scale: "_Scale") -> Markup:
         ("", scale.strip(part)),
         ("n", _range(part.first_source_offset, part.last_source_offset)),
         ("n", _range(part.first_target_offset, part.last_target_offset)),
-        ("n", f"{part.doubled_count:,}"),
-        ("n", f"{part.foreign_count:,}"),
+        *extra,
         ("n", f"{part.altered_timestamps:,}"),
     ]
     return Markup("<tr>{}</tr>").format(_each(Markup('<td class="{}">{}</td>'), cells))
 
 
+def _is_shared(report: RestoreReport) -> bool:
+    """Whether the kafka partitions of the target are not those of the source, one by one."""
+    is_one_each = len(report.targets) <= len(report.kafka_partitions)
+    return not is_one_each or any(target.stream_count > 1 for target in report.targets)
+
+
 def _shared(report: RestoreReport) -> Markup:
     """The kafka partitions of the target, where they are not those of the source."""
-    is_one_each = len(report.targets) <= len(report.kafka_partitions)
-    if is_one_each and all(target.stream_count == 1 for target in report.targets):
+    if not _is_shared(report):
         return _NOTHING
     cells = (
         (
