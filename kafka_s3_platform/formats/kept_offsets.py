@@ -11,9 +11,10 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_s3_platform.model.connect import Int64s
-from kafka_s3_platform.model.offsets import MAX_OFFSET
 
 METADATA = "offsets"
 """The name in an object's metadata."""
@@ -25,7 +26,9 @@ REPEATED = "repeated"
 """There: a mapper made several records of one, so none are kept."""
 
 _PACKED = "z"
-_RUNS = re.compile(r"\d{1,19}\+\d{1,19}(?:,\d{1,19})*", re.ASCII)
+_NUMBER_BYTES = 8
+"""That a number takes in memory: there are no more than come to the limit of a block."""
+_RUNS = re.compile(r"\d+\+[\d,]+", re.ASCII)
 
 
 class OffsetRuns:
@@ -75,13 +78,14 @@ class KeptOffsets:
     def parse(text: str, most_bytes: int) -> "KeptOffsets":
         """What `OffsetRuns` gave. Raises ValueError for what is none, or comes to more than `most_bytes`."""
         plain = _unpacked(text[1:], most_bytes) if text.startswith(_PACKED) else text
-        first, _, rest = plain.partition("+")
-        numbers = [int(number) for number in rest.split(",")] if _RUNS.fullmatch(plain) else [0]
-        if min(numbers) < 1 or len(numbers) % 2 == 0 or int(first) + sum(numbers) > MAX_OFFSET:
+        if plain.count(",") >= most_bytes // _NUMBER_BYTES:
+            raise ValueError(f"the list of offsets has more than {most_bytes // _NUMBER_BYTES:,} numbers")
+        # Where runs begin and end, by turns. They ascend, unless a number is 0, or the sum no offset any more.
+        bounds = _bounds(plain)
+        if len(bounds) < 2 or len(bounds) % 2 or not (bounds[1:] > bounds[:-1]).all():
             raise ValueError(f"{plain[:40]!r} is no list of offsets")
-        steps = np.array(numbers, np.int64)
-        starts: Int64s = int(first) + np.append(0, np.cumsum(steps)[1::2])
-        return KeptOffsets(starts, np.cumsum(steps[::2]))
+        starts, ends = bounds[::2], bounds[1::2]
+        return KeptOffsets(starts, np.cumsum(ends - starts))
 
     @property
     def first(self) -> int:
@@ -99,9 +103,22 @@ class KeptOffsets:
         """The offsets of so many records from the one at `row` on."""
         rows = np.arange(row, row + count)
         runs = np.searchsorted(self.counts, rows, side="right")
-        before = np.append(0, self.counts[:-1])
-        offsets: Int64s = self.starts[runs] + rows - before[runs]
+        before = np.where(runs > 0, self.counts[runs - 1], 0)
+        offsets: Int64s = self.starts[runs] + rows - before
         return offsets
+
+
+def _bounds(plain: str) -> Int64s:
+    """The first offset, and where each run of records and of holes ends; nothing of what is no such text."""
+    if not _RUNS.fullmatch(plain):
+        return np.empty(0, np.int64)
+    # Arrow's numbers take eight bytes each, and one that is too large is an error; Python's take ten times as much.
+    numbers = pc.split_pattern(pa.array([plain.replace("+", ",", 1)]), ",").values
+    try:
+        bounds: Int64s = np.cumsum(numbers.cast(pa.int64()).to_numpy())
+    except pa.ArrowInvalid:
+        return np.empty(0, np.int64)
+    return bounds
 
 
 def _unpacked(text: str, most_bytes: int) -> str:

@@ -124,10 +124,11 @@ class ForeignStream:
             return True
         try:
             before = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
-            told = [told_of(self._config, self._store, item) for item in before]
+            # One at a time: the offsets of all objects at once may be many.
+            told = (told_of(self._config, self._store, item) for item in before)
+            return all(t.offsets is not None or (self._folders.is_one and not t.is_ours) for t in told)
         except IntegrityError:
             return False
-        return all(t.offsets is not None or (self._folders.is_one and not t.is_ours) for t in told)
 
     def _sets(self) -> list[tuple[int, ObjectSet]]:
         """The sets by where they begin, which has to be read where their records tell it and their names do not."""

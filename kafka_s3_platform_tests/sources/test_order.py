@@ -16,6 +16,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.formats.kept_offsets import KeptOffsets, OffsetRuns
 from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.offsets import MAX_OFFSET
 from kafka_s3_platform.partitioners.keys import offsets_key
 from kafka_s3_platform.sources.objects import groups
 from kafka_s3_platform.sources.read import ForeignStream
@@ -256,7 +257,10 @@ def test_offsets_that_are_kept_in_an_object_of_their_own_are_found_there_and_los
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "0", "0+", "0+1,1", "0+1,0,1", "-1+1", "0+9223372036854775808", "z!", "zAAAA", "0+1,1,1 ", "0+1,,1"],
+    [
+        *("", "x", "0", "0+", "0+1,1", "0+1,0,1", "-1+1", "0+9223372036854775808", "z!", "zAAAA", "0+1,1,1 ", "0+1,,1"),
+        *("9223372036854775807+1", "0+9223372036854775807,9223372036854775807,3", "9223372036854775808+1"),
+    ],
 )
 def test_what_is_kept_and_is_no_list_of_offsets_makes_a_bad_object(text: str) -> None:
     with pytest.raises(ValueError, match="is no list of offsets"):
@@ -267,6 +271,9 @@ def test_offsets_that_come_to_more_than_is_read_or_are_of_another_object_make_a_
     bomb = "z" + b64encode(zlib.compress(b"0+" + b"1," * 100_000 + b"1")).decode()
     with pytest.raises(ValueError, match="more than 1,000 bytes"):
         KeptOffsets.parse(bomb, 1000)
+    with pytest.raises(ValueError, match="has more than 125 numbers"):
+        KeptOffsets.parse("0+" + "1," * 200 + "1", 1000)
+    assert KeptOffsets.parse("9223372036854775806+1", 1000).last == MAX_OFFSET - 1
     key = f"{FOLDER}0000000000.json"
     with pytest.raises(IntegrityError, match="its name says that it begins at offset 0, what is kept with it says 7"):
         rows(stream(source(JSON), {key: lines(7)}, metadata={key: kept(7)}))
