@@ -181,6 +181,6 @@ def _deleted_since(request: RestoreRequest, to_topic: str, start: TargetStart, a
         begins = logs[number].log_start_offset
         if begins > offset:
             yield (
-                f"{to_topic}-{number} begins at offset {begins} now: what was restored to offsets [{offset}, {begins}) "
-                f"has been deleted since"
+                f"{to_topic}-{number} begins at offset {begins} now: what was in offsets [{offset}, {begins}) when the "
+                f"restore ended has been deleted since"
             )

@@ -223,7 +223,7 @@ def test_a_finished_restore_tells_what_became_of_its_target(
 
     delete_records(config.kafka, target, 5)
     assert finished(config, dry_run=dry_run).notes[-1] == (
-        f"{target}-0 begins at offset 5 now: what was restored to offsets [0, 5) has been deleted since"
+        f"{target}-0 begins at offset 5 now: what was in offsets [0, 5) when the restore ended has been deleted since"
     )
     delete_topic(config.kafka, target)
     with pytest.raises(MissingTopicError, match="was deleted since it began"):
