@@ -18,9 +18,9 @@ def as_brokers_take_it(request: RestoreRequest, plan: RestorePlan, target: Targe
     """
     if target.description is not None or not request.create_topic:
         return target
-    if _refused(request, plan, admin, _configs(request, plan, target)) is None:
-        return target
     given = _configs(request, plan, target)
+    if _refused(request, plan, admin, given) is None:
+        return target
     needed = {name: value for name, value in given.items() if name in DECIDED}
     alone = ((name, _refused(request, plan, admin, {**needed, name: given[name]})) for name in given.keys() - DECIDED)
     found = replace(target, not_taken={name: str(err) for name, err in alone if isinstance(err, ConfigError)})

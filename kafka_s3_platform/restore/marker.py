@@ -12,7 +12,7 @@ from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
 from kafka_s3_platform.restore.checkpoint import Checkpoint, Position
-from kafka_s3_platform.restore.sent import RECORD_OVERHEAD
+from kafka_s3_platform.restore.sent import USUAL_OVERHEAD
 
 TRANSACTION_RECORDS = 500_000
 TRANSACTION_BYTES = 256 * 1024 * 1024
@@ -138,7 +138,7 @@ class Transactions:
 
     def send(self, batch: pa.RecordBatch, target_kafka_partition: int, size: int) -> None:
         """Queue records of `size` bytes."""
-        self._producer.send(batch, target_kafka_partition, size + RECORD_OVERHEAD * batch.num_rows)
+        self._producer.send(batch, target_kafka_partition, size + USUAL_OVERHEAD * batch.num_rows)
         self._records += batch.num_rows
         self._bytes += size
 

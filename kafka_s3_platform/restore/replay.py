@@ -150,9 +150,12 @@ class ReplayTask:
         return store if self.documents == store.settings else ObjectStore(self.documents)
 
     def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
-        """What is sent, from source offset `start_offset` on, without what was decided to be left out."""
-        decided = replace(self.stream, left_out=self.left_out(store))
-        return SentStream(decided, self.sent, store, start_offset, partial(_portions, self))
+        """What is sent, from source offset `start_offset` on, as the stream says what is left out: see `decided`."""
+        return SentStream(self.stream, self.sent, store, start_offset, partial(_portions, self))
+
+    def decided(self, store: ObjectStore) -> "ReplayTask":
+        """The task whose stream leaves out what was decided for this restore."""
+        return replace(self, stream=replace(self.stream, left_out=self.left_out(store)))
 
     def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
         """Bad objects that are left out, and why; None before that was decided."""
@@ -239,7 +242,7 @@ def _exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, 
 
             def read(start_offset: int) -> Ahead[SentBatch]:
                 _decide(task, store, start_offset)
-                return readers.enter_context(closing(Ahead(task.sent_stream(store, start_offset))))
+                return readers.enter_context(closing(Ahead(task.decided(store).sent_stream(store, start_offset))))
 
             # Begun while older runs are fenced, where none can have sent anything.
             early = read(0) if task.is_first_try(attempt) else None
@@ -552,7 +555,7 @@ def find_position(task: ReplayTask, store: ObjectStore, known: Position) -> Posi
     count = 0
     start = task.target_start if known.next_target_offset is None else known.next_target_offset
     target = read_target(task.kafka, task.to_topic, task.kafka_partition, start)
-    stream = task.sent_stream(store, known.next_source_offset)
+    stream = task.decided(store).sent_stream(store, known.next_source_offset)
     for source, found in SubsequenceMatch(stream.whole(), target, task.any_timestamp):
         last = (source.column("offset")[-1].as_py(), found.column("offset")[-1].as_py())
         count += source.num_rows
@@ -569,7 +572,7 @@ def _send(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: P
         max_message_bytes=task.max_message_bytes,
         allow_now=task.allow_unsendable_timestamps,
     )
-    stream = task.sent_stream(store, start.next_source_offset)
+    stream = task.decided(store).sent_stream(store, start.next_source_offset)
     with producer, closing(Ahead(stream)) as reading:
         for batch in filter(None, reading.items(lambda: None)):
             for number, part in batch.parts:

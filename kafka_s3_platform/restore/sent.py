@@ -20,7 +20,7 @@ from kafka_s3_platform.restore.stream import ArchivedStream, StreamTask
 from kafka_s3_platform.restore.values import ValueSettings, new_values
 from kafka_s3_platform.store.objects import ObjectStore
 
-RECORD_OVERHEAD = 16
+USUAL_OVERHEAD = 16
 """About what a record takes in a log besides its key, value and headers."""
 
 
@@ -82,7 +82,7 @@ class SentBatch:
 
 
 def _log_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    return record_sizes(batch) + RECORD_OVERHEAD
+    return record_sizes(batch) + USUAL_OVERHEAD
 
 
 Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]

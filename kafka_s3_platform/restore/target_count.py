@@ -133,10 +133,7 @@ def count_target(task: CountTask, attempt: Attempt) -> TargetReport:  # noqa: AR
         OpenTransactionError: it holds one less often, as far as somebody's open transaction lets it be read.
     """
     first = task.replays[0]
-    streams = [
-        Wanted(given.sent_stream(ObjectStore(given.stream.store)).of(task.kafka_partition), given.any_timestamp)
-        for given in task.replays
-    ]
+    streams = [_wanted(given, task.kafka_partition) for given in task.replays]
     what = f"restore {first.restore_id}, {first.to_topic}-{task.kafka_partition}: counting equal records"
     log = target_log(first.kafka, first.to_topic, task.kafka_partition, task.start_offset)
     counted = count_records(streams, log.read(), what)
@@ -152,6 +149,11 @@ def count_target(task: CountTask, attempt: Attempt) -> TargetReport:  # noqa: AR
         open_offset=log.open_offset,
         stream_count=len(task.replays),
     )
+
+
+def _wanted(given: ReplayTask, kafka_partition: int) -> Wanted:
+    store = ObjectStore(given.stream.store)
+    return Wanted(given.decided(store).sent_stream(store).of(kafka_partition), given.any_timestamp)
 
 
 def _lost(task: CountTask, lost: Lost, log: TargetLog) -> Exception:

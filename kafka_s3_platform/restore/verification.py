@@ -4,6 +4,7 @@ docs/restore.md, "Verification", says what is compared with what, and what is no
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,23 +51,24 @@ class Verification:
             PreflightError: keys choose the kafka partition, and a target has another number of them now.
             OpenTransactionError: somebody's open transaction hides whether all is there.
         """
-        # Looked at before too: of another topic of that name it would be said that records are missing.
-        self._check_targets()
-        self._await_transactions()
+        with ClusterAdmin(self.request.target_kafka) as admin:
+            # Looked at before too: of another topic of that name it would be said that records are missing.
+            self._check_targets(admin)
+            self._await_transactions(admin)
         streams = self._match()
         targets = self._count(streams)
         self._check_all_found(sent, streams)
-        unread = self._check_targets()
+        with ClusterAdmin(self.request.target_kafka) as admin:
+            unread = self._check_targets(admin)
         reports = [_with_extra(s, targets) for s in streams]
         in_order = sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
-        hidden = [_hidden(t) for t in targets if t.open_offset is not None]
-        return Verified(tuple(in_order), tuple(targets), (*hidden, *unread))
+        hidden = [_hidden(t) for t in targets.values() if t.open_offset is not None]
+        return Verified(tuple(in_order), tuple(targets.values()), (*hidden, *unread))
 
-    def _check_targets(self) -> list[str]:
+    def _check_targets(self, admin: ClusterAdmin) -> list[str]:
         """That the targets are those of the plan; a sentence on what of them is not read."""
-        with ClusterAdmin(self.request.target_kafka) as admin:
-            found = (self._check_target(admin, name, start) for name, start in sorted(self.targets.items()))
-            return [line for lines in found for line in lines]
+        found = (self._check_target(admin, name, start) for name, start in sorted(self.targets.items()))
+        return [line for lines in found for line in lines]
 
     def _check_target(self, admin: ClusterAdmin, to_topic: str, start: TargetStart) -> Iterator[str]:
         request = replace(self.request, to_topic=to_topic)
@@ -81,13 +83,13 @@ class Verification:
                 f"records go there, so they were not read back"
             )
 
-    def _await_transactions(self) -> None:
+    def _await_transactions(self, admin: ClusterAdmin) -> None:
         """Once for all, and not by each task: what is open now may end, and the ends of our own be written."""
-        with ClusterAdmin(self.request.target_kafka) as admin:
-            for name in self.targets:
-                settled(
-                    admin, name, sorted({t.kafka_partition for t in reached_by(self.streams) if t.place[0] == name})
-                )
+        numbers: dict[str, set[int]] = defaultdict(set)
+        for task in self.streams:
+            numbers[task.to_topic].update(number for number, _ in task.reached)
+        for name, found in numbers.items():
+            settled(admin, name, sorted(found))
 
     def _match(self) -> list[VerifiedStream]:
         sizes = {(t.named_topic, t.kafka_partition): t.stream.record_count for t in self.streams}
@@ -100,14 +102,14 @@ class Verification:
             streams.append(stream)
         return streams
 
-    def _count(self, streams: Sequence[VerifiedStream]) -> list[TargetReport]:
-        """Each kafka partition that was read; its records are counted where any may be there twice, or another's."""
+    def _count(self, streams: Sequence[VerifiedStream]) -> dict[tuple[str, int], TargetReport]:
+        """By place, what was read; its records are counted where any may be there twice, or another's."""
         reached = {r.target.place: r for s in streams for r in s.reached}
         tasks = [t for t in reached_by(self.streams) if len(t.replays) > 1 or reached[t.place].extra_count]
         reports = {place: found.target for place, found in reached.items()}
         for report in self.runner.run(count_target, tasks, self.request.config.tasks_max):
             reports[report.place] = report
-        return [report for _, report in sorted(reports.items())]
+        return dict(sorted(reports.items()))
 
     def _check_all_found(self, sent: Sequence[ReplayResult], streams: Sequence[VerifiedStream]) -> None:
         """That as many records were found as were sent by all runs of the restore together."""
@@ -127,13 +129,14 @@ class Verification:
             )
 
 
-def _with_extra(stream: VerifiedStream, targets: Sequence[TargetReport]) -> KafkaPartitionReport:
+def _with_extra(stream: VerifiedStream, targets: Mapping[tuple[str, int], TargetReport]) -> KafkaPartitionReport:
     """With what its kafka partition of the target holds besides, where no other stream goes there."""
-    places = [r.target.place for r in stream.reached]
-    found = [t for t in targets if t.place in places]
-    if len(found) > 1 or any(t.stream_count > 1 for t in found):
+    if len(stream.reached) > 1:
         return stream.report
-    [target] = found
+    [reached] = stream.reached
+    target = targets[reached.target.place]
+    if target.stream_count > 1:
+        return stream.report
     return replace(stream.report, foreign_count=target.foreign_count, doubled_count=target.doubled_count)
 
 

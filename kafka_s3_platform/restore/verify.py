@@ -50,7 +50,8 @@ def verify(task: ReplayTask, attempt: Attempt) -> VerifiedStream:  # noqa: ARG00
     store = ObjectStore(task.stream.store)
     tally = _Tally()
     # Where keys decide, each kafka partition is compared by itself.
-    reached = tuple(_match(task, number, start, store, tally) for number, start in task.reached)
+    decided = task.decided(store)
+    reached = tuple(_match(decided, number, start, store, tally) for number, start in task.reached)
     mapping = tally.mapping.close()
     if tally.count and task.keeps_number:
         save_document(task.beside(store), task.mapping_key, mapping.to_pybytes())

@@ -173,11 +173,11 @@ def groups(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
 
 
 def _sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
-    by_name: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
+    of_records: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
     for item in objects:
         own = item.key if item.place is None else item.place
-        by_name.setdefault((item.encoded_partition, own), {})[item.part] = item
-    return tuple(ObjectSet(**parts) for parts in by_name.values())
+        of_records.setdefault((item.encoded_partition, own), {})[item.part] = item
+    return tuple(ObjectSet(**parts) for parts in of_records.values())
 
 
 def within(objects: Iterable[ForeignObject], from_ms: int | None, to_ms: int | None) -> Selected:

@@ -15,7 +15,7 @@ from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.batches import offsets
 from kafka_s3_platform.kafka.pace import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
-from kafka_s3_platform.restore.sent import RECORD_OVERHEAD, SentBatch
+from kafka_s3_platform.restore.sent import USUAL_OVERHEAD, SentBatch
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 from kafka_s3_platform_tests.restore.test_restore import restored
@@ -102,7 +102,7 @@ def records(*sizes: int, at: int = 0) -> pa.RecordBatch:
 
 def test_a_batch_is_cut_to_what_there_is_room_for_and_never_inside_of_a_source_offset() -> None:
     """Also where keys have dealt it to two kafka partitions, and a transform made two records of one."""
-    room = 2 * (100 + RECORD_OVERHEAD)
+    room = 2 * (100 + USUAL_OVERHEAD)
     batch = SentBatch(20, ((0, records(100, 100, 100, 9000, 1)), (1, records(100, 100, 1, at=2))))
 
     pieces = list(batch.pieces(lambda: room))
