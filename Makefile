@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test chaos fuzz lint bench up down clean format lock
+.PHONY: help setup demo dev test chaos fuzz lint tables bench up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ lint: setup ## Check format, style, types and the rooms' imports
 format: setup ## Format the code and mend what can be mended
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+tables: setup ## Write the tables of the docs from the rows of keys, formats and codecs
+	$(BIN)/python -m kafka_s3_platform.config.reference
 
 bench: setup ## Measure archive and restore against their floors
 	$(BIN)/python -m bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale)

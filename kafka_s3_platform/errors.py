@@ -26,20 +26,20 @@ PlatformError
 Every message says what was tried, on which topic, kafka partition, range or key, and what to do.
 """
 
-from kafka_s3_platform.text import printable
+from kafka_s3_platform.text import escape_unprintable
 
 HEAL_OBJECT = (
     "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
     "be archived again, under another connector name and another topics.dir"
 )
-"""What to do about a damaged object. No command mends one: what Kafka holds now may be less than what was archived."""
+"""What to do about a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
 
 
 class PlatformError(Exception):
-    """Base of every error this platform raises on purpose. Its text is printable, whatever names of others it holds."""
+    """Base of every error that this platform raises on purpose. Its text is printable, foreign names included."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return escape_unprintable(super().__str__())
 
 
 class TransientError(PlatformError):
@@ -115,11 +115,11 @@ class SupersededError(PermanentError):
 
 
 class IntegrityError(PermanentError):
-    """Stored data contradicts what the index says of it."""
+    """Stored data contradicts the index."""
 
 
 class IndexDamagedError(IntegrityError):
-    """Files of an index are missing or broken: what is archived cannot be told until they are put back."""
+    """Files of an index are missing or broken. Until they are put back, nobody knows what is archived."""
 
 
 class RecordError(PermanentError):

@@ -1,7 +1,7 @@
-"""Text of others on terminals and in logs: no key, name or message of theirs moves a cursor or makes a line of its own.
+"""Makes foreign text safe for terminals and logs: no key, name or message can move a cursor or add a line.
 
-Errors, log records and lines of commands pass through here by themselves: `errors.PlatformError`, the package's own
-import, and `cli.output`.
+All errors, log records and lines of commands pass through here: `errors.PlatformError`, the import of the package and
+`cli.output` see to that.
 """
 
 import logging
@@ -11,10 +11,10 @@ from typing import Any
 PACKAGE = "kafka_s3_platform"
 
 MASK = "****"
-"""What is shown of a secret."""
+"""Shown instead of a secret."""
 
 _SHORTEST_SECRET = 4
-"""What is shorter is in every text, and nobody's secret."""
+"""Shorter values are not masked: almost every text contains them, and they are hardly secrets."""
 
 _UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, escape sequences among them, but tabs and ends of lines
@@ -23,37 +23,38 @@ _UNPRINTABLE = re.compile(
 )
 
 
-def printable(text: str) -> str:
-    """What can be written anywhere: unprintable characters become escapes. Ends of lines stay."""
-    return _UNPRINTABLE.sub(_escaped, text)
+def escape_unprintable(text: str) -> str:
+    """Escape unprintable characters, so that the text can be written anywhere. Ends of lines stay."""
+    return _UNPRINTABLE.sub(_escape_match, text)
 
 
-def entry(text: str) -> str:
-    """`printable`, with all lines but the first one indented, so that none can pass for an entry of its own."""
-    return printable(text).replace("\n", "\n  ")
+def format_entry(text: str) -> str:
+    """Return the text printable. Indent all lines but the first, so that none looks like an entry of its own."""
+    return escape_unprintable(text).replace("\n", "\n  ")
 
 
-def without_value(text: str, value: str) -> str:
-    """A text that may quote a secret, as it is or as Python quotes it, with a mask for it."""
+def mask_value(text: str, value: str) -> str:
+    """Mask a secret in a text that may contain it, as it is or in Python's quotation."""
     if len(value) < _SHORTEST_SECRET:
         return text
     return text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
 
 
 def guard_logs() -> None:
-    """Make an `entry` of what this package logs, whoever handles it."""
+    """Apply `format_entry` to all log records of this package, for every handler."""
     make = logging.getLogRecordFactory()
 
     def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         # `logging.makeLogRecord` gives no name at first
         if str(record.name).partition(".")[0] == PACKAGE:
-            record.msg, record.args = entry(record.getMessage()), ()
+            record.msg = format_entry(record.getMessage())
+            record.args = ()
         return record
 
     logging.setLogRecordFactory(made)
 
 
-def _escaped(match: "re.Match[str]") -> str:
+def _escape_match(match: "re.Match[str]") -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -20,7 +20,7 @@ from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import stack as embedded
-from kafka_s3_platform.local.processes import port_is_free
+from kafka_s3_platform.local.processes import is_port_free
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 
@@ -93,14 +93,14 @@ def stack_settings(tmp_path_factory: pytest.TempPathFactory) -> StackSettings:
 def stack(stack_settings: StackSettings) -> Iterator[embedded.StackStatus]:
     """Kafka and S3, stopped when the session ends, even if pytest is killed."""
     with stopped_at_exit(stack_settings):
-        yield embedded.up(stack_settings)
+        yield embedded.start_stack(stack_settings)
     shutil.rmtree(stack_settings.data_dir)
 
 
 @pytest.fixture(scope="session")
 def registry(stack: embedded.StackStatus, stack_settings: StackSettings) -> RegistrySettings:
     """The stack's Schema Registry, started when the first test asks for it. It is stopped with the stack."""
-    embedded.up_registry(stack_settings)
+    embedded.start_registry(stack_settings)
     return RegistrySettings(url=stack_settings.registry_url)
 
 
@@ -190,7 +190,7 @@ _PORTS = _ports_of_this_process()
 
 def free_ports(count: int) -> list[int]:
     """Ports on which nothing listens now."""
-    free = (port for port in _PORTS if port_is_free(port))
+    free = (port for port in _PORTS if is_port_free(port))
     return [next(free) for _ in range(count)]
 
 

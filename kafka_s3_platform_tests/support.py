@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -20,7 +20,7 @@ from kafka_s3_platform.config.settings import (
     RecordSettings,
     StoreSettings,
 )
-from kafka_s3_platform.formats.envelope import EnvelopeReader
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
@@ -122,12 +122,12 @@ def tried(config: ConnectorConfig, hours: Sequence[datetime] | None = None, run_
     """`archived`, but what the run failed with after its commits stays in the report."""
     wanted = None if hours is None else tuple(hours)
     request = ArchiveRequest(config, config.topics[0], run_id or f"run-{uuid4()}", wanted)
-    return archive(request, InProcessRunner())
+    return archive_topic(request, InProcessRunner())
 
 
 def snapshot(config: ConnectorConfig) -> IndexSnapshot:
     """The index of the connector's one topic."""
-    return TopicIndex(config.store, config.archive.index_dir, config.name, config.topics[0]).open()
+    return TopicIndex.of(config, config.topics[0]).open()
 
 
 def stored(config: ConnectorConfig) -> pa.Table:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.cli import PlatformGroup
-from kafka_s3_platform.cli.output import show
+from kafka_s3_platform.cli.output import print_result
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PlatformError, TransientError
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.text import entry, printable
+from kafka_s3_platform.text import escape_unprintable, format_entry
 
 HOSTILE = "topics/\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\u2028a\rb\x08\x7f\nfake: restored and verified"
 UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")
@@ -25,16 +25,16 @@ UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u20
 
 @given(st.text(st.characters()))
 def test_no_text_moves_a_cursor_or_makes_a_second_entry(text: str) -> None:
-    found = entry(text)
+    found = format_entry(text)
     assert not UNSAFE.search(found)
     assert all(line.startswith("  ") for line in found.split("\n")[1:])
-    assert printable(printable(text)) == printable(text)
+    assert escape_unprintable(escape_unprintable(text)) == escape_unprintable(text)
     found.encode()
 
 
 @pytest.mark.parametrize("text", ["", "plain", "é 日本 \U0001f600", "a\tb", "two\nlines", "back\\slash"])
 def test_what_is_printable_stays(text: str) -> None:
-    assert printable(text) == text
+    assert escape_unprintable(text) == text
 
 
 def test_errors_are_printable_and_still_pickle() -> None:
@@ -79,14 +79,14 @@ def test_a_command_s_error_is_one_entry(kind: type[PlatformError]) -> None:
 
 
 def test_a_command_s_lines_are_one_entry_each(capsys: pytest.CaptureFixture[str]) -> None:
-    show({}, False, ["first", f"skipped: object {HOSTILE}", "last"])
+    print_result({}, False, ["first", f"skipped: object {HOSTILE}", "last"])
     lines = capsys.readouterr().out.split("\n")
     assert [line for line in lines if not line.startswith("  ")] == ["first", lines[1], "last", ""]
     assert not UNSAFE.search("".join(lines))
 
 
 def test_a_command_s_json_holds_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
-    show({"key": HOSTILE}, True, [])
+    print_result({"key": HOSTILE}, True, [])
     found = capsys.readouterr().out
     assert not UNSAFE.search(found)
     assert json.loads(found) == {"key": HOSTILE}

@@ -1,20 +1,20 @@
-"""Which schema each record is written with: Connect's `schema.compatibility`.
+"""Choose the schema that each record is written with: Connect's `schema.compatibility`.
 
-State starts with each range that is scanned, and the Registry's versions order schemas, so hours can be archived in
-any order. Records whose schema is not the one of their object are projected (Confluent S3 sink, "Schema Evolution").
+Each range that is scanned starts without a schema, and the Registry's versions order the schemas. So hours can be
+archived in any order. A record whose schema is not that of its object is projected (Confluent S3 sink, "Schema
+Evolution").
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
-from kafka_s3_platform.converters.projection import project
+from kafka_s3_platform.avro.projection import project_values
+from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int32s, Int64s, Payload, Schema
 
-Compatibility = Literal["NONE", "BACKWARD", "FORWARD", "FULL"]
 Targets = tuple[Sequence[Schema | None], Int32s]
 """The schemas to write with, None for records without one, and for each record its index among them."""
 
@@ -22,8 +22,8 @@ Targets = tuple[Sequence[Schema | None], Int32s]
 class SchemaTargets:
     """Chooses the schema that each record of one range is written with.
 
-    NONE: its own, each schema in objects of its own, so that versions which take turns give two rows of objects and no
-    storm of them. BACKWARD and FULL: the newest so far. FORWARD: the oldest so far.
+    NONE: the record's own schema. Each schema has its own open objects, so two schemas that alternate do not start a
+    new object at each change. BACKWARD and FULL: the newest schema so far. FORWARD: the oldest so far.
     """
 
     def __init__(self, compatibility: Compatibility) -> None:
@@ -32,13 +32,13 @@ class SchemaTargets:
         self._reached: int | None = None
 
     def choose(self, values: Payload) -> Targets:
-        """The targets of a batch that follows those chosen for before."""
+        """Choose the targets of the next batch."""
         if self._compatibility == "NONE" or not values.schemas:
             return [*values.schemas, None], np.where(values.codes == NO_SCHEMA, len(values.schemas), values.codes)
         return self._by_order(values)
 
     def unordered(self, values: Payload) -> np.ndarray:
-        """Which records have a schema without a version, where versions are needed to order them."""
+        """Return which records have a schema without a version, if versions are needed to order schemas."""
         if self._compatibility == "NONE":
             return np.zeros(len(values), bool)
         versionless = np.array([*(s.version is None for s in values.schemas), False])
@@ -55,7 +55,7 @@ class SchemaTargets:
         return [*(self._by_version[v] for v in known), None], codes
 
     def _accumulated(self, versions: Int64s, has_schema: np.ndarray) -> Int64s:
-        """Per record the newest (FORWARD: the oldest) version up to it."""
+        """Return for each record the newest (FORWARD: the oldest) version up to it."""
         forward = self._compatibility == "FORWARD"
         neutral = np.iinfo(np.int64).max if forward else -1
         start = neutral if self._reached is None else self._reached
@@ -66,8 +66,8 @@ class SchemaTargets:
         return reached
 
 
-def written_with(batch: ConnectBatch, target: Schema | None) -> ConnectBatch:
-    """`batch` with its values projected to `target`, where they have another schema."""
+def adapt_values(batch: ConnectBatch, target: Schema | None) -> ConnectBatch:
+    """Return `batch` with its values projected to `target`, where they have another schema."""
     values = batch.value
     others = [i for i, s in enumerate(values.schemas) if s != target and (values.codes == i).any()]
     if not others:
@@ -77,7 +77,7 @@ def written_with(batch: ConnectBatch, target: Schema | None) -> ConnectBatch:
     objects = list(values.objects)
     for code in others:
         positions = np.flatnonzero(values.codes == code)
-        projected = project([objects[p] for p in positions], values.schemas[code], target)
+        projected = project_values([objects[p] for p in positions], values.schemas[code], target)
         for position, value in zip(positions, projected, strict=True):
             objects[position] = value
     codes = np.where(values.codes == NO_SCHEMA, NO_SCHEMA, 0).astype(np.int32)

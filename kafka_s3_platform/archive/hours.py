@@ -1,4 +1,4 @@
-"""What the index says of hours: the facts on an hour's page, and whether it is complete."""
+"""Reports on hours from the index: the facts on an hour's page, and whether the hour is complete."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -10,9 +10,9 @@ from kafka_s3_platform.model.segment import Scan, Segment
 from kafka_s3_platform.store.index import IndexSnapshot
 
 
-def hour_reports(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
-    """A report for each of `hours`. Compacted segments count too: an hour keeps its numbers when its day is merged."""
-    segments = segments_by_hour(snapshot)
+def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
+    """Report each of `hours`. Compacted segments count too: an hour keeps its numbers when its day is merged."""
+    segments = group_segments_by_hour(snapshot)
     state = snapshot.state
     gaps: dict[datetime | None, list[Gap]] = defaultdict(list)
     for hour, gap in snapshot.gaps_by_hour():
@@ -38,8 +38,8 @@ def hour_reports(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
         )
 
 
-def segments_by_hour(snapshot: IndexSnapshot) -> dict[datetime, list[Segment]]:
-    """Hour start -> its hourly segments, live or compacted since."""
+def group_segments_by_hour(snapshot: IndexSnapshot) -> dict[datetime, list[Segment]]:
+    """Group the hourly segments, live or compacted since, by the start of their hour."""
     found: dict[datetime, list[Segment]] = defaultdict(list)
     for segment in (*snapshot.segments, *snapshot.retired):
         if segment.chunk == "hourly" and segment.chunk_start is not None:

@@ -14,10 +14,10 @@ MAX_LOOKS = 5
 T = TypeVar("T")
 
 
-def unchanged(
+def look_until_unchanged(
     admin: ClusterAdmin, description: TopicDescription, look: Callable[[TopicDescription], T]
 ) -> tuple[TopicDescription, T]:
-    """What `look` finds, with the topic as it was before and after; looks again where it changed meanwhile.
+    """Return what `look` finds, and the topic. Looks again if the topic changed meanwhile.
 
     A kafka partition that is added, or a topic that is created again, between the description and the frontiers would
     else be in one of them only. Fewer kafka partitions afterwards are no change: a topic never loses one, so that
@@ -35,10 +35,10 @@ def unchanged(
     )
 
 
-def observation(
+def complete_frontiers(
     description: TopicDescription, observed_at: datetime, frontiers: Mapping[int, Frontier]
 ) -> dict[int, Frontier]:
-    """The frontiers as the index keeps them: with how many kafka partitions there are to be seen, and when it was.
+    """Add to the frontiers what the index keeps too: how many kafka partitions there were, and when that was seen.
 
     `observed_at` is `StoreClock.earlier_now()` before the broker was asked: that an hour is over is never one machine's
     word.

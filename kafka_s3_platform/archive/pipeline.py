@@ -1,7 +1,7 @@
-"""What happens to records between Kafka and their objects: converted, transformed, sent to their buckets.
+"""Convert and transform the records that were read from Kafka, and assign them to their buckets.
 
-Every stage says for each record whether it goes on, is left out, or failed; so what was read is always what was
-written, filtered and dead-lettered together.
+Every stage decides for each record: it passes, it is left out, or it fails. So each record that was read is counted as
+written, as filtered, or as failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,33 +13,35 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_s3_platform.archive.bad_records import BadRecords
-from kafka_s3_platform.archive.evolution import SchemaTargets, written_with
-from kafka_s3_platform.archive.task import HOUR_MS, ScanTask
-from kafka_s3_platform.archive.writers import Bucket, BucketPart, put_failures
+from kafka_s3_platform.archive.evolution import SchemaTargets, adapt_values
+from kafka_s3_platform.archive.task import ScanTask
+from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.converters import Converter, new_converter
-from kafka_s3_platform.formats.byte_array import unsafe, unsafe_keys
-from kafka_s3_platform.formats.writers import WITH_SCHEMA
-from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, tolerated
+from kafka_s3_platform.formats.writers import find_unsafe_keys, find_unsafe_values
+from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, check_tolerance
 from kafka_s3_platform.model.connect import (
+    DATA_EXCEPTION,
     NO_SCHEMA,
     ConnectBatch,
     Int32s,
     Int64s,
+    Mask,
     Outcome,
     Payload,
     RecordFailure,
     Schema,
 )
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
+from kafka_s3_platform.model.times import HOUR_MS, TIME_BASED
 from kafka_s3_platform.partitioners.extractors import new_extractor
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
-from kafka_s3_platform.partitioners.time_based import hour_starts
+from kafka_s3_platform.partitioners.time_based import find_hour_starts
+from kafka_s3_platform.segments.target import Bucket, BucketPart
+from kafka_s3_platform.segments.writers import build_put_failures
 from kafka_s3_platform.transforms import new_chain
 
-Mask = npt.NDArray[np.bool_]
 Step = Callable[[ConnectBatch], Outcome]
 
-TIME_BASED = ("Hourly", "Daily", "TimeBased")
 _READER = "org.apache.kafka.clients.consumer.KafkaConsumer"
 _SERIALIZATION = "org.apache.kafka.common.errors.SerializationException"
 _NOTHING: Mapping[int, str] = {}
@@ -47,7 +49,11 @@ _NOTHING: Mapping[int, str] = {}
 
 @dataclass
 class Counts:
-    """Records of one range: read, left out, failed (tolerated, or not), and what the others became."""
+    """Numbers of records of one range.
+
+    `filtered` were left out. `dead_letters` failed and are tolerated; `unresolved` failed and are not. `output` counts
+    what is written: a transform may make several records of one.
+    """
 
     read: int = 0
     filtered: int = 0
@@ -58,7 +64,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Places:
-    """Per record: its time and hour (epoch ms; NO_HOUR out of range) and its encoded partition, as codes of `names`."""
+    """The place of each record: its time and its hour (epoch ms), and its encoded partition as an index into `names`.
+
+    The hour is `_NO_HOUR` if the time is out of range.
+    """
 
     times: Int64s
     hours: Int64s
@@ -70,36 +79,40 @@ _NO_HOUR = -(2**63)
 
 
 class Pipeline:
-    """The stages for one range of a kafka partition. `dead_letters` is None where there is no such topic.
+    """The stages for one range of a kafka partition.
 
-    `watermark_ms` is how far time has come before the range, to tell which records are late. Records that fail and are
-    not tolerated go to `bad`.
+    `dead_letters` is None if no dead letter topic is set. `watermark_ms` is the latest time that was seen before the
+    range: it decides which records are late. `bad` takes the records that fail and are not tolerated.
     """
 
     def __init__(
         self, task: ScanTask, dead_letters: DeadLetterQueue | None, watermark_ms: int, bad: BadRecords
     ) -> None:
-        self._task, self._dead_letters, self._bad = task, dead_letters, bad
+        self._task = task
+        self._dead_letters = dead_letters
+        self._bad = bad
         self.counts = Counts()
-        self._steps = list(_steps(task))
+        self._steps = list(_list_steps(task))
         self._placing = _Placing(task)
         self._targets = SchemaTargets(task.layout.schema_compatibility)
         self.watermark_ms = watermark_ms
 
     def parts(self, records: pa.RecordBatch, spoiled: Mapping[int, str] = _NOTHING) -> Iterator[BucketPart]:
-        """The records of a batch by bucket, each in offset order, without those that fail.
+        """Yield the records of a batch by bucket, in offset order within each bucket, without those that fail.
 
-        Those of `spoiled` (offset -> reason) are not what they were already when they were read.
+        The records of `spoiled` (offset -> reason) were already damaged when they were read: they fail too.
         """
         self._records = records
-        outcome = _readable(ConnectBatch.of(records), spoiled)
+        outcome = _set_unreadable_aside(ConnectBatch.of(records), spoiled)
         for step in self._steps:
-            outcome = _then(outcome, step)
+            outcome = _apply_step(outcome, step)
         places, failures = self._placing.places(outcome.batch)
-        batch, failures = outcome.batch, (*outcome.failures, *failures)
+        batch = outcome.batch
+        failures = (*outcome.failures, *failures)
         if failures:
             rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
-            batch, places = batch.take(rows), _places_at(places, rows)
+            batch = batch.take(rows)
+            places = _select_places(places, rows)
         failed = self._left_out(failures)
         kept = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
         self.counts.read += records.num_rows
@@ -117,22 +130,23 @@ class Pipeline:
         is_one_of_many: bool = False,
         is_tolerable: bool = True,
     ) -> None:
-        """Records of the part in hand that their format cannot hold, and how many outputs are left out with them.
+        """Note records of the current part that their format cannot hold. `left_out` outputs are not written for them.
 
-        Those of a schema that the format cannot hold are not tolerated: all records of a topic may be of it.
+        If the format cannot hold the schema itself (`is_tolerable` is false), the records are not tolerated: all
+        records of a topic may have this schema. If a mapper made several records of one (`is_one_of_many`), others of
+        them may be written already.
 
         Raises:
-            RecordError: the record is one of many that a mapper made of one, which may be written already; and errors
-                are not tolerated.
+            RecordError: the record is one of many, and errors are not tolerated.
         """
         task = self._task
         if is_one_of_many:
-            tolerated(task.records.errors, failures, task.writer.topic, task.kafka_partition)
+            check_tolerance(task.records.errors, failures, task.writer.topic, task.kafka_partition)
         self._left_out(failures, is_tolerable=is_tolerable or is_one_of_many)
         self.counts.output -= left_out
 
     def _left_out(self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True) -> int:
-        """Send records that failed to the dead letter topic, or note them as bad; how many they are."""
+        """Send the records that failed to the dead letter topic, or note them as bad. Return their number."""
         failed = len({f.offset for f in failures})
         if self._task.records.errors.tolerance == "none" or not is_tolerable:
             self._bad.note(failures)
@@ -150,10 +164,13 @@ class Pipeline:
         topics = batch.records.column("topic").dictionary_encode()
         hours = pa.array(places.hours).dictionary_encode()
         names = topics.dictionary.to_pylist()
-        codes = _combined(places.codes, hours.indices.to_numpy(), topics.indices.to_numpy(), schema_codes, key_codes)
-        for rows in _groups(codes):
+        codes = _combine_codes(
+            places.codes, hours.indices.to_numpy(), topics.indices.to_numpy(), schema_codes, key_codes
+        )
+        for rows in _group_rows(codes):
             first = rows[0]
-            hour, topic = int(places.hours[first]), names[topics.indices[int(first)].as_py()]
+            hour = int(places.hours[first])
+            topic = names[topics.indices[int(first)].as_py()]
             bucket = Bucket(
                 None if hour == _NO_HOUR else hour,
                 places.names[places.codes[first]],
@@ -161,7 +178,7 @@ class Pipeline:
                 schemas[schema_codes[first]],
                 keys[key_codes[first]],
             )
-            part = written_with(batch.take(rows), bucket.schema)
+            part = adapt_values(batch.take(rows), bucket.schema)
             yield BucketPart(bucket, part, places.times[rows], int(late[rows].sum()))
 
     def _schemas(self, batch: ConnectBatch) -> tuple[Sequence[Schema | None], Int32s]:
@@ -175,16 +192,19 @@ class Pipeline:
         return [*batch.key.schemas, None], batch.key.codes
 
     def _late(self, times: Int64s, hours: Int64s) -> Mask:
-        """Which records came after one that was past their hour's end and the allowed lateness."""
+        """Return which records are late.
+
+        A record is late if it comes after one whose time is past the record's hour and the allowed lateness.
+        """
         valid = hours != _NO_HOUR
         reached = times if self._placing.by_record_time else hours
         seen = np.maximum.accumulate(np.append(self.watermark_ms, np.where(valid, reached, self.watermark_ms)))
         self.watermark_ms = int(seen[-1])
-        late: Mask = valid & (np.where(valid, hours, 0) + HOUR_MS + self._task.lateness_ms <= seen[:-1])
+        late: Mask = valid & (np.where(valid, hours, 0) + HOUR_MS + self._task.archive.allowed_lateness_ms <= seen[:-1])
         return late
 
 
-def _readable(batch: ConnectBatch, spoiled: Mapping[int, str]) -> Outcome:
+def _set_unreadable_aside(batch: ConnectBatch, spoiled: Mapping[int, str]) -> Outcome:
     bad = np.isin(batch.offsets, list(spoiled)) if spoiled else np.zeros(0, bool)
     if not bad.any():
         return Outcome(batch)
@@ -194,16 +214,21 @@ def _readable(batch: ConnectBatch, spoiled: Mapping[int, str]) -> Outcome:
     return Outcome(batch.take(np.flatnonzero(~bad)), tuple(failures))
 
 
-def _then(outcome: Outcome, step: Step) -> Outcome:
+def _apply_step(outcome: Outcome, step: Step) -> Outcome:
     if not outcome.batch.num_rows:
         return outcome
     done = step(outcome.batch)
     return Outcome(done.batch, (*outcome.failures, *done.failures))
 
 
-def _steps(task: ScanTask) -> Iterator[Step]:
-    """What the settings ask for. The envelope keeps bytes: values are understood only where something looks at them."""
-    layout, records = task.layout, task.records
+def _list_steps(task: ScanTask) -> Iterator[Step]:
+    """List the steps that the settings ask for.
+
+    The envelope format keeps the bytes of values. They are decoded only if a transform, a partitioner or an extractor
+    reads them.
+    """
+    layout = task.layout
+    records = task.records
     looks_at_values = layout.partitioner not in {"Default", *TIME_BASED} or layout.timestamp_extractor not in {
         "Record",
         "Wallclock",
@@ -217,10 +242,11 @@ def _steps(task: ScanTask) -> Iterator[Step]:
 
 
 class _Conversion:
-    """Keys and values as their converters understand them."""
+    """Convert the values, and also the keys where something reads them."""
 
     def __init__(self, task: ScanTask) -> None:
-        records, topic = task.records, task.writer.topic
+        records = task.records
+        topic = task.writer.topic
         self._value: Converter = new_converter(records.value, topic, is_key=False)
         reads_keys = task.layout.keys_format is not None or bool(records.transforms)
         self._key: Converter | None = new_converter(records.key, topic, is_key=True) if reads_keys else None
@@ -235,7 +261,7 @@ class _Conversion:
 
 
 class _Writable:
-    """What the sink itself refuses or leaves out, whatever the transforms made of it."""
+    """Refuse or leave out the records that the sink cannot write. This step checks the results of the transforms."""
 
     def __init__(self, task: ScanTask) -> None:
         self._layout = task.layout
@@ -248,7 +274,7 @@ class _Writable:
             batch = batch.take(np.flatnonzero(~nulls))
             nulls = np.zeros(batch.num_rows, bool)
         refusals = list(self._refusals(batch, nulls)) if batch.num_rows else []
-        failures = (put_failures(batch.offsets[mask], reason) for mask, reason in refusals)
+        failures = (build_put_failures(batch.offsets[mask], reason) for mask, reason in refusals)
         return Outcome(batch, tuple(chain.from_iterable(failures)))
 
     def _refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
@@ -263,17 +289,17 @@ class _Writable:
             f"schema.compatibility={self._layout.schema_compatibility} needs the Registry's version of its schema",
         )
         yield (
-            unsafe(batch, self._layout) & ~nulls,
+            find_unsafe_values(batch, self._layout) & ~nulls,
             "the value holds the separator of records, so it would read back as several records",
         )
         if self._layout.keys_format is not None:
             no_key = batch.key.is_null
             yield no_key, "the key is null, and an object of keys (store.kafka.keys) holds none"
-            yield unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
+            yield find_unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
 
     def _mixed(self, values: Payload, nulls: Mask) -> Mask:
-        if self._layout.format in WITH_SCHEMA:
-            # those without one are refused by their writer, whichever comes first
+        if find_format(self._layout.format).needs_schema:
+            # the writer of such a format refuses every record without a schema, the first one too
             return np.zeros(len(nulls), bool)
         has_schema = values.codes != NO_SCHEMA
         if self._with_schema is None and not nulls.all():
@@ -283,7 +309,7 @@ class _Writable:
 
 
 class _Placing:
-    """Where records belong: the hour of their timestamp, and their encoded partition."""
+    """Find the place of each record: the hour that it is archived in, and its encoded partition."""
 
     def __init__(self, task: ScanTask) -> None:
         self._task = task
@@ -291,15 +317,17 @@ class _Placing:
         self._partitioner = new_partitioner(layout)
         self.by_record_time = layout.timestamp_extractor != "Wallclock"
         self._extractor = None if layout.timestamp_extractor in {"Record", "Wallclock"} else new_extractor(layout)
-        # a record out of range has no folder of its own time, unless another time than its own decides the folder
+        # The folder of a record whose own time is out of range cannot be named by that time. Where an extractor gives
+        # another time, that one names the folder.
         self._sets_apart = self._extractor is None and layout.partitioner in TIME_BASED
 
     def places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
-        """Each record's place, and which ones have none: those stand at a place without meaning."""
+        """Return the place of each record, and the failures of those that have none: their places mean nothing."""
         hours = self._hours(batch)
         times, failures = self._times(batch, hours)
         found = self._partitioner.encode(batch, times)
-        names, codes = [*found.names, OUT_OF_RANGE, self._task.layout.tombstone_partition], found.codes
+        names = [*found.names, OUT_OF_RANGE, self._task.layout.tombstone_partition]
+        codes = found.codes
         if self._sets_apart:
             codes = np.where(hours == _NO_HOUR, len(names) - 2, codes)
         if self._writes_tombstones:
@@ -312,7 +340,7 @@ class _Placing:
         return layout.null_values == "write" and not layout.is_envelope
 
     def _hours(self, batch: ConnectBatch) -> Int64s:
-        """Per record: the start of the hour it is archived in, _NO_HOUR outside of the archive's span."""
+        """Return for each record the start of its hour in epoch ms, or `_NO_HOUR` outside of the archive's span."""
         task = self._task
         if not self.by_record_time:
             starts, hours = (np.array(c, np.int64) for c in zip(*task.hour_offsets, strict=True))
@@ -321,7 +349,7 @@ class _Placing:
         times = batch.timestamps
         valid = (times >= task.earliest_ms) & (times < task.latest_ms)
         inside = times if valid.all() else np.where(valid, times, task.earliest_ms)
-        return np.where(valid, hour_starts(inside, task.layout.timezone), _NO_HOUR)
+        return np.where(valid, find_hour_starts(inside, task.layout.timezone), _NO_HOUR)
 
     def _times(self, batch: ConnectBatch, hours: Int64s) -> tuple[Int64s, list[RecordFailure]]:
         if not self.by_record_time:
@@ -332,13 +360,14 @@ class _Placing:
         missing = found.times.is_null().to_numpy(zero_copy_only=False)
         if self._writes_tombstones:
             missing &= ~batch.value.is_null
-        offsets, name = batch.offsets, type(self._extractor).__name__
+        offsets = batch.offsets
+        name = type(self._extractor).__name__
         failures = [
             RecordFailure(
                 int(offsets[row]),
                 "TASK_PUT",
                 name,
-                "org.apache.kafka.connect.errors.DataException",
+                DATA_EXCEPTION,
                 found.reasons.get(row, "the timestamp extractor has no answer"),
             )
             for row in np.flatnonzero(missing).tolist()
@@ -346,24 +375,24 @@ class _Placing:
         return found.times.fill_null(self._task.earliest_ms).to_numpy(), failures
 
 
-def _places_at(places: _Places, rows: npt.NDArray[np.int64]) -> _Places:
+def _select_places(places: _Places, rows: npt.NDArray[np.int64]) -> _Places:
     return replace(places, times=places.times[rows], hours=places.hours[rows], codes=places.codes[rows])
 
 
-def _combined(*codes: npt.NDArray[np.integer]) -> Int64s:
-    """One code for each combination that occurs."""
+def _combine_codes(*codes: npt.NDArray[np.integer]) -> Int64s:
+    """Return one code for each combination that occurs."""
     found = np.zeros(len(codes[0]), np.int64)
     for other in codes:
         if len(other) and (other == other[0]).all():
             continue
-        # numbered anew each time, so that the product of two stays small
+        # numbered anew each time: the product of all the counts could overflow 64 bits
         pair = found * (int(other.max()) + 2) + other + 1
         found = pa.array(pair).dictionary_encode().indices.to_numpy().astype(np.int64)
     return found
 
 
-def _groups(codes: Int64s) -> Iterator[npt.NDArray[np.int64]]:
-    """The rows of each code, ascending; the codes in their order."""
+def _group_rows(codes: Int64s) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the rows of each code. The codes ascend, and so do the rows of one code."""
     if (codes == codes[0]).all():
         yield np.arange(len(codes))
         return

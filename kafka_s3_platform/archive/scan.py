@@ -1,14 +1,13 @@
-"""The scan: one Spark task reads ranges of one kafka partition once, and writes them as segments."""
+"""Scan: one Spark task reads ranges of one kafka partition once, and writes them as segments."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from kafka_s3_platform.archive.bad_records import BadRecords, good_pieces
+from kafka_s3_platform.archive.bad_records import BadRecords, list_good_ranges
 from kafka_s3_platform.archive.pipeline import Counts, Pipeline
 from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
-from kafka_s3_platform.archive.writers import SegmentWriters
 from kafka_s3_platform.errors import (
     AuthorizationError,
     ConfigError,
@@ -21,13 +20,14 @@ from kafka_s3_platform.errors import (
     TransientError,
 )
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue
-from kafka_s3_platform.kafka.reader import ReadEnd
-from kafka_s3_platform.kafka.readers import new_reader
+from kafka_s3_platform.kafka.new_reader import new_reader
+from kafka_s3_platform.kafka.record_reader import ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import Scan, Segment
-from kafka_s3_platform.model.unresolved import without
+from kafka_s3_platform.model.unresolved import subtract_offsets
+from kafka_s3_platform.segments.writers import SegmentWriters
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -39,13 +39,13 @@ ENDING = (
     StoreUnavailableError,
     RegistryUnavailableError,
 )
-"""What every other task would meet as well: it ends the run."""
+"""Errors that every other task would get too: they end the run."""
 
 
-def tried(task: ScanTask, attempt: Attempt) -> ScanResult | FailedScan:
-    """`scan`; what fails for good for this task alone is an answer, so that it holds up no other one."""
+def try_scan(task: ScanTask, attempt: Attempt) -> ScanResult | FailedScan:
+    """Call `scan_ranges`. Return a permanent error of this task alone as a result, so that the other tasks go on."""
     try:
-        return scan(task, attempt)
+        return scan_ranges(task, attempt)
     except ENDING:
         raise
     except TransientError as err:
@@ -56,8 +56,8 @@ def tried(task: ScanTask, attempt: Attempt) -> ScanResult | FailedScan:
         return FailedScan(task.kafka_partition, task.ranges, err)
 
 
-def scan(task: ScanTask, attempt: Attempt) -> ScanResult:
-    """Read the task's ranges and upload their segments. Objects of a failed scan are left for the vacuum."""
+def scan_ranges(task: ScanTask, attempt: Attempt) -> ScanResult:
+    """Read the task's ranges and upload their segments. The vacuum removes the objects of a failed scan."""
     scans: list[Scan] = []
     segments: list[Segment] = []
     gaps: list[Gap] = []
@@ -71,19 +71,21 @@ def scan(task: ScanTask, attempt: Attempt) -> ScanResult:
             end, counts, written = _scan_range(task, wanted, epoch_before, clients, bad)
             segments += written
             gaps += end.gaps
-            scans += _rows(task, good_pieces(wanted, bad.inside(wanted)), end, counts)
+            scans += _build_rows(task, list_good_ranges(wanted, bad.inside(wanted)), end, counts)
         if clients.dead_letters is not None:
             clients.dead_letters.flush()
-    unresolved = tuple(without(bad.rows, RangeSet(g.offsets for g in gaps)))
-    return ScanResult(task.kafka_partition, task.ranges, _joined(scans), tuple(segments), tuple(gaps), unresolved)
+    unresolved = tuple(subtract_offsets(bad.rows, RangeSet(g.offsets for g in gaps)))
+    return ScanResult(task.kafka_partition, task.ranges, _join_pieces(scans), tuple(segments), tuple(gaps), unresolved)
 
 
 class _Clients:
-    """What a task reads from and writes to, closed with `stack`."""
+    """What a task reads from and writes to. `stack` closes it."""
 
     def __init__(self, task: ScanTask, attempt: Attempt, stack: ExitStack) -> None:
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
-        reader = new_reader(task.kafka, task.writer.topic, throttle, allow_gaps=task.allow_gaps, skip_unreadable=True)
+        reader = new_reader(
+            task.kafka, task.writer.topic, throttle, allow_gaps=task.archive.allow_gaps, skip_unreadable=True
+        )
         self.reader = stack.enter_context(reader)
         self.store = ObjectStore(task.store)
         self.target = task.target(attempt)
@@ -100,10 +102,11 @@ def _scan_range(
 ) -> tuple[ReadEnd, Counts, list[Segment]]:
     read = clients.reader.read(task.kafka_partition, wanted, epoch_before)
     pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms, bad)
-    reached, unused = wanted.start_offset, 0
+    reached = wanted.start_offset
+    unused = 0
     with SegmentWriters(clients.target, clients.store, pipeline.refuse) as out:
         for batch in read:
-            # once too much has failed, what is left is read only for the gaps and the epoch that its end tells
+            # Too much has failed. The rest is read only for the gaps and the leader epoch, which are known at its end.
             if bad.is_full:
                 unused += batch.num_rows
                 continue
@@ -115,16 +118,16 @@ def _scan_range(
     if unused:
         bad.give_up(OffsetRange(reached, wanted.end_offset))
     clients.watermark_ms = pipeline.watermark_ms
-    _check(task, wanted, read.end.records - unused, pipeline.counts, written)
+    _check_scanned(task, wanted, read.end.records - unused, pipeline.counts, written)
     return read.end, pipeline.counts, written
 
 
-def _rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: Counts) -> Iterator[Scan]:
-    """What was scanned of a range that was read in one go: its counts stand with the first piece."""
+def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: Counts) -> Iterator[Scan]:
+    """Return the scans of a range that was read in one go. The first piece has the counts of all."""
     numbers = (counts.read - counts.unresolved, counts.filtered, counts.dead_letters, counts.output)
     for n, piece in enumerate(pieces):
         records, filtered, dead_letters, output = numbers if n == 0 else (0, 0, 0, 0)
-        # that of the range's end, an epoch that the log had: enough to find out later that it was truncated
+        # every piece gets the epoch of the range's end: the log had it, so its loss shows later that it was truncated
         epoch = end.leader_epoch
         yield Scan(
             task.kafka_partition,
@@ -139,7 +142,9 @@ def _rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: C
         )
 
 
-def _check(task: ScanTask, wanted: OffsetRange, records: int, counts: Counts, written: Sequence[Segment]) -> None:
+def _check_scanned(
+    task: ScanTask, wanted: OffsetRange, records: int, counts: Counts, written: Sequence[Segment]
+) -> None:
     stored = sum(s.record_count for s in written)
     outside = [s.key for s in written if not (s.start_offset in wanted and s.end_offset <= wanted.end_offset)]
     if (counts.read, counts.output) != (records, stored) or outside:
@@ -150,22 +155,25 @@ def _check(task: ScanTask, wanted: OffsetRange, records: int, counts: Counts, wr
         )
 
 
-def _joined(scans: Sequence[Scan]) -> tuple[Scan, ...]:
-    """Adjacent scans of one task as one row, unless one lost records: those are counted on the hour it begins in."""
+def _join_pieces(scans: Sequence[Scan]) -> tuple[Scan, ...]:
+    """Join adjacent scans of one task into one row, unless one of them left out records.
+
+    Records that were left out are counted in the hour in which their scan begins.
+    """
     joined: list[Scan] = []
     for item in scans:
-        if joined and _belong_together(joined[-1], item):
-            joined.append(_merged(joined.pop(), item))
+        if joined and _can_join(joined[-1], item):
+            joined.append(_merge_pair(joined.pop(), item))
         else:
             joined.append(item)
     return tuple(joined)
 
 
-def _belong_together(first: Scan, second: Scan) -> bool:
+def _can_join(first: Scan, second: Scan) -> bool:
     lost = sum(s.filtered_count + s.dead_letter_count for s in (first, second))
     return first.end_offset == second.start_offset and not lost
 
 
-def _merged(first: Scan, second: Scan) -> Scan:
+def _merge_pair(first: Scan, second: Scan) -> Scan:
     sums = {name: getattr(first, name) + getattr(second, name) for name in ("record_count", "output_count")}
     return replace(second, start_offset=first.start_offset, **sums)

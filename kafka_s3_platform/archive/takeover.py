@@ -1,7 +1,7 @@
-"""Taking over from a running sink, and telling the tools that watch its consumer group how far this one is.
+"""Take over from a running sink, and publish how far this archive is to tools that watch its consumer group.
 
-Kafka Connect's S3 sinks commit an offset only once all files below it are uploaded (Confluent's documentation of the
-S3 sink, "Exactly-once delivery"): where the group stands is where their files end.
+Kafka Connect's S3 sinks commit an offset only after all files below it are uploaded (Confluent's documentation of the
+S3 sink, "Exactly-once delivery"). So their files end at the group's committed offsets.
 """
 
 import logging
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clocks
-from kafka_s3_platform.archive.look import observation, unchanged
-from kafka_s3_platform.archive.plan import check_end, check_topic
+from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
+from kafka_s3_platform.archive.plan import refuse_another_topic, refuse_truncated_log
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BusyError,
@@ -21,29 +21,29 @@ from kafka_s3_platform.errors import (
     PlatformError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets, refuse_active
+from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets, refuse_active_group
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import RangeSet, span
+from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.clock import StoreClock
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, committed
+from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, retry_commit
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
 
-def group_of(connector: str) -> str:
-    """The consumer group of a sink connector of that name, as Kafka Connect calls it."""
+def name_group(connector: str) -> str:
+    """Return Kafka Connect's name for the consumer group of a sink connector."""
     return f"connect-{connector}"
 
 
 @dataclass(frozen=True)
 class TakeOverReport:
-    """Where archiving of a topic goes on: `offsets` by kafka partition, those of the group.
+    """Where archiving of a topic continues: `offsets` are the group's committed offsets by kafka partition.
 
-    `log_starts` are of kafka partitions without a committed offset: archiving begins there. `gaps` were recorded by
-    this call; none where all was taken over before.
+    `log_starts` belong to kafka partitions without a committed offset: archiving begins there. `gaps` were recorded by
+    this call. There are none if all was taken over before.
     """
 
     topic: str
@@ -53,18 +53,23 @@ class TakeOverReport:
     gaps: tuple[Gap, ...]
 
 
-def take_over(config: ConnectorConfig, topic: str, group: str, run_id: str) -> TakeOverReport:
+def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str) -> TakeOverReport:
     """Record in one commit that everything below the group's committed offsets was archived by another sink.
 
-    Done again while the group stands where it stood, it changes nothing. Raises BusyError while the group has members
-    or a run is archiving these offsets, PermanentError when the index has archived some of them by itself, and
-    OffsetGapError, LogTruncatedError and OpenTransactionError where the group does not stand within the log.
+    A second call changes nothing while the group's offsets are the same.
+
+    Raises:
+        BusyError: the group has members, or a run is archiving these offsets.
+        PermanentError: the group has no offsets, or some of the offsets were archived by this connector.
+        OffsetGapError: records from the group's offset on were deleted.
+        LogTruncatedError: the log ends before the group's offset.
+        OpenTransactionError: a transaction below the group's offset is still open.
     """
-    index = TopicIndex(config.store, config.archive.index_dir, config.name, topic)
+    index = TopicIndex.of(config, topic)
     with ClusterAdmin(config.kafka) as admin:
         description = admin.describe_topic(topic)
-        refuse_active(admin, group, f"topic {topic}: taking over")
-        offsets = committed_offsets(admin, group, topic, description.kafka_partitions)
+        refuse_active_group(admin, group, f"topic {topic}: taking over")
+        offsets = read_committed_offsets(admin, group, topic, description.kafka_partitions)
         if not offsets:
             raise PermanentError(
                 f"topic {topic}: consumer group {group} has no committed offset of it: there is nothing to take over. "
@@ -74,16 +79,17 @@ def take_over(config: ConnectorConfig, topic: str, group: str, run_id: str) -> T
         store = ObjectStore(config.store)
         refuse_wrong_clocks(config, store, admin, description)
         step = _Step(config, description, group, offsets, store.clock)
-        return committed(index, lambda snapshot: step.run(snapshot, admin, run_id))
+        return retry_commit(index, lambda snapshot: step.run(snapshot, admin, run_id))
 
 
 def publish_coverage(admin: ClusterAdmin, connector: str, topic: str, state: IndexState) -> None:
     """Publish how far each kafka partition is archived without a hole, as the offsets of the connector's group.
 
-    For tools that show the lag of groups. Nothing depends on it: what fails is logged, a group with members included.
+    They are for tools that show the lag of groups. Nothing depends on them, so errors are only logged, also that of a
+    group with members.
     """
     try:
-        publish_offsets(admin, group_of(connector), topic, state.contiguous_ends)
+        publish_offsets(admin, name_group(connector), topic, state.contiguous_ends)
     except PlatformError as err:
         logger.warning("topic %s: how far it is archived was not published: %s", topic, err)
 
@@ -98,15 +104,18 @@ class _Step:
 
     def run(self, snapshot: IndexSnapshot, admin: ClusterAdmin, run_id: str) -> TakeOverReport:
         """Commit on the snapshot what is not recorded yet."""
-        state, topic = snapshot.state, self.description.topic
-        description, frontiers = unchanged(
+        state = snapshot.state
+        topic = self.description.topic
+        description, frontiers = look_until_unchanged(
             admin,
             self.description,
-            lambda seen: observation(seen, self.clock.earlier_now(), admin.frontiers(topic, seen.kafka_partitions)),
+            lambda seen: complete_frontiers(
+                seen, self.clock.earlier_now(), admin.frontiers(topic, seen.kafka_partitions)
+            ),
         )
-        check_topic(description, state)
+        refuse_another_topic(description, state)
         for frontier in frontiers.values():
-            check_end(self.config.name, topic, state, frontier)
+            refuse_truncated_log(self.config.name, topic, state, frontier)
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)
@@ -115,7 +124,7 @@ class _Step:
         return TakeOverReport(topic, self.group, self.offsets, log_starts, gaps)
 
     def _gaps(self, kafka_partition: int, frontiers: Mapping[int, Frontier], state: IndexState) -> Iterator[Gap]:
-        below = span(0, self.offsets[kafka_partition])
+        below = make_span(0, self.offsets[kafka_partition])
         if below == state.taken_over(kafka_partition):
             return
         self._refuse_outside(kafka_partition, frontiers.get(kafka_partition))
@@ -147,7 +156,8 @@ class _Step:
             )
 
     def _refuse_archived(self, kafka_partition: int, below: RangeSet, state: IndexState) -> None:
-        taken, covered = state.taken_over(kafka_partition), state.coverage(kafka_partition)
+        taken = state.taken_over(kafka_partition)
+        covered = state.coverage(kafka_partition)
         if covered != taken or taken - below:
             raise PermanentError(
                 f"{self._where(kafka_partition)}, but connector {self.config.name} has archived "
@@ -162,8 +172,9 @@ class _Step:
             )
 
     def _lost(self, frontier: Frontier) -> Iterator[Gap]:
-        kafka_partition, offset = frontier.kafka_partition, self.offsets[frontier.kafka_partition]
-        for r in span(offset, frontier.log_start_offset):
+        kafka_partition = frontier.kafka_partition
+        offset = self.offsets[frontier.kafka_partition]
+        for r in make_span(offset, frontier.log_start_offset):
             if not self.config.archive.allow_gaps:
                 raise OffsetGapError(
                     f"{self._where(kafka_partition)}: offsets {r} were deleted before the sink read them. To record "

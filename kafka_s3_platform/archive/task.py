@@ -2,17 +2,21 @@
 
 from dataclasses import dataclass, field, replace
 
-from kafka_s3_platform.archive.writers import SegmentTarget
-from kafka_s3_platform.config.settings import KafkaSettings, LayoutSettings, RecordSettings, StoreSettings
+from kafka_s3_platform.config.settings import (
+    ArchiveSettings,
+    KafkaSettings,
+    LayoutSettings,
+    RecordSettings,
+    StoreSettings,
+)
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Scan, Segment
 from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.segments.target import SegmentTarget
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.upload import Provenance
-
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -21,25 +25,25 @@ class ScanTask:
 
     `writer` is who archives; each attempt puts its own id in. `condemned` as in `SegmentTarget`. `leader_epochs` are of
     what is archived before each of the ranges, None where nobody knows it.
-    Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `marks` as in `ReadPlan`; with the
-    Wallclock extractor `hour_offsets` are (first offset, hour start ms), ascending, the first at or below the ranges.
+    Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `watermark_ms` is the latest time of
+    a record before the ranges, as far as it is known. With the Wallclock extractor `hour_offsets` are (first offset,
+    hour start ms), ascending, the first at or below the ranges.
     """
 
     kafka: KafkaSettings = field(repr=False)
     store: StoreSettings = field(repr=False)
     layout: LayoutSettings
+    archive: ArchiveSettings
     writer: Provenance
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
     leader_epochs: tuple[int | None, ...]
     earliest_ms: int
     latest_ms: int
-    lateness_ms: int
     watermark_ms: int
     records: RecordSettings = field(default_factory=RecordSettings, repr=False)
     hour_offsets: tuple[tuple[int, int], ...] = ()
     condemned: frozenset[int] = frozenset()
-    allow_gaps: bool = False
     records_per_second: float | None = None
     bytes_per_second: float | None = None
 

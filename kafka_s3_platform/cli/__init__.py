@@ -1,4 +1,4 @@
-"""The command line `kafka-s3`. A command's module is imported only when that command is used."""
+"""The command line `kafka-s3`. It imports the module of a command only when the command is used."""
 
 import importlib
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.errors import PlatformError, TransientError
-from kafka_s3_platform.text import entry
+from kafka_s3_platform.text import format_entry
 
 EX_TEMPFAIL = 75
 
@@ -16,10 +16,10 @@ COMMANDS = {
     "up": "kafka_s3_platform.cli.stack",
     "down": "kafka_s3_platform.cli.stack",
     "status": "kafka_s3_platform.cli.stack",
-    "check": "kafka_s3_platform.cli.check",
-    "list": "kafka_s3_platform.cli.list_connectors",
-    "describe": "kafka_s3_platform.cli.describe",
-    "convert": "kafka_s3_platform.cli.convert",
+    "check": "kafka_s3_platform.cli.connector_files.check",
+    "list": "kafka_s3_platform.cli.connector_files.list_connectors",
+    "describe": "kafka_s3_platform.cli.connector_files.describe",
+    "convert": "kafka_s3_platform.cli.connector_files.convert",
     "archive": "kafka_s3_platform.cli.archive",
     "show": "kafka_s3_platform.cli.show",
     "files": "kafka_s3_platform.cli.files",
@@ -31,31 +31,31 @@ COMMANDS = {
     "repair-index": "kafka_s3_platform.cli.repair_index",
     "resolve": "kafka_s3_platform.cli.resolve",
     "take-over": "kafka_s3_platform.cli.take_over",
-    "demo": "kafka_s3_platform.cli.demo",
+    "demo": "kafka_s3_platform.cli.demo.demo",
 }
-"""Module of each command, which holds it under the command's own name, as Python spells it."""
+"""The module of each command. In the module, the command has the same name, with `_` for `-`."""
 
 
 class PlatformGroup(click.Group):
-    """Loads commands lazily, and turns the platform's errors into messages and exit statuses."""
+    """Loads commands lazily, and converts the platform's errors to messages and exit statuses."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """In the order of `COMMANDS`."""
+        """List the commands in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of that name, None if there is none."""
+        """Return the command of that name, None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Exit status 75 tells that running it again may help, 1 that it will not."""
+        """Run the command. Exit status 75 means that running it again may help, 1 that it will not."""
         try:
             return super().invoke(ctx)
         except PlatformError as err:
-            raise _failure(err) from err
+            raise _make_exception(err) from err
 
 
 class PermanentFailure(click.ClickException):
@@ -70,9 +70,11 @@ class TransientFailure(click.ClickException):
     exit_code = EX_TEMPFAIL
 
 
-def _failure(err: PlatformError) -> click.ClickException:
-    said = entry(str(err))
-    return TransientFailure(said) if isinstance(err, TransientError) else PermanentFailure(said)
+def _make_exception(err: PlatformError) -> click.ClickException:
+    said = format_entry(str(err))
+    if isinstance(err, TransientError):
+        return TransientFailure(said)
+    return PermanentFailure(said)
 
 
 @click.group(cls=PlatformGroup)

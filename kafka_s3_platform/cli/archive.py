@@ -6,56 +6,68 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, show
+from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import (
     PARTITION_KEY,
     RunOutcome,
-    of_each,
+    find_archived_topics,
     raise_failures,
     run_job,
     topic_option,
-    topics_of,
+    try_each,
 )
-from kafka_s3_platform.cli.times import moment
-from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.cli.times import parse_time
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.model.state import HOUR
+from kafka_s3_platform.model.times import HOUR
 
 LEFT_OUT = {
     "filtered_records": "records left out, by transforms or because they are null",
     "dead_letters": "records failed and were tolerated: dead letters",
 }
-"""What is said of a run's records that no object holds, by the name of their count."""
+"""Texts about records that a run left out, by the name of their count."""
 
 
 @click.command
 @click.argument("connector")
 @topic_option
-@click.option("--from", "from_hour", metavar="HOUR", help="First hour, ISO 8601, in the connector's timezone.")
-@click.option("--to", "to_hour", metavar="HOUR", help="The hour to stop before.")
-@click.option("--until-now", is_flag=True, help="Everything that is readable now, whatever its hour (the default).")
+@click.option(
+    "--from",
+    "from_hour",
+    metavar="HOUR",
+    help="Archive from this hour on. ISO 8601; without a UTC offset, in the connector's timezone.",
+)
+@click.option("--to", "to_hour", metavar="HOUR", help="Stop before this hour.")
+@click.option(
+    "--until-now", is_flag=True, help="Archive everything that is readable now, whatever its hour. This is the default."
+)
 @json_option
 def archive(
     *, connector: str, topic: str | None, from_hour: str | None, to_hour: str | None, until_now: bool, as_json: bool
 ) -> None:
-    """Archive the hours [--from, --to) of CONNECTOR's topics, or everything up to now."""
+    """Archive hours of CONNECTOR's topics, or all up to now.
+
+    With --from and --to, archives the hours [--from, --to). Otherwise archives everything that is readable now.
+    """
     if (from_hour is None) != (to_hour is None) or (until_now and from_hour is not None):
         raise click.UsageError("give both --from and --to, or --until-now, or none of them")
-    topics = topics_of(connector, topic, at_kafka=True)
-    outcomes, failures = of_each(topics, lambda t: _archive(t, from_hour, to_hour))
-    documents = [_document(o) for o in outcomes]
-    show({"runs": documents}, as_json, [line for d in documents for line in _lines(d)])
+    topics = find_archived_topics(connector, topic, at_kafka=True)
+    outcomes, failures = try_each(topics, lambda t: _archive_topic(t, from_hour, to_hour))
+    documents = [_make_document(o) for o in outcomes]
+    lines = [line for d in documents for line in _format_hours(d)]
+    print_result({"runs": documents}, as_json, lines)
     raise_failures(failures)
 
 
-def _archive(topic: ArchivedTopic, from_hour: str | None, to_hour: str | None) -> RunOutcome:
-    keys = _keys(topic, from_hour, to_hour) if from_hour and to_hour else []
-    return run_job(topic, op_name("archive", topic.config.name), topic.key("hourly"), keys)
+def _archive_topic(topic: ArchivedTopic, from_hour: str | None, to_hour: str | None) -> RunOutcome:
+    keys = _choose_keys(topic, from_hour, to_hour) if from_hour and to_hour else []
+    return run_job(topic, make_op_name("archive", topic.config.name), topic.key("hourly"), keys)
 
 
-def _keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str]:
-    """First and last partition key of [from, to)."""
-    start, end = _hour(topic, "--from", from_hour), _hour(topic, "--to", to_hour)
+def _choose_keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str]:
+    """Return the first and last partition key of the hours [from, to)."""
+    start = _parse_hour(topic, "--from", from_hour)
+    end = _parse_hour(topic, "--to", to_hour)
     if start >= end:
         raise click.UsageError(f"no hour is in [{from_hour}, {to_hour})")
     last = topic.hours.definition.get_last_partition_window()
@@ -67,15 +79,15 @@ def _keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str]:
     return [topic.hours.key(start), topic.hours.key(end - HOUR)]
 
 
-def _hour(topic: ArchivedTopic, option: str, text: str) -> datetime:
+def _parse_hour(topic: ArchivedTopic, option: str, text: str) -> datetime:
     zone = ZoneInfo(topic.config.layout.timezone)
-    found = moment(option, text, zone)
+    found = parse_time(option, text, zone)
     if found.astimezone(zone).minute or found.second or found.microsecond:
         raise click.UsageError(f"{option} {text}: hours begin at minute 0")
     return found
 
 
-def _document(outcome: RunOutcome) -> dict[str, Any]:
+def _make_document(outcome: RunOutcome) -> dict[str, Any]:
     hours = [e for e in outcome.events if e[PARTITION_KEY] is not None]
     totals = [e for e in outcome.events if e[PARTITION_KEY] is None]
     return {
@@ -86,7 +98,7 @@ def _document(outcome: RunOutcome) -> dict[str, Any]:
     }
 
 
-def _lines(document: dict[str, Any]) -> list[str]:
+def _format_hours(document: dict[str, Any]) -> list[str]:
     head = f"{document['topic']}: run {document['run_id']}"
     rows = [
         f"  {h[PARTITION_KEY]}  {h['partition_row_count']:>12,} records  {h['object_bytes']:>14,} bytes in "

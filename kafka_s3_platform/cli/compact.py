@@ -5,37 +5,42 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import RunOutcome, native_topics_of, of_each, raise_failures, run_job, topic_option
-from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_job, topic_option, try_each
+from kafka_s3_platform.defs.names import make_op_name
 
 
 @click.command
 @click.argument("connector")
-@click.option("--day", required=True, metavar="DAY", help="A day of the connector's timezone, such as 2013-01-31.")
+@click.option(
+    "--day", required=True, metavar="DAY", help="Compact this day of the connector's timezone, such as 2013-01-31."
+)
 @topic_option
 @json_option
 def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
-    """Merge the hourly segments of a day of CONNECTOR's topics into daily ones."""
+    """Merge the hourly objects of a day into daily ones.
+
+    Does so for the topics of CONNECTOR, one after the other.
+    """
     try:
         key = date.fromisoformat(day).isoformat()
     except ValueError as err:
         raise click.UsageError(f"--day {day}: not a day, such as 2013-01-31") from err
-    job_name = op_name("compact", connector)
-    topics = native_topics_of(connector, topic, "compact")
+    job_name = make_op_name("compact", connector)
+    topics = find_native_topics(connector, topic, "compact")
     for found in topics:
         if not found.days.definition.has_partition_key(key):
             raise click.UsageError(f"--day {day}: the days of {found.name} are those from its start hour to today")
-    documents, failures = of_each(topics, lambda t: _document(run_job(t, job_name, t.key("daily"), [key])))
-    show({"runs": documents}, as_json, [_line(d) for d in documents])
+    documents, failures = try_each(topics, lambda t: _make_document(run_job(t, job_name, t.key("daily"), [key])))
+    print_result({"runs": documents}, as_json, [_format_day(d) for d in documents])
     raise_failures(failures)
 
 
-def _document(outcome: RunOutcome) -> dict[str, Any]:
+def _make_document(outcome: RunOutcome) -> dict[str, Any]:
     return {"topic": outcome.topic, "run_id": outcome.run_id, "days": list(outcome.events)}
 
 
-def _line(document: dict[str, Any]) -> str:
+def _format_day(document: dict[str, Any]) -> str:
     day = document["days"][0]
     kept = day["hourly_objects_of_values_only"]
     stay = f", {kept} stay hourly: their format holds values only" if kept else ""

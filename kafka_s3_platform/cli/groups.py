@@ -9,40 +9,46 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.windows import target_kafka, target_worker_option
-from kafka_s3_platform.config.files import FOLDER_VARIABLE, connectors_folder, load_connectors
+from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.windows import read_target_kafka, target_worker_option
+from kafka_s3_platform.config.files import FOLDER_VARIABLE, find_connectors_folder, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.groups import (
-    Rollback,
-    Translation,
-    apply,
-    check_applicable,
-    plan_and_report,
-    roll_back,
-    translated,
-)
-from kafka_s3_platform.restore.plan import RestorePlan
+from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
+from kafka_s3_platform.restore.groups.commit import apply_translation, check_translation, roll_back_groups
+from kafka_s3_platform.restore.groups.rollback import Rollback
+from kafka_s3_platform.restore.groups.translation import Translation
 from kafka_s3_platform.restore.request import RestoreReport
+from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 
 COLUMNS = ("group_id", "kafka_partition", "source_offset", "target_offset", "precision", "reason")
 
 
 @click.command
 @click.argument("restore_id")
-@click.option("--group", "groups", multiple=True, metavar="G", help="Only this consumer group. May be repeated.")
-@click.option("--apply", "is_applied", is_flag=True, help="Commit the translated offsets at the target.")
-@click.option("--dry-run", is_flag=True, help="With --apply: check whether that is possible, and change nothing.")
 @click.option(
-    "--allow-approximate", is_flag=True, help="Commit approximate offsets too; those without a place are left out."
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="G",
+    help="Use only this consumer group; may be repeated. Default: all of them.",
+)
+@click.option("--apply", "is_applied", is_flag=True, help="Commit the translated offsets at the target.")
+@click.option(
+    "--dry-run", is_flag=True, help="With --apply: check whether the offsets could be committed, and change nothing."
+)
+@click.option(
+    "--allow-approximate",
+    is_flag=True,
+    help="With --apply: also commit approximate offsets, and leave out offsets that have no place in the target. "
+    "Default: if there are any such offsets, commit nothing.",
 )
 @click.option(
     "--rollback",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Set back what an earlier --apply changed, which wrote FILE.",
+    help="Undo an earlier --apply: restore the offsets from the FILE that it wrote.",
 )
 @target_worker_option
 @json_option
@@ -57,30 +63,35 @@ def groups(
     target_worker: Path | None,
     as_json: bool,
 ) -> None:
-    """Show where consumer groups go on at the target of the finished restore RESTORE_ID, and, with --apply, set them.
+    """Show, or commit, offsets of consumer groups for a restore.
 
-    The groups are those of archive.consumer.groups, as they were when the topic was archived last. Their consumers must
-    be stopped. What the groups had committed of the target before is written to a file first.
+    Shows for each group where it would continue in the target topic of the finished restore RESTORE_ID. With --apply,
+    commits these offsets there.
+
+    The groups are those of archive.consumer.groups, with the offsets that were archived with the topic last. Stop their
+    consumers first. --apply writes the offsets that the groups had at the target before to a file, for --rollback.
     """
     if rollback is not None and (is_applied or dry_run or groups):
         raise click.UsageError("--rollback undoes a whole --apply: no other option goes with it")
-    config, plan, report = _restore(restore_id)
-    with ClusterAdmin(target_kafka(target_worker) or config.kafka) as admin:
+    config, plan, report = _find_restore(restore_id)
+    with ClusterAdmin(read_target_kafka(target_worker) or config.kafka) as admin:
         if rollback is not None:
-            lines = roll_back(admin, _rollback(rollback, restore_id))
-            show({"restore_id": restore_id, "rolled_back": lines}, as_json, lines)
+            lines = roll_back_groups(admin, _read_rollback(rollback, restore_id))
+            print_result({"restore_id": restore_id, "rolled_back": lines}, as_json, lines)
             return
-        found = translated(config, plan, report, admin, groups)
+        found = translate_groups(config, plan, report, admin, groups)
         file = None
         if is_applied:
-            file = _applied(admin, found, dry_run=dry_run, allow_approximate=allow_approximate)
-    show(_document(found, file), as_json, _lines(found, file, is_applied=is_applied))
+            file = _apply_offsets(admin, found, dry_run=dry_run, allow_approximate=allow_approximate)
+    print_result(_make_document(found, file), as_json, _format_translation(found, file, is_applied=is_applied))
 
 
-def _restore(restore_id: str) -> tuple[ConnectorConfig, RestorePlan, RestoreReport]:
-    """The one connector here with a restore of that id."""
-    files = load_connectors(connectors_folder(os.environ), os.environ)
-    found = [(c, *documents) for c in files.connectors if (documents := plan_and_report(c, restore_id)) is not None]
+def _find_restore(restore_id: str) -> tuple[ConnectorConfig, ArchivePlan, RestoreReport]:
+    """Find the connector that has a restore of that ID. Return it with the restore's plan and report."""
+    files = load_connectors(find_connectors_folder(os.environ), os.environ)
+    found = [
+        (c, *documents) for c in files.connectors if (documents := read_finished_restore(c, restore_id)) is not None
+    ]
     if not found:
         raise ConfigError(
             f"no connector here has a restore {restore_id}; its id is in the restore's report and run"
@@ -95,48 +106,52 @@ def _restore(restore_id: str) -> tuple[ConnectorConfig, RestorePlan, RestoreRepo
     return found[0]
 
 
-def _rollback(file: Path, restore_id: str) -> Rollback:
+def _read_rollback(file: Path, restore_id: str) -> Rollback:
     found = Rollback.from_json(file.read_bytes())
     if found.restore_id != restore_id:
         raise ConfigError(f"{file} is of restore {found.restore_id}, not of {restore_id}")
     return found
 
 
-def _applied(admin: ClusterAdmin, found: Translation, *, dry_run: bool, allow_approximate: bool) -> Path | None:
+def _apply_offsets(admin: ClusterAdmin, found: Translation, *, dry_run: bool, allow_approximate: bool) -> Path | None:
     if dry_run:
-        check_applicable(admin, found, allow_approximate=allow_approximate)
+        check_translation(admin, found, allow_approximate=allow_approximate)
         return None
     moment = datetime.now(timezone.utc)
     file = Path(f"groups-{found.restore_id}-{moment:%Y%m%dT%H%M%S%f}.rollback.json")
-    apply(admin, found, lambda content: _write(file, content), allow_approximate=allow_approximate)
+    apply_translation(admin, found, lambda content: _write_durably(file, content), allow_approximate=allow_approximate)
     return file
 
 
-def _write(file: Path, content: bytes) -> None:
-    """It has to be on disk before anything is changed."""
+def _write_durably(file: Path, content: bytes) -> None:
+    """Write a file and wait until it is on disk. The group's offsets may be changed only after that."""
     with file.open("xb") as out:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
 
 
-def _document(found: Translation, file: Path | None) -> dict[str, Any]:
+def _make_document(found: Translation, file: Path | None) -> dict[str, Any]:
     return {**asdict(found), "applied": file is not None, "rollback_file": str(file) if file else None}
 
 
-def _lines(found: Translation, file: Path | None, *, is_applied: bool) -> list[str]:
-    rows = [[_text(getattr(offset, name)) for name in COLUMNS] for offset in found.offsets]
+def _format_translation(found: Translation, file: Path | None, *, is_applied: bool) -> list[str]:
+    rows = [[_format_cell(getattr(offset, name)) for name in COLUMNS] for offset in found.offsets]
     heads = ["group", "kafka partition", "source offset", "target offset", "", "why"]
-    lines = [f"restore {found.restore_id}: {found.topic} -> {found.to_topic}", *_table([heads, *rows])]
+    lines = [f"restore {found.restore_id}: {found.topic} -> {found.to_topic}", *_format_table([heads, *rows])]
     if file is not None:
         return [*lines, f"committed and read back; to undo: kafka-s3 groups {found.restore_id} --rollback {file}"]
     return [*lines, "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"]
 
 
-def _text(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     return "-" if value is None else str(getattr(value, "value", value))
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,4 +1,4 @@
-"""How commands print: JSON for scripts, or lines for people."""
+"""Prints the results of commands: JSON for scripts, or lines for people."""
 
 import json
 import re
@@ -7,31 +7,31 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.text import entry
+from kafka_s3_platform.text import format_entry
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
-def show(value: Any, as_json: bool, lines: Sequence[str]) -> None:
-    """Print a command's outcome. Where it has no lines, nothing is printed: an empty list is no line."""
+def print_result(value: Any, as_json: bool, lines: Sequence[str]) -> None:
+    """Print a command's result as JSON or as lines. Without lines, print nothing, not even an empty line."""
     if as_json:
-        # JSON escapes all control characters but this one
+        # JSON escapes all control characters but this one.
         click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
     elif lines:
-        click.echo("\n".join(map(entry, lines)))
+        click.echo("\n".join(map(format_entry, lines)))
 
 
-def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:
-    """Rows of a table as lines, their cells below each other; those of the columns `numbers` end there."""
+def align_columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:
+    """Return the rows of a table as aligned lines. The columns `numbers` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(_cells(row, widths, numbers)).rstrip() for row in rows]
+    return ["  ".join(_format_cells(row, widths, numbers)).rstrip() for row in rows]
 
 
-def _cells(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
+def _format_cells(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
     for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
         yield cell.rjust(width) if at in numbers else cell.ljust(width)
 
 
-def without_links(text: str) -> str:
-    """Text of the documentation with what its links say, and not where they lead: a terminal follows none."""
+def strip_links(text: str) -> str:
+    """Return text of the documentation with its links replaced by their labels: a terminal follows no links."""
     return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)

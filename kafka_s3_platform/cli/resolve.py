@@ -9,23 +9,23 @@ from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.archive.failures import skip_command, time_left
-from kafka_s3_platform.archive.resolve import (
+from kafka_s3_platform.archive.failures import describe_time_left, format_skip_command
+from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.upkeep.resolve import (
     AcceptTruncation,
     BeginAt,
     Decision,
     ResolveReport,
     Skip,
-    unresolved_of,
+    list_unresolved,
 )
-from kafka_s3_platform.archive.resolve import resolve as decide
-from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
-from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.upkeep.resolve import resolve_offsets as decide
 
 
-def _offsets(ctx: click.Context, param: click.Parameter, text: str | None) -> OffsetRange | None:  # noqa: ARG001
+def _parse_offsets(ctx: click.Context, param: click.Parameter, text: str | None) -> OffsetRange | None:  # noqa: ARG001
     if text is None:
         return None
     found = re.fullmatch(r"([0-9]+):([0-9]+)", text)
@@ -37,12 +37,23 @@ def _offsets(ctx: click.Context, param: click.Parameter, text: str | None) -> Of
 @click.command
 @click.argument("connector")
 @topic_option
-@click.option("--kafka-partition", type=click.IntRange(0), metavar="P", help="The kafka partition to decide about.")
-@click.option("--offsets", callback=_offsets, metavar="A:B", help="For --skip: from offset A, before offset B.")
-@click.option("--skip", is_flag=True, help="Do without these offsets, which are not archived.")
-@click.option("--accept-truncation", is_flag=True, help="Keep what is archived of a truncated log, and go on after it.")
-@click.option("--begin-at", type=click.IntRange(1), metavar="OFFSET", help="Do without what is not archived below it.")
-@click.option("--dry-run", is_flag=True, help="Say what would be recorded, and record nothing.")
+@click.option("--kafka-partition", type=click.IntRange(0), metavar="P", help="Decide about this kafka partition.")
+@click.option(
+    "--offsets", callback=_parse_offsets, metavar="A:B", help="Offsets to --skip: from A up to, but not including, B."
+)
+@click.option("--skip", is_flag=True, help="Do without the --offsets, none of which is archived.")
+@click.option(
+    "--accept-truncation",
+    is_flag=True,
+    help="Accept that the log was truncated: keep what is archived, and continue after it.",
+)
+@click.option(
+    "--begin-at",
+    type=click.IntRange(1),
+    metavar="OFFSET",
+    help="Do without all offsets below OFFSET that are not archived.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be recorded, and record nothing.")
 @json_option
 def resolve(
     *,
@@ -56,49 +67,61 @@ def resolve(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """List what of CONNECTOR's topics could not be archived, or decide to do without it."""
+    """List offsets that could not be archived, or resolve them.
+
+    Without a decision, lists those of CONNECTOR's topics. A decision to do without offsets needs --topic,
+    --kafka-partition, and one of --skip with --offsets, --accept-truncation, or --begin-at.
+    """
     actions = [skip, accept_truncation, begin_at is not None]
     if not any([*actions, offsets is not None, kafka_partition is not None]):
-        _list(connector, topic, as_json)
+        _list_unresolved(connector, topic, as_json)
         return
     if sum(actions) != 1 or topic is None or kafka_partition is None or skip != (offsets is not None):
         raise click.UsageError(
             "a decision needs --topic, --kafka-partition, and one of: --offsets A:B --skip, --accept-truncation, "
             "--begin-at OFFSET"
         )
-    decision = _decision(kafka_partition, offsets, begin_at)
-    (found,) = topics_of(connector, topic)
+    decision = _make_decision(kafka_partition, offsets, begin_at)
+    (found,) = find_archived_topics(connector, topic)
     report = decide(found.config, topic, decision, str(uuid4()), dry_run)
-    show(asdict(report), as_json, list(_lines(report)))
+    print_result(asdict(report), as_json, list(_format_rows(report)))
 
 
-def _decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: int | None) -> Decision:
+def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: int | None) -> Decision:
     if offsets is not None:
         return Skip(kafka_partition, offsets)
-    return AcceptTruncation(kafka_partition) if begin_at is None else BeginAt(kafka_partition, begin_at)
+    if begin_at is None:
+        return AcceptTruncation(kafka_partition)
+    return BeginAt(kafka_partition, begin_at)
 
 
-def _list(connector: str, topic: str | None, as_json: bool) -> None:
-    found, failures = of_each(topics_of(connector, topic), lambda t: (t.topic, unresolved_of(t.config, t.topic)))
-    documents = [{"topic": name, "unresolved": [_document(u) for u in rows]} for name, rows in found]
-    show({"topics": documents}, as_json, [line for name, rows in found for line in _rows(connector, name, rows)])
+def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
+    found, failures = try_each(
+        find_archived_topics(connector, topic), lambda t: (t.topic, list_unresolved(t.config, t.topic))
+    )
+    documents = []
+    lines: list[str] = []
+    for name, rows in found:
+        documents.append({"topic": name, "unresolved": [_make_document(u) for u in rows]})
+        lines += _make_rows(connector, name, rows)
+    print_result({"topics": documents}, as_json, lines)
     raise_failures(failures)
 
 
-def _document(item: Unresolved) -> dict[str, Any]:
+def _make_document(item: Unresolved) -> dict[str, Any]:
     return {**asdict(item), "found_at": item.found_at.isoformat()}
 
 
-def _rows(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
+def _make_rows(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
     now = datetime.now(timezone.utc)
     yield f"{topic}: {len(rows)} range(s) of offsets are unresolved" if rows else f"{topic}: nothing is unresolved"
     for item in rows:
         yield f"  kafka partition {item.kafka_partition} {item.offsets}: {item.reason}: {item.message}"
-        yield f"    time until retention may delete them: {time_left(item, now)}"
-        yield f"    to do without them: {skip_command(connector, topic, item)}"
+        yield f"    time until retention may delete them: {describe_time_left(item, now)}"
+        yield f"    to do without them: {format_skip_command(connector, topic, item)}"
 
 
-def _lines(report: ResolveReport) -> Iterator[str]:
+def _format_rows(report: ResolveReport) -> Iterator[str]:
     verb = "would be recorded" if report.dry_run else "recorded"
     count = f"{report.offset_count:,} offsets of the log stay out of the archive"
     yield f"{report.topic}: {len(report.gaps)} gap(s) {verb}; {count}"

@@ -1,4 +1,4 @@
-"""Runs of the code location's jobs from the command line, on the instance that the UI shows."""
+"""Runs the code location's jobs from the command line, on the instance that the UI shows."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,19 +11,19 @@ import click
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from kafka_s3_platform.config.files import connectors_folder, load_connectors
+from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
+from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.parse import read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.table import nearest
 from kafka_s3_platform.definitions import defs
-from kafka_s3_platform.defs.checks import index_checks
-from kafka_s3_platform.defs.discovery import gone_topics, resolved_now, topics_folder
+from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG
-from kafka_s3_platform.defs.processes import place, process_tags
-from kafka_s3_platform.defs.restore_config import taking_paths
-from kafka_s3_platform.defs.runs import unfinished
+from kafka_s3_platform.defs.processes import describe_place, make_process_tags
+from kafka_s3_platform.defs.restore.request import allow_paths
+from kafka_s3_platform.defs.runs import find_unfinished
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topics.discovery import find_gone_topics, find_topics_folder, resolve_now
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     ConfigError,
@@ -32,9 +32,9 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kafka_s3_platform.local.processes import locked
+from kafka_s3_platform.local.processes import lock_folder
 
-topic_option = click.option("--topic", metavar="T", help="Only this topic of the connector.")
+topic_option = click.option("--topic", metavar="T", help="Use only this topic of the connector. Default: all of them.")
 
 R = TypeVar("R")
 
@@ -47,52 +47,52 @@ _INTERRUPTS = frozenset({"KeyboardInterrupt", "DagsterExecutionInterruptedError"
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """A run that succeeded. Each event is the metadata of an hour, a day or (partition key None) the run."""
+    """A run that succeeded. Each event is the metadata of an hour, of a day or (partition key None) of the run."""
 
     topic: str
     run_id: str
     events: tuple[dict[str, Any], ...]
 
 
-def connector_of(name: str) -> ConnectorConfig:
-    """The connector of that name, a sink or a source. Files of others may be broken.
+def find_connector(name: str) -> ConnectorConfig:
+    """Find the sink or source connector of that name. Files of other connectors may be broken.
 
     Raises:
-        ConfigError: its file does not load, or there is no such one.
+        ConfigError: the connector's file does not load, or there is no such connector.
     """
-    files = load_connectors(connectors_folder(os.environ), os.environ)
+    files = load_connectors(find_connectors_folder(os.environ), os.environ)
     configs = {config.name: config for config in files.connectors}
     if name in configs:
         return configs[name]
-    if broken := [problem for path, problem in files.broken.items() if name in _names(path)]:
+    if broken := [problem for path, problem in files.broken.items() if name in _read_names(path)]:
         raise ConfigError("\n".join(dict.fromkeys(broken)))
-    raise ConfigError(_unknown(f"no connector file declares {name}", name, list(configs)) + files.reservation)
+    raise ConfigError(_suggest_name(f"no connector file declares {name}", name, list(configs)) + files.reservation)
 
 
-def _names(path: Path) -> set[str]:
-    """What the connector of a broken file may be called."""
+def _read_names(path: Path) -> set[str]:
+    """Return the names that the connector of a broken file may have."""
     try:
         return {read_connector_file(path).name}
     except ConfigError:
         return {path.stem}
 
 
-def topics_of(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
-    """The connector's topics, or the one that was named. ConfigError where there is no such one.
+def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
+    """Find the connector's topics, or the named topic. ConfigError if it does not exist.
 
-    With `at_kafka`, of the topics that `topics.regex` found, only those that are still there.
+    With `at_kafka`, leave out topics that `topics.regex` found earlier and that Kafka no longer has.
     """
-    found = connector_of(connector)
+    found = find_connector(connector)
     if found.source is not None:
         raise ConfigError(
             f"connector {connector} is a source: it reads objects that others wrote, and archives nothing itself. "
             f"Restore them with `kafka-s3 restore {connector}`; name a sink connector for everything else"
         )
-    folder = topics_folder()
-    config = resolved_now(found, folder)
+    folder = find_topics_folder()
+    config = resolve_now(found, folder)
     if topic is not None and topic not in config.topics:
-        raise ConfigError(_unknown(f"connector {connector} does not archive topic {topic}", topic, config.topics))
-    gone = gone_topics(config, folder) if at_kafka and topic is None else frozenset()
+        raise ConfigError(_suggest_name(f"connector {connector} does not archive topic {topic}", topic, config.topics))
+    gone = find_gone_topics(config, folder) if at_kafka and topic is None else frozenset()
     return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name) and name not in gone]
 
 
@@ -100,13 +100,13 @@ class RunInterruptedError(TransientError):
     """Somebody stopped the run, and with it the command."""
 
 
-def of_each(
+def try_each(
     topics: Sequence[ArchivedTopic], do: Callable[[ArchivedTopic], R]
 ) -> tuple[list[R], dict[str, PlatformError]]:
-    """What `do` gives for each of the topics, and, by topic, what it raised for others: one leaves the others alone.
+    """Do something for each topic. Return the results, and the errors by topic. A failure stops no other topic.
 
-    But they share a cluster and a store: where MAX_UNANSWERED in a row get no answer, the rest is not tried. Where all
-    fail there is nothing to show, and this raises what `raise_failures` does.
+    But topics share a cluster and a store: after MAX_UNANSWERED topics in a row without an answer, the rest is not
+    tried. If all topics fail there is nothing to show, and this raises what `raise_failures` raises.
     """
     done: list[R] = []
     failures: dict[str, PlatformError] = {}
@@ -129,7 +129,7 @@ def of_each(
 
 
 def raise_failures(failures: Mapping[str, PlatformError]) -> None:
-    """Raise what `of_each` gathered: one error as it is, more of them as one, which passes only if all may pass."""
+    """Raise the errors of `try_each`: a single one as it is, several as one error. It is transient only if all are."""
     if len(failures) == 1:
         raise next(iter(failures.values()))
     if failures:
@@ -138,9 +138,9 @@ def raise_failures(failures: Mapping[str, PlatformError]) -> None:
         raise (TransientError if may_pass else PermanentError)(message)
 
 
-def native_topics_of(connector: str, topic: str | None, verb: str) -> list[ArchivedTopic]:
-    """`topics_of`, where the platform can read again what it wrote; else ConfigError says what cannot be done."""
-    found = topics_of(connector, topic)
+def find_native_topics(connector: str, topic: str | None, verb: str) -> list[ArchivedTopic]:
+    """Find archived topics. ConfigError, which names `verb`, if the platform cannot read the objects of a topic."""
+    found = find_archived_topics(connector, topic)
     for other in (t for t in found if not t.is_native):
         raise ConfigError(
             f"connector {connector} writes objects of format {other.config.layout.format}, which this version cannot "
@@ -162,23 +162,23 @@ def run_job(
 ) -> RunOutcome:
     """Run one asset of a job in this process, on the contiguous `partition_keys` or without any.
 
-    One that `only_looks` may run beside others of its topic.
+    A run that `only_looks` changes nothing and may run beside other runs of its topic.
 
-    Raises TransientError or PermanentError with the message of the error that ended it.
+    Raises TransientError or PermanentError with the message of the error that ended the run.
     """
     run_id = str(uuid4())
-    tags = {RETRIES_TAG: "0", **process_tags(run_id)}
+    tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
     if partition_keys:
         tags |= {
             ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
             ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
         }
     job = defs().resolve_job_def(job_name)
-    with instance() as found, taking_paths():
+    with open_instance() as found, allow_paths():
         if not only_looks:
             _refuse_overlap(found, topic, key)
         result = job.get_subset(
-            asset_selection=frozenset([key]), asset_check_selection=frozenset(index_checks(key))
+            asset_selection=frozenset([key]), asset_check_selection=frozenset(list_index_checks(key))
         ).execute_in_process(
             run_config=dg.RunConfig(ops=dict(ops or {}), loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
             instance=found,
@@ -187,51 +187,52 @@ def run_job(
             raise_on_error=False,
         )
         if not result.success:
-            raise _error(result, found)
-    return RunOutcome(topic.topic, result.run_id, tuple(_events(result, key)))
+            raise _make_error(result, found)
+    return RunOutcome(topic.topic, result.run_id, tuple(_find_events(result, key)))
 
 
-def instance() -> dg.DagsterInstance:
-    """The instance of DAGSTER_HOME, else that of the `dagster.yaml` here, as `dagster dev` takes it.
+def open_instance() -> dg.DagsterInstance:
+    """Open the instance of DAGSTER_HOME, or else of the `dagster.yaml` in this folder, as `dagster dev` does.
 
-    One process at a time: two that make the databases of a fresh home at once leave them with two revisions.
+    Only one process at a time does so. If two create the databases of a fresh home at once, these get two revisions.
     """
     home = os.environ.get("DAGSTER_HOME")
     if home and Path(home).is_dir():
-        with locked(Path(home) / "kafka_s3_lock"):
+        with lock_folder(Path(home) / "kafka_s3_lock"):
             return dg.DagsterInstance.get()
     if home:
         return dg.DagsterInstance.get()
     if Path("dagster.yaml").exists():
-        with locked(Path(".dagster") / "kafka_s3_lock"):
+        with lock_folder(Path(".dagster") / "kafka_s3_lock"):
             return dg.DagsterInstance.from_config(str(Path.cwd()))
     click.echo("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run", err=True)
     return dg.DagsterInstance.ephemeral()
 
 
-def plain(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
-    """Metadata as JSON values."""
-    return {name.removeprefix("dagster/"): _plain(value) for name, value in metadata.items()}
+def convert_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
+    """Return the metadata as JSON values."""
+    return {name.removeprefix("dagster/"): _convert_value(value) for name, value in metadata.items()}
 
 
-def _plain(value: dg.MetadataValue) -> Any:
+def _convert_value(value: dg.MetadataValue) -> Any:
     if isinstance(value, dg.TableMetadataValue):
         return [dict(record.data) for record in value.records]
     return value.value
 
 
 def _refuse_overlap(found: dg.DagsterInstance, topic: ArchivedTopic, key: dg.AssetKey) -> None:
-    """Pools hold back runs that the daemon starts; this one is not: two that change one topic must not overlap."""
+    """Refuse a run if another one changes the topic. Pools hold back only runs that the daemon starts, not this one."""
     changing = [topic.key("hourly"), topic.key("daily")]
-    runs = [run for k in (changing if key in changing else [key]) for run in unfinished(found, k)]
+    keys = changing if key in changing else [key]
+    runs = [run for each in keys for run in find_unfinished(found, each)]
     if runs:
         raise TransientError(
-            f"topic {topic.topic}: run {runs[0].run_id} is queued or under way {place(runs[0])}; try again when it "
-            f"ended. If its process is gone, terminate it in the UI"
+            f"topic {topic.topic}: run {runs[0].run_id} is queued or under way {describe_place(runs[0])}; try again "
+            f"when it ended. If its process is gone, terminate it in the UI"
         )
 
 
-def _events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
+def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
     found = []
     for event in result.all_events:
         if event.is_step_materialization:
@@ -241,12 +242,12 @@ def _events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[st
         else:
             continue
         if reported.asset_key == key:
-            found.append({PARTITION_KEY: reported.partition, **plain(reported.metadata)})
+            found.append({PARTITION_KEY: reported.partition, **convert_metadata(reported.metadata)})
     return found
 
 
-def _error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exception:
-    """The platform's error that ended the run, or one that carries what Dagster says of any other."""
+def _make_error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exception:
+    """Return the platform's error that ended the run, or a new error with Dagster's text for any other error."""
     failed = next((e for e in result.all_events if e.is_step_failure), None)
     if failed is None:
         return PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
@@ -266,6 +267,6 @@ def _error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exce
     return next((kind for kind in NO_ANSWER if kind.__name__ == name), TransientError)(message)
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> str:
-    near = nearest(name, known)
+def _suggest_name(what: str, name: str, known: Sequence[str]) -> str:
+    near = find_nearest(name, known)
     return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(known) or 'none'}")

@@ -16,17 +16,17 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for 
 @click.option("--registry", is_flag=True, help="Start a Schema Registry as well.")
 @as_json
 def up(registry: bool, as_json: bool) -> None:
-    """Start Kafka and S3 on this machine and wait until they answer."""
+    """Start Kafka and S3 on this machine. Waits until they answer."""
     settings = StackSettings.from_environment()
-    found = stack.up(settings)
-    _show(stack.up_registry(settings) if registry else found, as_json)
+    found = stack.start_stack(settings)
+    _print_state(stack.start_registry(settings) if registry else found, as_json)
 
 
 @click.command
 @as_json
 def down(as_json: bool) -> None:
-    """Stop Kafka and S3; their data is kept."""
-    stopped = stack.down(StackSettings.from_environment())
+    """Stop Kafka and S3, and keep their data."""
+    stopped = stack.stop_stack(StackSettings.from_environment())
     click.echo(json.dumps({"stopped": stopped}) if as_json else f"stopped: {', '.join(stopped) or 'nothing ran'}")
 
 
@@ -34,18 +34,18 @@ def down(as_json: bool) -> None:
 @as_json
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Tell how to reach Kafka and S3 and whether they answer. Exit status 1 if one does not."""
-    found = stack.status(StackSettings.from_environment())
-    _show(found, as_json)
+    """Show how to reach Kafka and S3, and whether they answer. Exit status 1 if one does not."""
+    found = stack.read_stack_status(StackSettings.from_environment())
+    _print_state(found, as_json)
     ctx.exit(0 if found.healthy else 1)
 
 
-def _show(status: stack.StackStatus, as_json: bool) -> None:
+def _print_state(status: stack.StackStatus, as_json: bool) -> None:
     values = {**dataclasses.asdict(status), "healthy": status.healthy}
-    click.echo(json.dumps(values, indent=2) if as_json else _as_text(values, status.servers))
+    click.echo(json.dumps(values, indent=2) if as_json else _format_state(values, status.servers))
 
 
-def _as_text(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> str:
+def _format_state(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> str:
     reach = [f"{name:<22} {value}" for name, value in values.items() if name not in ("servers", "healthy") and value]
     state = [
         f"{s.name:<22} {'healthy' if s.healthy else s.detail}{f' (pid {s.pid})' if s.pid else ''}" for s in servers

@@ -6,29 +6,33 @@ from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.archive.takeover import TakeOverReport, group_of
-from kafka_s3_platform.archive.takeover import take_over as take_over_topic
-from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
+from kafka_s3_platform.archive.takeover import TakeOverReport, name_group
+from kafka_s3_platform.archive.takeover import record_takeover as take_over_topic
+from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 
 
 @click.command("take-over")
 @click.argument("connector")
-@click.option("--group", metavar="GROUP", help="The old sink's consumer group. Default: connect-CONNECTOR.")
+@click.option("--group", metavar="GROUP", help="Consumer group of the old sink. Default: connect-CONNECTOR.")
 @topic_option
 @json_option
 def take_over(connector: str, group: str | None, topic: str | None, as_json: bool) -> None:
-    """Begin archiving where a stopped Kafka Connect sink ended, as its consumer group has committed."""
+    """Begin archiving where a stopped Kafka Connect sink ended.
+
+    That is at the offsets that its consumer group has committed.
+    """
     run_id = str(uuid4())
-    topics = topics_of(connector, topic, at_kafka=True)
-    reports, failures = of_each(
-        topics, lambda t: take_over_topic(t.config, t.topic, group or group_of(connector), run_id)
+    topics = find_archived_topics(connector, topic, at_kafka=True)
+    reports, failures = try_each(
+        topics, lambda t: take_over_topic(t.config, t.topic, group or name_group(connector), run_id)
     )
-    show({"topics": [asdict(r) for r in reports]}, as_json, [line for r in reports for line in _lines(r)])
+    lines = [line for r in reports for line in _format_report(r)]
+    print_result({"topics": [asdict(r) for r in reports]}, as_json, lines)
     raise_failures(failures)
 
 
-def _lines(report: TakeOverReport) -> Iterator[str]:
+def _format_report(report: TakeOverReport) -> Iterator[str]:
     state = "taken over" if report.gaps else "was taken over before, nothing is changed"
     yield f"{report.topic}: {state} from consumer group {report.group}"
     for kafka_partition, offset in sorted(report.offsets.items()):

@@ -8,15 +8,15 @@ from uuid import uuid4
 
 import click
 
-from kafka_s3_platform.archive.vacuum import VacuumReport
-from kafka_s3_platform.archive.vacuum import vacuum as remove_orphans
-from kafka_s3_platform.cli.output import json_option, show
-from kafka_s3_platform.cli.runs import of_each, raise_failures, topic_option, topics_of
+from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.upkeep.vacuum import VacuumReport
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic as remove_orphans
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
-def _age(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:  # noqa: ARG001 - click's signature
+def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:  # noqa: ARG001 - click's signature
     found = re.fullmatch(r"([0-9]+)([mhd])", text)
     if found is None:
         raise click.BadParameter(f"{text!r}: not an age, such as 90m, 24h or 7d")
@@ -26,26 +26,37 @@ def _age(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:  #
 @click.command
 @click.argument("connector")
 @topic_option
-@click.option("--older-than", default="24h", callback=_age, metavar="AGE", help="Such as 90m, 24h (the default), 7d.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option(
+    "--older-than",
+    default="24h",
+    callback=_parse_age,
+    metavar="AGE",
+    help="Remove only what is older than this, such as 90m, 24h or 7d. Default: 24h.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
 @json_option
 def vacuum(connector: str, topic: str | None, older_than: timedelta, dry_run: bool, as_json: bool) -> None:
-    """Remove objects and unfinished uploads of runs of CONNECTOR that never committed. Nothing else is touched."""
+    """Remove what CONNECTOR's runs wrote and never committed.
+
+    Removes objects and unfinished uploads. Touches nothing else.
+    """
     run_id = str(uuid4())
-    reports, failures = of_each(
-        topics_of(connector, topic),
+    reports, failures = try_each(
+        find_archived_topics(connector, topic),
         lambda t: (t.topic, remove_orphans(t.config, t.topic, run_id, older_than, dry_run)),
     )
-    documents = [_document(name, report) for name, report in reports]
-    show({"run_id": run_id, "topics": documents}, as_json, [_line(name, report) for name, report in reports])
+    documents = [_make_document(name, report) for name, report in reports]
+    print_result(
+        {"run_id": run_id, "topics": documents}, as_json, [_format_report(name, report) for name, report in reports]
+    )
     raise_failures(failures)
 
 
-def _document(topic: str, report: VacuumReport) -> dict[str, Any]:
+def _make_document(topic: str, report: VacuumReport) -> dict[str, Any]:
     return {"topic": topic, **asdict(report)}
 
 
-def _line(topic: str, report: VacuumReport) -> str:
+def _format_report(topic: str, report: VacuumReport) -> str:
     verb = "would be removed" if report.dry_run else "removed"
     ending = "" if report.finished else "; not finished, run again"
     return (

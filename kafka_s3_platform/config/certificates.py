@@ -1,18 +1,19 @@
-"""What to do about a server's certificate that a client does not accept, by what OpenSSL or rustls says of it."""
+"""Explains what to do about a server's certificate that a client refuses, by the message of OpenSSL or rustls."""
 
 import re
 
+# Words of OpenSSL, rustls and Python's ssl.
 _TIME = re.compile(r"expired|not yet valid|not valid (after|before|until)", re.IGNORECASE)
 _NAME = re.compile(r"hostname|host name|IP address mismatch|not valid for name|doesn't match", re.IGNORECASE)
 
 
-def advice(said: str, address: str, authority: str) -> str:
-    """A sentence without its full stop.
+def explain_certificate(said: str, address: str, authority: str) -> str:
+    """Return what to do, as a sentence without its full stop.
 
     Args:
-        said: the client's words.
+        said: the client's message.
         address: the key that holds the server's name.
-        authority: what to do where nobody was told of the certificate's authority.
+        authority: what to do if the client does not know the certificate's authority.
     """
     if _TIME.search(said):
         return "Have the server's certificate renewed, or set this machine's clock if it is the clock that is wrong"

@@ -1,45 +1,46 @@
-"""What a connector file will do here, key by key, without loading it."""
+"""Reports what each key of a connector file does here, without loading the file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_s3_platform.config.dialects import CONNECT
-from kafka_s3_platform.config.mapping import resolve
+from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
+from kafka_s3_platform.config.mapping import resolve_connector
 from kafka_s3_platform.config.parse import read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.sheet import Finding, KeyClass
 from kafka_s3_platform.config.worker import load_worker
 from kafka_s3_platform.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Every key of a connector file and of its worker.properties.
+    """The findings for every key of a connector file and of its worker.properties.
 
-    `problems` are errors of a whole file, which has no findings then; `config` is None unless the connector loads.
+    `problems` are errors of a file as a whole, which then has no findings. `config` is None unless the connector loads.
     """
 
     path: Path
     worker: Path
     name: str | None
-    findings: tuple[Finding, ...]
-    worker_findings: tuple[Finding, ...]
+    findings: tuple[KeyFinding, ...]
+    worker_findings: tuple[KeyFinding, ...]
     problems: tuple[str, ...]
     config: ConnectorConfig | None
 
     @property
     def ok(self) -> bool:
+        """Whether the connector loads."""
         return self.config is not None
 
     @property
     def connector_class(self) -> str:
-        """As written, or what it is where the file names none."""
+        """The class as the file writes it, or the default if the file names none."""
         return next((f.value for f in self.findings if f.key == "connector.class"), CONNECT.short_name)
 
 
 def check_report(path: Path, worker: Path, env: Mapping[str, str]) -> CheckReport:
-    """Judges a connector file over a worker.properties. Raises nothing for what is wrong in them."""
+    """Check a connector file together with a worker.properties. Their faults are reported, not raised."""
     try:
         cluster = load_worker(worker, env)
     except ConfigError as err:
@@ -48,7 +49,7 @@ def check_report(path: Path, worker: Path, env: Mapping[str, str]) -> CheckRepor
         file = read_connector_file(path)
     except ConfigError as err:
         return CheckReport(path, worker, None, (), cluster.findings, (str(err),), None)
-    resolution = resolve(file, cluster, env)
+    resolution = resolve_connector(file, cluster, env)
     usable = all(finding.key_class is not KeyClass.REFUSED for finding in cluster.findings)
     config = resolution.config if usable else None
     return CheckReport(path, worker, resolution.name, resolution.findings, cluster.findings, (), config)

@@ -1,38 +1,29 @@
-"""Java's classes, by full or short name, as what stands for them here."""
+"""Parsers for the names of Java classes, full or short. Each returns what implements the class here."""
 
 from collections.abc import Mapping
 
-from kafka_s3_platform.config import plugins, values
+from kafka_s3_platform.config import plugins
+from kafka_s3_platform.config.formats import WRITTEN_FORMATS
+from kafka_s3_platform.config.keys import values
 
-_FORMATS = "io.confluent.connect.s3.format."
-_OURS = "kafka_s3_platform.formats."
 _PARTITIONERS = "io.confluent.connect.storage.partitioner."
 _EXTRACTORS = _PARTITIONERS + "TimeBasedPartitioner$"
 _PRIMITIVES = ("Boolean", "Short", "Integer", "Long", "Float", "Double")
 
-FORMATS: Mapping[str, str] = {
-    _FORMATS + "avro.AvroFormat": "avro",
-    _FORMATS + "json.JsonFormat": "json",
-    _FORMATS + "bytearray.ByteArrayFormat": "bytes",
-    _FORMATS + "parquet.ParquetFormat": "parquet",
-    _OURS + "EnvelopeParquetFormat": "envelope.parquet",
-    _OURS + "EnvelopeAvroFormat": "envelope.avro",
-    _OURS + "EnvelopeJsonFormat": "envelope.json",
-    _OURS + "BlockGzipFormat": "block_gzip",
-}
-FORMAT_CLASS: values.Parser[str] = values.java_class(FORMATS, plugin=plugins.FORMAT)
+FORMATS: Mapping[str, str] = {row.class_name: row.name for row in WRITTEN_FORMATS.values()}
+FORMAT_CLASS: values.Parser[str] = values.expect_class(FORMATS, plugin=plugins.FORMAT)
 
-PART_FORMAT_CLASS: values.Parser[str] = values.java_class(
-    {name: format_name for name, format_name in FORMATS.items() if name.startswith(_FORMATS)}
+PART_FORMAT_CLASS: values.Parser[str] = values.expect_class(
+    {row.class_name: row.name for row in WRITTEN_FORMATS.values() if "key" in row.parts}
 )
-"""The formats that keys and headers can have in objects of their own."""
+"""Parses the format of objects that hold keys or headers."""
 
-PARTITIONER_CLASS: values.Parser[str] = values.java_class(
+PARTITIONER_CLASS: values.Parser[str] = values.expect_class(
     {_PARTITIONERS + f"{name}Partitioner": name for name in ("Default", "Field", "Hourly", "Daily", "TimeBased")},
     plugin=plugins.FOLDERS,
 )
 
-TIMESTAMP_EXTRACTOR: values.Parser[str] = values.java_class(
+TIMESTAMP_EXTRACTOR: values.Parser[str] = values.expect_class(
     {
         "Record": "Record",
         "Wallclock": "Wallclock",
@@ -44,7 +35,7 @@ TIMESTAMP_EXTRACTOR: values.Parser[str] = values.java_class(
     plugin=plugins.TIMESTAMP_EXTRACTOR,
 )
 
-CONVERTER_CLASS: values.Parser[str] = values.java_class(
+CONVERTER_CLASS: values.Parser[str] = values.expect_class(
     {
         "org.apache.kafka.connect.converters.ByteArrayConverter": "BYTES",
         "org.apache.kafka.connect.storage.StringConverter": "STRING",

@@ -1,77 +1,136 @@
-"""Which codecs each format has, and their levels: the names that connector files use.
+"""The table of codecs. A row holds all facts about a codec, but for its code, which is in the folder `formats/`.
 
-Sources: Confluent S3 sink, `avro.codec`, `s3.compression.type`, `s3.compression.level`, `parquet.codec`; Avro and
-Parquet specifications.
+Sources: Confluent S3 sink, `avro.codec`, `s3.compression.type`, `s3.compression.level`, `parquet.codec`; the Avro and
+Parquet specifications; RFC 1952 (gzip), RFC 8878 (zstd); the frame formats of LZ4 and snappy; snappy-java's
+SnappyOutputStream; the formats of bzip2 and xz.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from kafka_s3_platform.errors import ConfigError
+NO_LEVELS = range(0)
+Usage = Literal["written", "read"]
+"""`written`: objects are written and read with the codec. `read`: only objects of other tools are read with it."""
 
-Levels = range
-_NONE = range(0)
-_AVRO: Mapping[str, Levels] = {
-    "null": _NONE,
-    "deflate": range(1, 10),
-    "snappy": _NONE,
-    "bzip2": range(1, 10),
-    "zstd": range(1, 23),
-}
-_LINES: Mapping[str, Levels] = {
-    "none": _NONE,
-    "gzip": range(1, 10),
-    "bzip2": range(1, 10),
-    "zstd": range(1, 23),
-}
-_PARQUET: Mapping[str, Levels] = {
-    "none": _NONE,
-    "snappy": _NONE,
-    "gzip": range(1, 10),
-    "zstd": range(1, 23),
-    "lz4": _NONE,
-}
+XERIAL = b"\x82SNAPPY\x00"
+"""The first bytes of a stream of snappy-java."""
 
-READ_CODECS = (*_LINES, "lz4", "snappy", "xz")
-"""Of objects of lines and bytes that others wrote."""
+SNAPPY_FRAMES = b"\xff\x06\x00\x00sNaPpY"
+"""The first bytes of a stream of snappy's own frames."""
 
-CODECS: Mapping[str, Mapping[str, Levels]] = {
-    "envelope.parquet": _PARQUET,
-    "envelope.avro": _AVRO,
-    "envelope.json": _LINES,
-    "avro": _AVRO,
-    "json": _LINES,
-    "bytes": _LINES,
-    "parquet": _PARQUET,
-    "block_gzip": {"gzip": range(1, 10)},
-}
-"""Codecs of each format of ours, each with the levels it can be given (none: it has no levels)."""
-
-DEFAULT_CODECS: Mapping[str, str] = {
-    "envelope.parquet": "zstd",
-    "envelope.avro": "zstd",
-    "envelope.json": "gzip",
-    "avro": "null",
-    "json": "none",
-    "bytes": "none",
-    "parquet": "snappy",
-    "block_gzip": "gzip",
-}
-"""What is used where a file names no codec: Connect's own defaults; the envelopes' are ours."""
+SKIPPED_FRAME = b"\x2a\x4d\x18"
+"""The bytes after the first one of a frame that readers of zstd and LZ4 skip."""
 
 
-def check_codec(format_name: str, codec: str, level: int | None) -> None:
-    """Refuse a codec or a level that the format does not have. A user's own format (a dotted name) decides for itself.
+@dataclass(frozen=True)
+class Codec:
+    r"""A codec, by the name that stored settings use.
 
-    Raises:
-        ConfigError: names the format, the codec and what the format has.
+    Attributes:
+        name: its name here and in Connect's files.
+        levels: the levels that a file may set. Empty: it has none.
+        unset_level: for the docs, the level if the file sets none.
+        words: its other names in connector files.
+        aiven_word: its name in the files of Aiven's sink. Empty: that sink does not have it.
+        lines: whether objects of lines and bytes are written with it, only read with it, or neither.
+        suffix: the end that it adds to the name of such an object.
+        magic: the first bytes of such an object. A pattern needs bytes that no text has, so that lines that begin with
+            `BZh` stay lines.
+        avro: as `lines`, for Avro containers.
+        avro_name: its name in an Avro container.
+        parquet_ending: the end of the name of a Parquet object, as in Confluent's sink (parquet-java's
+            CompressionCodecName). None: Parquet is not written with it.
+        parquet_level: its level in Parquet if the file sets none. pyarrow's own defaults are 1 for zstd and 9 for gzip.
     """
-    codecs = CODECS.get(format_name)
-    if codecs is None:
-        return
-    if codec not in codecs:
-        raise ConfigError(f"the format {format_name} has no codec '{codec}'; it has {', '.join(codecs)}")
-    if level is None or level in codecs[codec]:
-        return
-    levels = codecs[codec]
-    known = f"its levels are {levels.start} to {levels.stop - 1}" if levels else "it has no levels"
-    raise ConfigError(f"the codec {codec} of the format {format_name} cannot have the level {level}: {known}")
+
+    name: str
+    levels: range = NO_LEVELS
+    unset_level: str = ""
+    words: tuple[str, ...] = ()
+    aiven_word: str = ""
+    lines: Usage | None = None
+    suffix: str = ""
+    magic: re.Pattern[bytes] | None = None
+    avro: Usage | None = None
+    avro_name: str = ""
+    parquet_ending: str | None = None
+    parquet_level: int | None = None
+
+
+_ROWS = (
+    Codec("null", words=("none", "uncompressed"), avro="written", avro_name="null"),
+    Codec("none", words=("uncompressed",), aiven_word="none", lines="written", parquet_ending="parquet"),
+    Codec("deflate", range(1, 10), "isal's level 1", avro="written", avro_name="deflate"),
+    Codec(
+        "snappy",
+        aiven_word="snappy",
+        lines="read",
+        suffix=".snappy",
+        magic=re.compile(re.escape(SNAPPY_FRAMES) + b"|" + re.escape(XERIAL)),
+        avro="written",
+        avro_name="snappy",
+        parquet_ending="snappy.parquet",
+    ),
+    Codec(
+        "gzip",
+        range(1, 10),
+        "isal's level 1; in Parquet 6",
+        aiven_word="gzip",
+        lines="written",
+        suffix=".gz",
+        magic=re.compile(rb"\x1f\x8b\x08[\x00-\x1f]"),
+        parquet_ending="gz.parquet",
+        # The default of parquet-java.
+        parquet_level=6,
+    ),
+    Codec(
+        "bzip2",
+        range(1, 10),
+        "9",
+        lines="written",
+        suffix=".bz2",
+        # After the level follow the digits of pi, or those of its square root if the stream is empty. The object may
+        # also be cut off there.
+        magic=re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90|1?A?Y?&?S?\Z)"),
+        avro="written",
+        avro_name="bzip2",
+    ),
+    Codec(
+        "zstd",
+        range(1, 23),
+        "1",
+        words=("zstandard",),
+        aiven_word="zstd",
+        lines="written",
+        suffix=".zst",
+        # pzstd begins with a frame that readers skip.
+        magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]" + re.escape(SKIPPED_FRAME)),
+        avro="written",
+        avro_name="zstandard",
+        parquet_ending="zstd.parquet",
+        parquet_level=1,
+    ),
+    Codec(
+        "lz4",
+        words=("lz4raw", "lz4_raw"),
+        lines="read",
+        suffix=".lz4",
+        magic=re.compile(rb"\x04\x22\x4d\x18"),
+        # Parquet is written with LZ4_RAW, not with Hadoop's framing of LZ4.
+        parquet_ending="lz4raw.parquet",
+    ),
+    Codec("xz", lines="read", suffix=".xz", magic=re.compile(rb"\xfd7zXZ\x00"), avro="read", avro_name="xz"),
+)
+
+CODECS: Mapping[str, Codec] = {row.name: row for row in _ROWS}
+
+LINE_CODECS: Mapping[str, Codec] = {row.name: row for row in _ROWS if row.lines == "written"}
+"""The codecs that objects of lines and bytes are written with."""
+
+READ_CODECS: Mapping[str, Codec] = {**LINE_CODECS, **{row.name: row for row in _ROWS if row.lines == "read"}}
+"""The codecs that objects of lines and bytes are read with. Other tools may have written them."""
+
+AVRO_CODECS: Mapping[str, Codec] = {row.name: row for row in _ROWS if row.avro == "written"}
+PARQUET_CODECS: Mapping[str, Codec] = {row.name: row for row in _ROWS if row.parquet_ending is not None}

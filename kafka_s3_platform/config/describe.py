@@ -1,4 +1,4 @@
-"""What the keys of a connector's class are: the required ones, and the others with their defaults."""
+"""Describes the keys of a connector class: the required ones, and the others with their defaults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.clients import Scope
 from kafka_s3_platform.config.dialects import (
     AIVEN,
     ARCHIVE,
@@ -19,12 +18,12 @@ from kafka_s3_platform.config.dialects import (
     LENSES_SOURCE,
     Dialect,
 )
-from kafka_s3_platform.config.keys import ALL_KEYS
-from kafka_s3_platform.config.mapping import resolve
-from kafka_s3_platform.config.mapping_source import OF_WRITING
+from kafka_s3_platform.config.keys.all import ALL_KEYS, CONNECTOR_KEYS
+from kafka_s3_platform.config.keys.clients.properties import Scope
+from kafka_s3_platform.config.keys.table import REQUIRED, Key, Support
+from kafka_s3_platform.config.mapping import resolve_connector
 from kafka_s3_platform.config.parse import ConnectorFile
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.config.table import REQUIRED, Key, Support
 from kafka_s3_platform.config.worker import Worker
 
 _DEFAULTS: Mapping[str, Callable[[LayoutSettings], object]] = {
@@ -41,7 +40,7 @@ _DEFAULTS: Mapping[str, Callable[[LayoutSettings], object]] = {
     "s3.compression.type": lambda layout: layout.codec,
     "file.compression.type": lambda layout: layout.codec,
 }
-"""What a file of a class comes to that does not name the key. Other keys are the same for all classes."""
+"""The keys whose default depends on the class, with how to find it. Other defaults are the same for all classes."""
 
 _SMALLEST = {
     "topics": "t",
@@ -55,12 +54,12 @@ _MORE: Mapping[Dialect, Mapping[str, str]] = {
     LENSES: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO bucket SELECT * FROM t"},
     LENSES_SOURCE: {**_OF_LENSES, "connect.s3.kcql": "INSERT INTO t SELECT * FROM bucket"},
 }
-"""Without which a file of the class does not load."""
+"""The keys that the smallest file of a class needs besides `_SMALLEST`. Empty: it does not need that key."""
 
 
 @dataclass(frozen=True)
 class DescribedKey:
-    """A key that is honoured. `default` is empty where there is none."""
+    """A key that is honoured. `default` is empty if it has none."""
 
     key: str
     default: str
@@ -69,7 +68,7 @@ class DescribedKey:
 
 @dataclass(frozen=True)
 class Description:
-    """A class of connectors. `required_there` are the keys that the original requires and that have a default here."""
+    """A connector class. `required_there` are the keys that the original requires, and that have a default here."""
 
     class_name: str
     title: str
@@ -78,41 +77,41 @@ class Description:
     optional: tuple[DescribedKey, ...]
 
 
-def describe(class_name: str) -> Description:
-    """The keys of a class, by its full or short name.
+def describe_class(class_name: str) -> Description:
+    """Return the keys of a class, by its full or short name.
 
     Raises:
-        ValueError: the class is not known, or is not a sink.
+        ValueError: the class is not known.
     """
     dialect = CONNECTOR_CLASS(class_name)
-    keys = [key for key in ALL_KEYS if key.support is Support.HONOURED and _is_of(key.name, dialect)]
-    described = {key.name: _described(key, dialect) for key in keys}
-    required = _required(dialect)
+    keys = [key for key in ALL_KEYS if key.support is Support.HONOURED and _belongs_to(key.name, dialect)]
+    described = {key.name: _describe_key(key, dialect) for key in keys}
+    required = _list_required(dialect)
     there = [name for name in dialect.required_there if name not in required]
     rest = [name for name in described if name not in {*required, *there}]
     return Description(
         dialect.class_name,
         dialect.title,
         tuple(described[name] for name in required),
-        tuple(described.get(name) or DescribedKey(name, "", _unhonoured(name)) for name in there),
+        tuple(described.get(name) or DescribedKey(name, "", _find_doc(name)) for name in there),
         tuple(described[name] for name in rest),
     )
 
 
-def _required(dialect: Dialect) -> tuple[str, ...]:
-    """In the class's own words where it has some."""
+def _list_required(dialect: Dialect) -> tuple[str, ...]:
+    """List the required keys, each by the name that the class itself uses."""
     needed = [key.name for key in ALL_KEYS if (key.default or "").startswith(REQUIRED) and key.alias_of is None]
     alias = {key.alias_of: key.name for key in ALL_KEYS if key.name in dialect.required_there and key.alias_of}
-    # A source without topics reads every one that it finds.
+    # A source without `topics` reads every topic that it finds.
     without = {*dialect.implied, *(["topics"] if dialect.is_source else [])}
-    return tuple(alias.get(name, name) for name in needed if name not in without and _is_of(name, dialect))
+    return tuple(alias.get(name, name) for name in needed if name not in without and _belongs_to(name, dialect))
 
 
-def _described(key: Key, dialect: Dialect) -> DescribedKey:
+def _describe_key(key: Key, dialect: Dialect) -> DescribedKey:
     general = key.default or ""
     if key.name not in _DEFAULTS or dialect in (CONNECT, CONNECT_SOURCE, ARCHIVE):
         return DescribedKey(key.name, general, key.doc)
-    layout = _smallest(dialect)
+    layout = _resolve_smallest(dialect)
     is_compressed = layout.format.partition(".")[0] in {"json", "bytes", "aiven"}
     if "compression" in key.name and not is_compressed:
         return DescribedKey(key.name, general, key.doc)
@@ -121,28 +120,29 @@ def _described(key: Key, dialect: Dialect) -> DescribedKey:
 
 
 @cache
-def _smallest(dialect: Dialect) -> LayoutSettings:
-    """What a file of this class comes to that names no more than it must."""
+def _resolve_smallest(dialect: Dialect) -> LayoutSettings:
+    """Return the layout of the smallest file of this class, which sets only the required keys."""
     own = {"connector.class": dialect.class_name, **_SMALLEST, **_MORE.get(dialect, {})}
     entries = {name: SecretStr(value) for name, value in own.items() if value}
     nothing: Mapping[Scope, Mapping[str, SecretStr]] = {"common": {}, "consumer": {}, "producer": {}, "admin": {}}
     worker = Worker(Path("worker.properties"), exists=False, bootstrap_servers="", properties=nothing, findings=())
-    found = resolve(ConnectorFile(Path("smallest.json"), "smallest", entries), worker, {}).config
+    found = resolve_connector(ConnectorFile(Path("smallest.json"), "smallest", entries), worker, {}).config
     assert found is not None  # noqa: S101 - a class whose smallest file is refused is a fault of these tables
     return found.layout
 
 
-def _unhonoured(name: str) -> str:
+def _find_doc(name: str) -> str:
     return next(key.doc for key in ALL_KEYS if key.name == name)
 
 
-def _is_of(name: str, dialect: Dialect) -> bool:
-    """Whether the key belongs to the words of this class: it is its own, or no other's."""
-    if dialect.is_source and name in OF_WRITING:
+def _belongs_to(name: str, dialect: Dialect) -> bool:
+    """Whether files of this class may use the key: it belongs to this class, or to no other one."""
+    key = CONNECTOR_KEYS.find(name)
+    if dialect.is_source and key is not None and key.for_sinks:
         return False
     others = (other for other in DIALECTS if other is not dialect and other is not ARCHIVE)
-    return _is_one_of(name, dialect.own_keys) or not any(_is_one_of(name, other.own_keys) for other in others)
+    return _is_listed(name, dialect.own_keys) or not any(_is_listed(name, other.own_keys) for other in others)
 
 
-def _is_one_of(name: str, keys: tuple[str, ...]) -> bool:
+def _is_listed(name: str, keys: tuple[str, ...]) -> bool:
     return any(name == key or (key.endswith((".", "_")) and name.startswith(key)) for key in keys)

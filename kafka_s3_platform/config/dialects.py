@@ -1,4 +1,4 @@
-"""The connectors whose files are read, and what each takes for granted.
+"""The connectors whose files are read, and the defaults of each.
 
 Sources: Confluent's "Amazon S3 Sink Connector" and "Amazon S3 Source Connector" pages for Platform and for Cloud,
 DeviantArt's kafka-connect-s3 README, the READMEs of Aiven's S3 sink and S3 source connectors,
@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kafka_s3_platform.config import values
+from kafka_s3_platform.config.keys import values
 
 KeyLayout = Literal["connect", "block_gzip", "zooz", "template", "lenses"]
 
@@ -18,9 +18,9 @@ KeyLayout = Literal["connect", "block_gzip", "zooz", "template", "lenses"]
 class Dialect:
     """A sink, or a source, whose connector files are read.
 
-    `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are what it does where its file names none;
-    None is this platform's own default. `required_there` are the keys that the original cannot do without, `implied`
-    those that are required here and follow from one of them.
+    `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults. None is this platform's own
+    default. `required_there` are the keys that the original requires. `implied` are keys that are required here, and
+    that follow from one of those.
     """
 
     name: Literal["connect", "cloud", "deviantart", "aiven", "lenses", "archive"]
@@ -39,6 +39,7 @@ class Dialect:
 
     @property
     def short_name(self) -> str:
+        """The class without its package."""
         return self.class_name.rpartition(".")[2]
 
 
@@ -78,6 +79,7 @@ CLOUD = Dialect(
     ),
     own_keys=("kafka.", "input.", "output.", "time.interval", "compression.codec", "schema.registry.", "cloud."),
     partitioner="Hourly",
+    # Confluent Cloud's default, and the shortest interval that it allows.
     flush_size=1000,
     lowest_rotation_ms=600_000,
 )
@@ -177,7 +179,7 @@ _READ_AS = (
     (("output.data.format",), CLOUD_SOURCE),
 )
 _SAID = ("format.class", "archive.key.layout", "archive.source.template")
-"""Keys that say of objects what the sink's own words would."""
+"""Keys that describe objects. A source's file with one of them needs no defaults of the sink that wrote them."""
 
 ARCHIVE = Dialect("archive", "kafka_s3_platform.S3Archive", "this platform's own words", own_keys=("archive.",))
 
@@ -204,10 +206,13 @@ _BY_CLASS: Mapping[str, Dialect] = {
 
 
 def read_as(dialect: Dialect, keys: Container[str]) -> Dialect:
-    """What a file with these keys takes for granted: a sink's with only its class changed, what that sink does."""
+    """Return the dialect of a file with these keys.
+
+    If somebody changes only the class in a sink's file, to read its objects, the file keeps the defaults of that sink.
+    """
     if dialect is not CONNECT_SOURCE or any(key in keys for key in _SAID):
         return dialect
     return next((sink for own, sink in _READ_AS if any(key in keys for key in own)), dialect)
 
 
-CONNECTOR_CLASS: values.Parser[Dialect] = values.java_class(_BY_CLASS)
+CONNECTOR_CLASS: values.Parser[Dialect] = values.expect_class(_BY_CLASS)

@@ -1,4 +1,4 @@
-"""Connector files: one or a folder of them, loaded as `ConnectorConfig`s."""
+"""Loads connector files, one or a folder of them, as `ConnectorConfig`s."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,46 +6,46 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from pathlib import Path
 
-from kafka_s3_platform.config.mapping import resolve
-from kafka_s3_platform.config.parse import property_lines, read_connector_file
+from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
+from kafka_s3_platform.config.keys.values import is_nested
+from kafka_s3_platform.config.mapping import resolve_connector
+from kafka_s3_platform.config.parse import find_property_lines, read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.config.sheet import Finding, KeyClass
-from kafka_s3_platform.config.values import nested
 from kafka_s3_platform.config.worker import Worker, load_worker
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.text import printable
+from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "KAFKA_S3_CONNECTORS"
 WORKER_FILE = "worker.properties"
 FOLDER_OF_RUNS = "restore"
-"""In the folder of connector files: worker files and outgoing keys that the config of a run may name."""
+"""A folder inside that of connector files. It holds properties files that the config of a run may name."""
 
 
 @dataclass(frozen=True)
 class LoadedConnector:
-    """A connector file that loads, and what became of each of its keys."""
+    """A connector file that loads, and the finding for each of its keys."""
 
     config: ConnectorConfig
-    findings: tuple[Finding, ...]
+    findings: tuple[KeyFinding, ...]
 
 
 @dataclass(frozen=True)
 class ConnectorFiles:
-    """The connector files of a folder, in the order of their names: those that load, and what is wrong with others."""
+    """The connector files of a folder, ordered by name: those that load, and the problems of the others."""
 
     loaded: Mapping[Path, ConnectorConfig]
     broken: Mapping[Path, str]
 
     @property
     def connectors(self) -> tuple[ConnectorConfig, ...]:
-        """What the files that load declare."""
+        """The connectors of the files that load."""
         return tuple(self.loaded.values())
 
     @property
     def reservation(self) -> str:
-        """What a sentence that something is declared nowhere has to end with."""
+        """The end of a message that something is declared nowhere: the files that do not load may declare it."""
         if not self.broken:
             return ""
         files = ", ".join(str(path) for path in self.broken)
@@ -54,21 +54,21 @@ class ConnectorFiles:
 
 @dataclass(frozen=True)
 class Conflict:
-    """What is wrong between two files, or more, that load each by itself."""
+    """A problem between files that load each by itself."""
 
     paths: tuple[Path, ...]
     message: str
 
 
-def connectors_folder(env: Mapping[str, str]) -> Path:
-    """The folder of connector files: `./connectors`, or what `KAFKA_S3_CONNECTORS` names."""
+def find_connectors_folder(env: Mapping[str, str]) -> Path:
+    """Return the folder of connector files: `./connectors`, or what `KAFKA_S3_CONNECTORS` names."""
     return Path(env.get(FOLDER_VARIABLE) or "connectors")
 
 
 def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
-    """Loads every connector file of a folder, each by itself: what is wrong with one is no matter of the others.
+    """Load every connector file of a folder, each by itself: a fault in one file does not stop the others.
 
-    Only of files that declare the same name, or write to the same folder of a bucket, none loads.
+    Files that declare the same name, or that write to the same folder of a bucket, do not load.
 
     Raises:
         ConfigError: the folder is not there.
@@ -78,26 +78,26 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
     worker = folder / WORKER_FILE
     loaded: dict[Path, ConnectorConfig] = {}
     broken: dict[Path, list[str]] = {}
-    for path in connector_files(folder):
+    for path in list_connector_files(folder):
         try:
             loaded[path] = load_connector(path, worker, env).config
         except ConfigError as err:
             broken[path] = [str(err)]
         except Exception as err:
-            # a defect, or what a class of the user's own raises
+            # a defect of ours, or an error of a user's own class
             logger.exception("%s", path)
             broken[path] = [f"{path}: {type(err).__name__}: {err}"]
-    for conflict in conflicts(loaded):
+    for conflict in find_conflicts(loaded):
         for path in conflict.paths:
             broken.setdefault(path, []).append(conflict.message)
     return ConnectorFiles(
         {path: config for path, config in loaded.items() if path not in broken},
-        {path: printable("\n".join(problems)) for path, problems in sorted(broken.items())},
+        {path: escape_unprintable("\n".join(problems)) for path, problems in sorted(broken.items())},
     )
 
 
-def connector_files(folder: Path) -> tuple[Path, ...]:
-    """The connector files of a folder: `*.json` and `*.properties` but worker.properties and hidden files."""
+def list_connector_files(folder: Path) -> tuple[Path, ...]:
+    """Return the connector files of a folder: `*.json` and `*.properties`, not worker.properties or hidden files."""
     return tuple(
         path
         for path in sorted(folder.iterdir())
@@ -106,43 +106,43 @@ def connector_files(folder: Path) -> tuple[Path, ...]:
 
 
 def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> LoadedConnector:
-    """Loads one connector file over a worker.properties, `${env:NAME}` replaced from `env`.
+    """Load one connector file together with a worker.properties. `${env:NAME}` is replaced from `env`.
 
     Raises:
-        ConfigError: a file cannot be parsed, or refused keys; one error names them all.
+        ConfigError: a file cannot be parsed, or some of its keys are refused. One error names them all.
     """
     cluster = read_worker(worker, env)
-    resolution = resolve(read_connector_file(path), cluster, env)
+    resolution = resolve_connector(read_connector_file(path), cluster, env)
     if resolution.config is None:
-        raise ConfigError(_refusal(path, resolution.findings))
+        raise ConfigError(_explain_refused_keys(path, resolution.findings))
     return LoadedConnector(resolution.config, resolution.findings)
 
 
 def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
-    """Reads worker.properties.
+    """Read worker.properties.
 
     Raises:
-        ConfigError: the file cannot be parsed, or refused keys; one error names them all.
+        ConfigError: the file cannot be parsed, or some of its keys are refused. One error names them all.
     """
     worker = load_worker(path, env)
     if any(finding.key_class is KeyClass.REFUSED for finding in worker.findings):
-        # The file may be another than was meant: what is no key of a worker is a line of it.
-        lines = property_lines(path)
+        # The path may lead to a wrong file, whose lines may be secret: name an unknown key by its line only.
+        lines = find_property_lines(path)
         told = [f if f.is_known else replace(f, key=f"line {lines[f.key]}") for f in worker.findings]
-        raise ConfigError(_refusal(path, told))
+        raise ConfigError(_explain_refused_keys(path, told))
     return worker
 
 
-def file_of_runs(name: str, key: str, env: Mapping[str, str]) -> Path:
-    """The file that the config of a run names by `key`: a properties file in the folder `restore` of connector files.
+def find_run_file(name: str, key: str, env: Mapping[str, str]) -> Path:
+    """Return the properties file that a run's config names by `key`, from the folder `restore` of connector files.
 
-    Whoever launches runs in the UI may choose among the files that somebody put there, and read no others.
+    People who launch runs in the UI may choose a file of that folder, and cannot read any other file.
 
     Raises:
-        ConfigError: it is a path, not there, no file, or a link that leads out of the folder.
+        ConfigError: the name is a path, or there is no such file, or it is a link that leads out of the folder.
     """
-    folder = connectors_folder(env) / FOLDER_OF_RUNS
-    names = sorted(path.name for path in folder.glob("*.properties") if _is_of_runs(path, folder))
+    folder = find_connectors_folder(env) / FOLDER_OF_RUNS
+    names = sorted(path.name for path in folder.glob("*.properties") if _is_run_file(path, folder))
     if name not in names:
         raise ConfigError(
             f"{key} {name!r} is no file of {folder}: a run may name one of its *.properties files, without a path "
@@ -152,23 +152,23 @@ def file_of_runs(name: str, key: str, env: Mapping[str, str]) -> Path:
     return folder / name
 
 
-def _is_of_runs(path: Path, folder: Path) -> bool:
-    """Also where it is a link, as in a mounted ConfigMap, but none that leads out."""
+def _is_run_file(path: Path, folder: Path) -> bool:
+    """Whether a run may name the file. It may be a link, as in a mounted ConfigMap, but not one out of the folder."""
     return path.is_file() and not path.name.startswith(".") and path.resolve().is_relative_to(folder.resolve())
 
 
-def conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
-    """What is wrong between files that load each by itself: a name or a folder that two of them have."""
-    return [*_shared_names(loaded), *_shared_folders(loaded)]
+def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
+    """Return the problems between files that load each by itself: a name or a folder that two of them use."""
+    return [*_find_shared_names(loaded), *_find_shared_folders(loaded)]
 
 
-def _refusal(path: Path, findings: Sequence[Finding]) -> str:
+def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
     refused = [finding for finding in findings if finding.key_class is KeyClass.REFUSED]
     lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
 
 
-def _shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
+def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
     by_name: dict[str, list[Path]] = {}
     for path, config in loaded.items():
         by_name.setdefault(config.name, []).append(path)
@@ -178,55 +178,60 @@ def _shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
             yield Conflict(tuple(paths), f"{files} declare the same connector, {name}; rename one")
 
 
-def _shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
-    """Connectors do not know each other's indexes: each would take the other's objects in a shared folder for lost."""
+def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
+    """Find folders that two connectors write to.
+
+    They do not know each other's indexes: each would take the other's objects for objects that its own index lost.
+    """
     # A source only reads: it may share the folder of the sink whose objects it restores.
     sinks = {path: config for path, config in loaded.items() if config.source is None}
     for (path, one), (other_path, other) in permutations(sinks.items(), 2):
         both = f"{path} and {other_path} share a folder of bucket {other.store.bucket}"
-        # Each pair of folders comes twice, once from either side.
-        objects = _shared_objects(one, other) if path < other_path else ()
-        for what in (*objects, *_shared_documents(one, other)):
+        # Each pair of connectors occurs twice, in both orders. Their objects are compared in one of them.
+        objects = _find_shared_objects(one, other) if path < other_path else ()
+        for what in (*objects, *_find_shared_documents(one, other)):
             yield Conflict((path, other_path), f"{both}: {what}")
 
 
-def _shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
-    pairs = product(_folders(one), _folders(other)) if _same_bucket(one.store, other.store) else ()
-    met = [max(pair) or "its root" for pair in pairs if _meet(*pair)]
-    # Where folders of hours meet, those of their days mostly do, too: that is told once.
-    for where in [folder for folder in met if not _is_of_days(folder, one, other)] or met:
+def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
+    pairs = product(_list_folders(one), _list_folders(other)) if _have_same_bucket(one.store, other.store) else ()
+    met = [max(pair) or "its root" for pair in pairs if _folders_meet(*pair)]
+    # If folders of hours meet, those of merged days mostly meet too. That is reported once.
+    for where in [folder for folder in met if not _is_daily_folder(folder, one, other)] or met:
         yield f"objects of both go to {where}; change topics.dir or topics of one"
 
 
-def _shared_documents(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
+def _find_shared_documents(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
     archive = one.archive
     written = (("index", one.store, archive.index_dir), ("restore", one.restore_store, archive.restore_dir))
     for key, store, folder in written:
-        met = [root for root in _roots(other) if _same_bucket(store, other.store) and nested(folder, root)]
+        met = [root for root in _list_roots(other) if _have_same_bucket(store, other.store) and is_nested(folder, root)]
         yield from (f"archive.{key}.dir of the first, {folder}, and topics.dir of the second, {r}" for r in met[:1])
 
 
-def _same_bucket(one: StoreSettings, other: StoreSettings) -> bool:
+def _have_same_bucket(one: StoreSettings, other: StoreSettings) -> bool:
     return (one.endpoint_url, one.bucket) == (other.endpoint_url, other.bucket)
 
 
-def _folders(config: ConnectorConfig) -> list[str]:
-    """The folders that a connector has for itself: those of its topics, or, where those are unknown, all of its own."""
+def _list_folders(config: ConnectorConfig) -> list[str]:
+    """Return the folders of a connector: one for each topic, or those above them if its topics are not known."""
     layout = config.layout
     if layout.key_layout != "connect" or config.topics_regex:
-        return _roots(config)
-    return [f"{root}{layout.directory_delim}{topic}" for root in _roots(config) for topic in config.topics]
+        return _list_roots(config)
+    return [f"{root}{layout.directory_delim}{topic}" for root in _list_roots(config) for topic in config.topics]
 
 
-def _roots(config: ConnectorConfig) -> list[str]:
-    """The folder of a connector's hours, and that of its merged days where it has any."""
+def _list_roots(config: ConnectorConfig) -> list[str]:
+    """Return the folder of a connector's hours, and that of its merged days if it can have any."""
     layout = config.layout
-    return [layout.topics_dir, layout.daily_dir] if layout.is_envelope else [layout.topics_dir]
+    if layout.is_envelope:
+        return [layout.topics_dir, layout.daily_dir]
+    return [layout.topics_dir]
 
 
-def _is_of_days(folder: str, *configs: ConnectorConfig) -> bool:
-    return any(nested(folder, config.layout.daily_dir) for config in configs)
+def _is_daily_folder(folder: str, *configs: ConnectorConfig) -> bool:
+    return any(is_nested(folder, config.layout.daily_dir) for config in configs)
 
 
-def _meet(one: str, other: str) -> bool:
-    return not one or not other or nested(one, other)
+def _folders_meet(one: str, other: str) -> bool:
+    return not one or not other or is_nested(one, other)

@@ -1,4 +1,4 @@
-"""KCQL, in which Lenses' connectors are told what to read and to write: its statements, taken apart.
+"""Parses KCQL, the language in which files of Lenses' connectors describe what to read and to write.
 
 Source: Lenses' stream-reactor, `kafka-connect-query-language` (ConnectorLexer.g4, ConnectorParser.g4).
 """
@@ -20,7 +20,7 @@ _FORM = (
 
 @dataclass(frozen=True)
 class Statement:
-    """`INSERT INTO target SELECT * FROM source`. `partition_by` None: the connector's own folders; empty: none."""
+    """`INSERT INTO target SELECT * FROM source`. `partition_by` None: the default folders. Empty: no folders."""
 
     target: str
     source: str
@@ -29,22 +29,22 @@ class Statement:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def statements(text: str) -> list[Statement]:
-    """The statements of a text, which semicolons separate.
+def parse_statements(text: str) -> list[Statement]:
+    """Return the statements of a text. Semicolons separate them.
 
     Raises:
-        ValueError: it holds none, or one that is not understood.
+        ValueError: the text holds no statement, or one that is not understood.
     """
     pieces = _PIECE.findall(text)
     ends = [at for at, piece in enumerate(pieces) if piece == ";"]
     parts = [pieces[start:end] for start, end in zip([0, *(at + 1 for at in ends)], [*ends, len(pieces)], strict=True)]
-    found = [_statement(part) for part in parts if part]
+    found = [_parse_statement(part) for part in parts if part]
     if not found:
         raise ValueError(f"holds no statement; write {_FORM}")
     return found
 
 
-def _statement(pieces: Sequence[str]) -> Statement:
+def _parse_statement(pieces: Sequence[str]) -> Statement:
     words = [piece.upper() for piece in pieces]
     if words[:2] != ["INSERT", "INTO"] or "SELECT" not in words or "FROM" not in words[words.index("SELECT") :]:
         raise ValueError(f"{' '.join(pieces)!r} is not understood; write {_FORM}")
@@ -53,46 +53,46 @@ def _statement(pieces: Sequence[str]) -> Statement:
     if words[select + 1 : start - 1] != ["*"]:
         raise ValueError(f"only SELECT * is understood, not {' '.join(pieces[select : start - 1])!r}")
     end = next((at for at in range(start, len(words)) if words[at] in _CLAUSES), len(words))
-    target, source = _name(pieces[2:select]), _name(pieces[start:end])
-    return Statement(target, source, **_clauses(pieces[end:]))
+    target, source = _join_name(pieces[2:select]), _join_name(pieces[start:end])
+    return Statement(target, source, **_parse_clauses(pieces[end:]))
 
 
-def _name(pieces: Sequence[str]) -> str:
-    """A bucket and prefix, or a topic, any part of which may stand between backticks."""
-    name = "".join(_bare(piece) for piece in pieces)
+def _join_name(pieces: Sequence[str]) -> str:
+    """Return a bucket and prefix, or a topic. Any part of it may be in backticks or quotes."""
+    name = "".join(_strip_quotes(piece) for piece in pieces)
     if not name or re.search(r"[\s=,();`']", name):
         raise ValueError(f"{' '.join(pieces)!r} is no name: {_FORM}")
     return name
 
 
-def _bare(piece: str) -> str:
+def _strip_quotes(piece: str) -> str:
     return _QUOTED.sub(lambda found: found[1] or found[2] or "", piece)
 
 
-def _clauses(pieces: Sequence[str]) -> dict[str, Any]:
+def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     starts = [at for at, piece in enumerate(pieces) if piece.upper() in _CLAUSES]
     for start, end in pairwise([*starts, len(pieces)]):
         rest = pieces[start + 1 : end]
         match pieces[start].upper():
             case "STOREAS":
-                found["format"] = _one(rest, "STOREAS").upper()
+                found["format"] = _take_one(rest, "STOREAS").upper()
             case "NOPARTITION":
                 found["partition_by"] = ()
             case "PARTITIONBY":
-                found["partition_by"] = tuple(_bare(name) for name in "".join(rest).split(","))
+                found["partition_by"] = tuple(_strip_quotes(name) for name in "".join(rest).split(","))
             case "PROPERTIES":
-                found["properties"] = _properties(rest)
+                found["properties"] = _parse_properties(rest)
     return found
 
 
-def _one(pieces: Sequence[str], clause: str) -> str:
+def _take_one(pieces: Sequence[str], clause: str) -> str:
     if len(pieces) != 1:
         raise ValueError(f"{clause} {' '.join(pieces)!r} is not understood; write {_FORM}")
-    return _bare(pieces[0])
+    return _strip_quotes(pieces[0])
 
 
-def _properties(pieces: Sequence[str]) -> dict[str, str]:
+def _parse_properties(pieces: Sequence[str]) -> dict[str, str]:
     if not pieces or pieces[0] != "(" or pieces[-1] != ")":
         raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
     inner = list(pieces[1:-1])
@@ -101,6 +101,6 @@ def _properties(pieces: Sequence[str]) -> dict[str, str]:
         name, sign, value, comma = [*inner, ","][:4] if len(inner) >= 3 else (*inner, "", "", "")[:4]
         if sign != "=" or comma != ",":
             raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
-        found[_bare(name).casefold()] = _bare(value)
+        found[_strip_quotes(name).casefold()] = _strip_quotes(value)
         inner = inner[4:]
     return found

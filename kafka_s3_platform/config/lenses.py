@@ -1,4 +1,4 @@
-"""Lenses' words for S3, its KCQL first of all, put into those that the other files are written in.
+"""Translates the keys of Lenses' S3 connectors, above all their KCQL, into the keys of the other connectors.
 
 Source: Lenses' stream-reactor, `kafka-connect-aws-s3` and `kafka-connect-cloud-common`.
 """
@@ -8,22 +8,16 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config import values
 from kafka_s3_platform.config.dialects import LENSES, LENSES_SOURCE
-from kafka_s3_platform.config.kcql import Statement, statements
-from kafka_s3_platform.config.sheet import substitute
+from kafka_s3_platform.config.formats import LENSES_WORDS
+from kafka_s3_platform.config.kcql import Statement, parse_statements
+from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.sheet import substitute_variables
 
 KCQL = "connect.s3.kcql"
 
 _PREFIX = "connect.s3."
 _TRANSFORM = "kcql"
-_FORMATS: Mapping[str, str] = {
-    "JSON": "JsonFormat",
-    "AVRO": "AvroFormat",
-    "PARQUET": "ParquetFormat",
-    "TEXT": "ByteArrayFormat",
-}
-_CODEC_KEYS: Mapping[str, str] = {"JSON": "s3.compression.type", "AVRO": "avro.codec", "PARQUET": "parquet.codec"}
 _ENVELOPE = "store.envelope"
 _FIELDS = tuple(f"{_ENVELOPE}.fields.{name}" for name in ("key", "headers", "value", "metadata"))
 _NO_MEANING = ("padding.",)
@@ -40,23 +34,26 @@ _OF_OBJECTS = (
 
 @dataclass(frozen=True)
 class Expansion:
-    """The keys of a file with what its KCQL says put into keys of its own, and why it says what cannot be done."""
+    """The entries of a file, with keys for each fact of its KCQL. `refusals` are the reasons why KCQL is refused."""
 
     entries: Mapping[str, SecretStr]
     refusals: tuple[str, ...] = ()
 
 
-def expanded(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> Expansion:
-    """What Lenses' words come to; the entries as they are where the file is of another class."""
+def expand_lenses(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> Expansion:
+    """Translate Lenses' keys in the entries of a file. Files of other classes stay unchanged."""
     try:
-        given = {name: substitute(entries[name].get_secret_value(), env).strip() for name in _read(entries)}
+        given = {
+            name: substitute_variables(entries[name].get_secret_value(), env).strip()
+            for name in _list_read_keys(entries)
+        }
     except ValueError:
-        return Expansion(entries)  # the sheet tells it, with its key
+        return Expansion(entries)  # the sheet reports it with its key
     is_source = given.get("connector.class") == LENSES_SOURCE.class_name
     if not is_source and given.get("connector.class") != LENSES.class_name:
         return Expansion(entries)
     try:
-        found = dict(_of_source(given) if is_source else _of_sink(given))
+        found = dict(_expand_source(given) if is_source else _expand_sink(given))
     except ValueError as err:
         return Expansion(entries, (str(err),))
     said = [n for n in found if n in entries and n != "transforms" and entries[n].get_secret_value().strip()]
@@ -65,7 +62,7 @@ def expanded(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> Expans
     return Expansion({**entries, **{name: SecretStr(value) for name, value in found.items()}})
 
 
-def _read(entries: Mapping[str, SecretStr]) -> Iterator[str]:
+def _list_read_keys(entries: Mapping[str, SecretStr]) -> Iterator[str]:
     names = (
         KCQL,
         "connector.class",
@@ -78,50 +75,50 @@ def _read(entries: Mapping[str, SecretStr]) -> Iterator[str]:
     return (name for name in (*names, f"{_PREFIX}vhost.bucket") if name in entries)
 
 
-def _of_source(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """`INSERT INTO topic SELECT * FROM bucket:prefix`: objects as Lenses' sink names them, and where they go."""
-    found = statements(given.get(KCQL, ""))
+def _expand_source(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys for `INSERT INTO topic SELECT * FROM bucket:prefix`."""
+    found = parse_statements(given.get(KCQL, ""))
     if len(found) > 1:
         raise ValueError("holds several statements: write a file for each")
     [statement] = found
-    _known(statement, (*_FIELDS, _ENVELOPE), _why_not_read)
+    _refuse_unknown_properties(statement, (*_FIELDS, _ENVELOPE), _explain_unread)
     if statement.partition_by is not None:
         raise ValueError("PARTITIONBY belongs to the sink: names tell the kafka partition")
-    yield from _place(statement.source, given)
+    yield from _expand_place(statement.source, given)
     yield "archive.key.layout", "lenses"
-    yield from _format_of_source(statement)
-    # As in Connect, where transforms see what the connector gave: its target comes before them.
+    yield from _expand_source_format(statement)
+    # In Connect, transforms get records that have the target's topic already. So this router is the first one.
     yield "transforms", ",".join(filter(None, (_TRANSFORM, given.get("transforms", ""))))
     yield f"transforms.{_TRANSFORM}.type", "org.apache.kafka.connect.transforms.RegexRouter"
     yield f"transforms.{_TRANSFORM}.regex", ".*"
     yield f"transforms.{_TRANSFORM}.replacement", statement.target.replace("\\", "\\\\").replace("$", "\\$")
 
 
-def _format_of_source(statement: Statement) -> Iterator[tuple[str, str]]:
-    format_name = _format(statement)
-    fields = {name: values.boolean(statement.properties.get(name, "true")) for name in _FIELDS}
-    if not values.boolean(statement.properties.get(_ENVELOPE, "false")):
-        yield "format.class", _FORMATS[format_name]
+def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
+    format_name = _find_format_word(statement)
+    fields = {name: values.parse_boolean(statement.properties.get(name, "true")) for name in _FIELDS}
+    if not values.parse_boolean(statement.properties.get(_ENVELOPE, "false")):
+        yield "format.class", LENSES_WORDS[format_name].short_class_name
         return
     if format_name == "TEXT":
         raise ValueError(f"'{_ENVELOPE}' is of JSON, AVRO and PARQUET")
     if not fields[f"{_ENVELOPE}.fields.value"]:
         raise ValueError("envelopes without values hold no records")
     yield "input.format", f"lenses.{format_name.lower()}"
-    # Only what is said is promised: of values it decides what becomes of objects without any.
+    # Only a property in the file promises values: an object without values then holds tombstones.
     promised = ["value"] if f"{_ENVELOPE}.fields.value" in statement.properties else []
     has_metadata = fields[f"{_ENVELOPE}.fields.metadata"]
     yield "format.output.fields", ",".join([*promised, *(["offset", "timestamp"] if has_metadata else [])]) or "key"
 
 
-def _of_sink(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """`INSERT INTO bucket:prefix SELECT * FROM topic`; what there is besides follows from its properties."""
-    found = statements(given.get(KCQL, ""))
+def _expand_sink(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys for `INSERT INTO bucket:prefix SELECT * FROM topic` and its properties."""
+    found = parse_statements(given.get(KCQL, ""))
     first = found[0]
     if any(replace(statement, source=first.source) != first for statement in found):
         raise ValueError("holds statements that differ in more than their topic: write a file for each")
-    _known(first, (*_OF_SINKS, *_FIELDS, _ENVELOPE), _why_not_written)
-    if values.boolean(first.properties.get(_ENVELOPE, "false")):
+    _refuse_unknown_properties(first, (*_OF_SINKS, *_FIELDS, _ENVELOPE), _explain_unwritten)
+    if values.parse_boolean(first.properties.get(_ENVELOPE, "false")):
         raise ValueError(
             f"'{_ENVELOPE}': whole records are kept in this platform's own envelope: leave the property out, and set"
             " format.class=EnvelopeParquetFormat and archive.key.layout=connect"
@@ -131,13 +128,13 @@ def _of_sink(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             "PARTITIONBY and NOPARTITION: leave the clause out, and set partitioner.class=FieldPartitioner with"
             " partition.field.name, or an hourly or daily one, and archive.key.layout=connect"
         )
-    yield from _place(first.target, given)
-    yield from _topics(found, given)
-    yield "format.class", _FORMATS[_format(first)]
-    yield from _written(first, given)
+    yield from _expand_place(first.target, given)
+    yield from _expand_topics(found, given)
+    yield "format.class", LENSES_WORDS[_find_format_word(first)].short_class_name
+    yield from _expand_sink_properties(first, given)
 
 
-def _topics(found: list[Statement], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_topics(found: list[Statement], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     named = [statement.source for statement in found]
     if "*" in named:
         return
@@ -145,60 +142,63 @@ def _topics(found: list[Statement], given: Mapping[str, str]) -> Iterator[tuple[
         raise ValueError("names its topics: with topics.regex write FROM `*`")
     if "topics" not in given:
         yield "topics", ",".join(named)
-    elif set(named) != set(values.topic_list(given["topics"])):
+    elif set(named) != set(values.parse_topics(given["topics"])):
         raise ValueError(f"is of {', '.join(named)}, topics are {given['topics']}: name the same")
 
 
-def _written(statement: Statement, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_sink_properties(statement: Statement, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     of = statement.properties
-    topic, number = ("topic=", "partition=") if values.boolean(of.get("partition.include.keys", "false")) else ("", "")
+    topic, number = (
+        ("topic=", "partition=") if values.parse_boolean(of.get("partition.include.keys", "false")) else ("", "")
+    )
     name = f"{topic}{{{{topic}}}}/{number}{{{{partition}}}}/{{{{start_offset:padding=true}}}}{of.get('key.suffix', '')}"
     yield "archive.key.layout", "template"
     yield "file.name.template", name
-    if not values.boolean(given.get(f"{_PREFIX}disable.flush.count", "false")):
+    # Lenses' own defaults: an object ends after 50,000 records or 500 MB.
+    if not values.parse_boolean(given.get(f"{_PREFIX}disable.flush.count", "false")):
         yield "flush.size", of.get("flush.count", "50000")
     yield "archive.segment.bytes", of.get("flush.size", "500000000")
     if "flush.interval" in of:
-        yield "rotate.schedule.interval.ms", str(values.integer(1)(of["flush.interval"]) * 1000)
+        yield "rotate.schedule.interval.ms", str(values.expect_integer(1)(of["flush.interval"]) * 1000)
     if statement.format == "JSON":
         yield "json.decimal.format", "NUMERIC"
     if statement.format == "TEXT":
         yield "format.bytearray.extension", "text"
-    elif codec := _codec(statement.format, given):
-        yield _CODEC_KEYS[statement.format], codec
+    elif codec := _find_codec(statement.format, given):
+        yield LENSES_WORDS[statement.format].codec_key, codec
 
 
-def _codec(format_name: str, given: Mapping[str, str]) -> str:
+def _find_codec(format_name: str, given: Mapping[str, str]) -> str:
     written = given.get(f"{_PREFIX}compression.codec", "UNCOMPRESSED").casefold()
     if written == "uncompressed":
         return "null" if format_name == "AVRO" else "none"
     return written
 
 
-def _format(statement: Statement) -> str:
+def _find_format_word(statement: Statement) -> str:
     kind = statement.format.partition("_")[0]
     if kind in {"CSV", "BYTES"}:
         raise ValueError(f"STOREAS {statement.format}: {_OF_LINES if kind == 'CSV' else _OF_OBJECTS}")
-    if statement.format not in _FORMATS:
-        raise ValueError(f"STOREAS {statement.format} is none of {', '.join(_FORMATS)}")
+    if statement.format not in LENSES_WORDS:
+        raise ValueError(f"STOREAS {statement.format} is none of {', '.join(LENSES_WORDS)}")
     return statement.format
 
 
-def _place(text: str, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_place(text: str, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     bucket, _, prefix = text.partition(":")
     yield "s3.bucket.name", bucket
     yield "topics.dir", prefix or "/"
     if f"{_PREFIX}vhost.bucket" in given:
-        yield "s3.path.style.access.enabled", str(not values.boolean(given[f"{_PREFIX}vhost.bucket"])).lower()
+        yield "s3.path.style.access.enabled", str(not values.parse_boolean(given[f"{_PREFIX}vhost.bucket"])).lower()
 
 
-def _known(statement: Statement, known: tuple[str, ...], why: Callable[[str], str]) -> None:
+def _refuse_unknown_properties(statement: Statement, known: tuple[str, ...], why: Callable[[str], str]) -> None:
     for name in statement.properties:
         if name not in known and not name.startswith(_NO_MEANING):
             raise ValueError(f"'{name}': {why(name)}")
 
 
-def _why_not_read(name: str) -> str:
+def _explain_unread(name: str) -> str:
     if name.startswith("post.process."):
         return "objects are read, never deleted or moved: leave it out"
     if name.startswith("read.text."):
@@ -206,7 +206,7 @@ def _why_not_read(name: str) -> str:
     return "is no property of the source"
 
 
-def _why_not_written(name: str) -> str:
+def _explain_unwritten(name: str) -> str:
     if name.startswith("store.file.namer"):
         return "Java classes cannot run here: name objects by file.name.template"
     return "is no property of the sink"

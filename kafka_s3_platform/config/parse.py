@@ -1,4 +1,4 @@
-"""Connect-format files as flat keys and values: JSON (two forms) and Java properties."""
+"""Reads connector files into keys and values: JSON (in two forms) and Java properties."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ from pydantic import SecretStr
 from kafka_s3_platform.errors import ConfigError
 
 ENVELOPE = frozenset({"name", "config", "tasks", "type"})
-"""Top-level keys of what Connect's REST interface takes and gives."""
+"""The top-level keys of the documents that Connect's REST interface accepts and returns."""
 
 _PEM = "-----"
-"""How the first and the last line of a PEM text begin."""
+"""The start of the first and the last line of a PEM text."""
 
 
 @dataclass(frozen=True)
 class ConnectorFile:
-    """One connector file before any key of it is judged. Values are as written, `${env:NAME}` included."""
+    """A connector file before its keys are judged. Values are as written, with `${env:NAME}` in them."""
 
     path: Path
     name: str
@@ -28,47 +28,48 @@ class ConnectorFile:
 
 
 def read_connector_file(path: Path) -> ConnectorFile:
-    """Reads a `.json` or `.properties` connector file.
+    """Read a `.json` or `.properties` connector file.
 
     Raises:
-        ConfigError: the file cannot be read or parsed (JSON: with line and column), holds a key twice, holds a value
-            that is no string, number or boolean, or declares no name or two.
+        ConfigError: the file cannot be read or parsed (for JSON, with line and column), it holds a key twice, or a
+            value that is no string, number or boolean, or it declares no name or two names.
     """
     if path.suffix == ".properties":
         entries, outer = read_properties(path), None
     else:
         entries, outer = _read_json(path)
-    return ConnectorFile(path, _name(path, outer, entries.get("name")), entries)
+    return ConnectorFile(path, _find_name(path, outer, entries.get("name")), entries)
 
 
 def read_properties(path: Path) -> dict[str, SecretStr]:
-    """Reads a file by the rules of `java.util.Properties`, as UTF-8 or, where it is not, as ISO 8859-1.
+    """Read a file by the rules of `java.util.Properties`, as UTF-8 or, if it is no UTF-8, as ISO 8859-1.
 
     Raises:
-        ConfigError: the file cannot be read, holds a malformed Unicode escape, a key twice, or lines of a PEM text.
+        ConfigError: the file cannot be read, or it holds a malformed Unicode escape, a key twice, or a PEM text over
+            several lines.
     """
-    return {key: SecretStr(value) for key, (_, value) in _properties(path).items()}
+    return {key: SecretStr(value) for key, (_, value) in _parse_properties(path).items()}
 
 
-def property_lines(path: Path) -> dict[str, int]:
-    """The line that each key of a properties file is on. Raises as `read_properties`."""
-    return {key: line for key, (line, _) in _properties(path).items()}
+def find_property_lines(path: Path) -> dict[str, int]:
+    """Return the line that each key of a properties file is on. Raises as `read_properties`."""
+    return {key: line for key, (line, _) in _parse_properties(path).items()}
 
 
-def _properties(path: Path) -> dict[str, tuple[int, str]]:
+def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     line = 1
     try:
-        for element in javaproperties.parse(_decode(_read(path))):
+        for element in javaproperties.parse(_decode_text(_read_bytes(path))):
             if isinstance(element, javaproperties.KeyValue):
                 if element.key.startswith(_PEM):
-                    # Before any line of it is taken for a key, and told.
+                    # Before any of its lines becomes a key, which messages would show.
                     raise ConfigError(
                         f"{path}, line {line}: a PEM text over several lines, each of which would be a key. Write it "
                         f"on one line, with \\n where its lines end, or into a file that a key names"
                     )
                 if element.key in found:
-                    # The file may be another than was meant: of what it holds nothing is told.
+                    # The path may lead to a wrong file, whose lines may be secret: the message shows none of them.
                     raise ConfigError(f"{path}, line {line}: the key of line {found[element.key][0]} again; keep one")
                 found[element.key] = (line, element.value)
             line += element.source.count("\n")
@@ -83,42 +84,42 @@ def _read_json(path: Path) -> tuple[dict[str, SecretStr], str | None]:
         raise ConfigError(f"{path}: a connector file is a JSON object, this one is {type(document).__name__}")
     config = document.get("config")
     if not isinstance(config, dict):
-        return _texts(path, document), None
+        return _read_texts(path, document), None
     if unknown := sorted(document.keys() - ENVELOPE):
         raise ConfigError(f"{path}: {', '.join(unknown)} beside `config` has no meaning; move it into `config`")
     outer = document.get("name")
-    return _texts(path, config), None if outer is None else str(outer)
+    return _read_texts(path, config), None if outer is None else str(outer)
 
 
 def _parse_json(path: Path) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return _unique(pairs, f"{path}")
+        return _refuse_twice(pairs, f"{path}")
 
     def no_constant(name: str) -> Any:
         raise ConfigError(f"{path}: {name} is no JSON value")
 
     try:
-        # Numbers keep the digits they were written with: Connect, too, hands them on as text.
+        # Numbers keep the digits that the file has: Connect, too, passes them on as text.
         return json.loads(
-            _decode(_read(path)),
+            _decode_text(_read_bytes(path)),
             object_pairs_hook=unique,
             parse_int=str,
             parse_float=str,
             parse_constant=no_constant,
         )
     except json.JSONDecodeError as err:
-        # Not chained: the decoder's error carries the whole document, secrets included.
+        # Not chained: the error of the decoder holds the whole document, with its secrets.
         where = f"{path}, line {err.lineno}, column {err.colno}"
         raise ConfigError(f"{where}: invalid JSON: {err.msg}") from None
     except RecursionError:
         raise ConfigError(f"{path}: invalid JSON: nested too deep for any connector file") from None
 
 
-def _texts(path: Path, config: Mapping[str, Any]) -> dict[str, SecretStr]:
-    return {key: _text(path, key, value) for key, value in config.items()}
+def _read_texts(path: Path, config: Mapping[str, Any]) -> dict[str, SecretStr]:
+    return {key: _read_text(path, key, value) for key, value in config.items()}
 
 
-def _text(path: Path, key: str, value: Any) -> SecretStr:
+def _read_text(path: Path, key: str, value: Any) -> SecretStr:
     if isinstance(value, bool):
         return SecretStr("true" if value else "false")
     if isinstance(value, str):
@@ -126,7 +127,7 @@ def _text(path: Path, key: str, value: Any) -> SecretStr:
     raise ConfigError(f"{path}: the value of {key} is no string, number or boolean; leave the key out to unset it")
 
 
-def _unique(pairs: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
+def _refuse_twice(pairs: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -135,7 +136,7 @@ def _unique(pairs: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
     return found
 
 
-def _name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
+def _find_name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
     names = {name.strip() for name in (outer, inner.get_secret_value() if inner else None) if name}
     if not names:
         raise ConfigError(f"{path}: the connector has no name; set `name`")
@@ -146,14 +147,15 @@ def _name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
     return names.pop()
 
 
-def _decode(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     try:
+        # Some editors begin a file with a byte order mark.
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return content.decode("iso-8859-1")
 
 
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as err:

@@ -1,18 +1,19 @@
-"""Which topics a connector with `topics.regex` archives."""
+"""Finds the topics that a connector with `topics.regex` archives."""
 
 from collections.abc import Iterable
 
-from kafka_s3_platform.config.java_regex import compile_java_regex
 from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.java.regex import compile_java_regex
 
 INTERNAL = "__"
-"""How names of Kafka's own topics begin (`__consumer_offsets`): no pattern takes them, `topics` may name them."""
+"""The start of the names of Kafka's own topics (`__consumer_offsets`). No pattern matches them; `topics` may name them.
+"""
 
 
-def matching(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
-    """Those of `topics` that the whole of the connector's `topics.regex` matches, in order; none without a regex.
+def match_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
+    """Return the `topics` whose whole name the connector's `topics.regex` matches, sorted. None match without a regex.
 
-    Not the connector's own dead letter topic, nor internal ones.
+    The connector's own dead letter topic and internal topics are left out.
     """
     if config.topics_regex is None:
         return ()

@@ -1,4 +1,4 @@
-"""worker.properties: the cluster, and how its clients connect, read and write."""
+"""Reads worker.properties: the cluster, and how its clients connect, read and write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,48 +6,130 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.clients import CLIENT_KEYS, Scope, client_properties, security_of
-from kafka_s3_platform.config.converter_options import is_known
-from kafka_s3_platform.config.keys import (
-    WORKER_HONOURED_KEYS,
-    WORKER_WITHOUT_MEANING_KEYS,
+from kafka_s3_platform.config.keys.clients.properties import CLIENT_KEYS, Scope
+from kafka_s3_platform.config.keys.clients.translate import translate_properties
+from kafka_s3_platform.config.keys.converters import is_known_option
+from kafka_s3_platform.config.keys.sheet import KeyFinding, Sheet
+from kafka_s3_platform.config.keys.table import (
+    REQUIRED,
+    Key,
+    KeyTable,
+    Support,
+    declare_honoured,
+    declare_key,
+    declare_without_meaning,
 )
+from kafka_s3_platform.config.keys.values import parse_bootstrap_servers
 from kafka_s3_platform.config.parse import read_properties
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.config.sheet import Finding, Sheet
-from kafka_s3_platform.config.table import Key, KeyTable, Support
-from kafka_s3_platform.config.values import bootstrap_servers
 
 
 @dataclass(frozen=True)
 class Worker:
-    """What worker.properties says. `properties` holds librdkafka's, by scope; `common` are those of every client.
+    """The content of worker.properties. `properties` are those of librdkafka, by scope; `common` is for every client.
 
-    `converters` are the keys of the converters for connectors that name none, judged where they are used.
+    `converters` are the keys of the converters for connectors that name none. They are judged when a connector uses
+    them.
     """
 
     path: Path
     exists: bool
     bootstrap_servers: str
     properties: Mapping[Scope, Mapping[str, SecretStr]]
-    findings: tuple[Finding, ...]
+    findings: tuple[KeyFinding, ...]
     converters: Mapping[str, SecretStr] = field(default_factory=dict)
 
 
-def cluster_of(worker: Worker) -> KafkaSettings:
-    """The cluster that a worker file by itself declares. Admin clients connect as consumers do."""
-    own = worker.properties
-    return KafkaSettings(
-        bootstrap_servers=worker.bootstrap_servers,
-        common=own["common"],
-        consumer=own["consumer"],
-        producer=own["producer"],
-        admin={**security_of(own["consumer"]), **own["admin"]},
-    )
+NO_LICENCE = "No licence is needed, and no topic that stores one."
+
+BOOTSTRAP_SERVERS = declare_key(
+    "bootstrap.servers",
+    parse_bootstrap_servers,
+    "The cluster's brokers as `host:port`, separated by commas.",
+    default="",
+    shown=REQUIRED,
+)
+
+WORKER_HONOURED_KEYS = (
+    BOOTSTRAP_SERVERS,
+    declare_honoured("value.converter", None, "Value converter of connectors that name none."),
+    declare_honoured("key.converter", None, "Key converter of connectors that name none."),
+    declare_honoured(
+        "value.converter.*",
+        None,
+        "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
+    ),
+    declare_honoured(
+        "key.converter.*",
+        None,
+        "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
+    ),
+    declare_honoured("header.converter", None, "Header converter of source connectors that name none."),
+    declare_honoured("consumer.*", None, "A property of the consumers that read topics."),
+    declare_honoured("producer.*", None, "A property of the producers that restore topics."),
+    declare_honoured("admin.*", None, "A property of the admin clients that look up offsets and create topics."),
+)
+
+WORKER_WITHOUT_MEANING_KEYS = (
+    *declare_without_meaning(
+        "Workers form no group here: the index holds the state, and Dagster runs the work.",
+        "group.id",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "rebalance.timeout.ms",
+        "worker.sync.timeout.ms",
+        "worker.unsync.backoff.ms",
+        "scheduled.rebalance.max.delay.ms",
+        "connect.protocol",
+        "inter.worker.*",
+        "config.storage.*",
+        "offset.storage.*",
+        "status.storage.*",
+        "offset.flush.*",
+        "task.shutdown.graceful.timeout.ms",
+        "exactly.once.source.support",
+        "topic.creation.enable",
+        "topic.tracking.enable",
+        "topic.tracking.allow.reset",
+    ),
+    *declare_without_meaning(
+        "There is no Connect REST interface here.",
+        "listeners",
+        "listeners.https.*",
+        "rest.*",
+        "admin.listeners",
+        "admin.listeners.*",
+        "access.control.allow.origin",
+        "access.control.allow.methods",
+        "response.http.headers.config",
+    ),
+    *declare_without_meaning("No Java plugin is loaded.", "plugin.path", "plugin.discovery"),
+    *declare_without_meaning("Header values are written as they are, as bytes.", "header.converter.*"),
+    *declare_without_meaning(
+        "Connect's own state is not kept.",
+        "internal.key.converter",
+        "internal.value.converter",
+        "internal.key.converter.*",
+        "internal.value.converter.*",
+    ),
+    *declare_without_meaning("`${env:NAME}` works without it; other providers are refused.", "config.providers"),
+    *declare_without_meaning("`${env:NAME}` works without it; other providers are refused.", "config.providers.*"),
+    *declare_without_meaning(
+        "Connectors may override any property that is honoured.", "connector.client.config.override.policy"
+    ),
+    *declare_without_meaning(NO_LICENCE, "confluent.*"),
+    *declare_without_meaning(
+        "Metrics of a Java client.",
+        "metric.reporters",
+        "metrics.context.*",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+    ),
+)
 
 
 class _WorkerKeys(KeyTable):
-    """The worker's own keys; every other key is a property of all clients."""
+    """The worker's own keys. Every other key is a property of all clients."""
 
     def find(self, name: str) -> Key | None:
         found = super().find(name)
@@ -66,7 +148,7 @@ _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 
 
 def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
-    """Reads worker.properties. A file that is not there declares no cluster; refused keys are findings, not errors.
+    """Read worker.properties. Without the file there is no cluster. Refused keys are findings, not errors.
 
     Raises:
         ConfigError: the file cannot be read or parsed.
@@ -74,34 +156,34 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
     exists = path.exists()
     entries = read_properties(path) if exists else {}
     sheet = Sheet(WORKER_KEYS, entries, env)
-    servers = sheet.read("bootstrap.servers", bootstrap_servers, "")
+    servers = sheet.value(BOOTSTRAP_SERVERS)
     properties: dict[Scope, dict[str, SecretStr]] = {}
     for scope, prefix in _PREFIXES.items():
-        properties[scope] = _scope(sheet, scope, prefix)
-    properties["common"] = _common(sheet)
-    converters = _converters(sheet)
+        properties[scope] = _read_scope(sheet, scope, prefix)
+    properties["common"] = _read_common(sheet)
+    converters = _read_converters(sheet)
     return Worker(path, exists, servers, properties, tuple(sheet.findings()), converters)
 
 
-def _converters(sheet: Sheet) -> dict[str, SecretStr]:
+def _read_converters(sheet: Sheet) -> dict[str, SecretStr]:
     entries = {name: value for name, value in sheet.under("").items() if name.startswith(_CONVERTERS)}
-    sheet.show(name for name in entries if is_known(name.split(".converter.")[-1]))
+    sheet.show(name for name in entries if is_known_option(name.split(".converter.")[-1]))
     return {name: SecretStr(value) for name, value in entries.items()}
 
 
-def _scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
-    outcome = client_properties(sheet.under(prefix), scope)
+def _read_scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
+    outcome = translate_properties(sheet.under(prefix), scope)
     sheet.take(prefix, outcome)
     return {name: SecretStr(value) for name, value in outcome.properties.items()}
 
 
-def _common(sheet: Sheet) -> dict[str, SecretStr]:
+def _read_common(sheet: Sheet) -> dict[str, SecretStr]:
     prefixes = (*_PREFIXES.values(), *_CONVERTERS)
     entries = {
         name: value
         for name, value in sheet.under("").items()
-        if name != "bootstrap.servers" and not name.startswith(prefixes)
+        if name != BOOTSTRAP_SERVERS.name and not name.startswith(prefixes)
     }
-    outcome = client_properties(entries, "common")
+    outcome = translate_properties(entries, "common")
     sheet.take("", outcome)
     return {name: SecretStr(value) for name, value in outcome.properties.items()}

@@ -1,4 +1,4 @@
-"""The environment variables of Zooz's kafka-s3-connector as the keys of a connector file.
+"""Converts the environment variables of Zooz's kafka-s3-connector into the keys of a connector file.
 
 Source: its README and conf/application.conf, which names every variable with its default.
 """
@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_s3_platform.config.values import connector_name, integer
+from kafka_s3_platform.config.codecs import CODECS
+from kafka_s3_platform.config.keys.values import expect_integer, parse_connector_name
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEFAULT_PATH = "date=%s/hour=%s"
@@ -33,14 +34,17 @@ _NO_COUNTERPART: Mapping[str, str] = {
 }
 _START = "the archive begins at archive.start.hour; `kafka-s3 take-over` begins where the service's group stands"
 
+# Those that the service itself has.
+_CODECS = ("gzip", "bzip2")
 REQUIRED = ("KAFKA_HOST", "SOURCE_KAFKA_TOPIC", "S3_BUCKET_NAME")
 
 
 @dataclass(frozen=True)
 class Converted:
-    """The keys of a connector file, and what each variable that has none comes to. Secrets stay in the environment.
+    """The keys of a connector file. Secrets stay in the environment.
 
-    `notes` tell of variables whose keys do more, or need more, than the service did.
+    `without_counterpart` are the variables that become no key, each with what to do instead. `notes` are about
+    variables whose keys do more, or need more, than the service did.
     """
 
     keys: Mapping[str, str]
@@ -48,16 +52,16 @@ class Converted:
     notes: Mapping[str, str]
 
 
-def convert(env: Mapping[str, str]) -> Converted:
-    """The connector file that does what Zooz's service does with these variables; other variables are not looked at.
+def convert_environment(env: Mapping[str, str]) -> Converted:
+    """Return the connector file that does the same as Zooz's service with these variables. Others are ignored.
 
     Raises:
-        ValueError: a required variable is not set, or one has a value that the service would not take.
+        ValueError: a required variable is not set, or one has a value that the service would refuse.
     """
     if missing := [name for name in REQUIRED if not env.get(name)]:
         raise ValueError(f"{', '.join(missing)} must be set, as for the service itself")
     keys = {
-        "name": connector_name(env.get("APP_ID") or "s3-connector"),
+        "name": parse_connector_name(env.get("APP_ID") or "s3-connector"),
         "connector.class": "kafka_s3_platform.S3Archive",
         "topics": env["SOURCE_KAFKA_TOPIC"],
         "kafka.endpoint": env["KAFKA_HOST"],
@@ -65,19 +69,21 @@ def convert(env: Mapping[str, str]) -> Converted:
         "s3.region": env.get("S3_REGION") or "us-east-1",
         "topics.dir": env.get("S3_ROOT_PATH") or "/",
         "archive.key.layout": "zooz",
-        "path.format": _path_format(env.get("S3_PATTERN_PATH") or DEFAULT_PATH),
+        "path.format": _convert_path_format(env.get("S3_PATTERN_PATH") or DEFAULT_PATH),
         "format.class": "ByteArrayFormat",
         "value.converter": "ByteArrayConverter",
-        "rotate.schedule.interval.ms": str(60_000 * _whole(env, "FLUSH_INTERVAL_MINUTES", 15)),
-        "s3.part.retries": str(_whole(env, "MAX_FLUSH_RETRIES", 5)),
-        **_extension(env),
-        **_optional(env),
+        "rotate.schedule.interval.ms": str(60_000 * _convert_number(env, "FLUSH_INTERVAL_MINUTES", 15)),
+        "s3.part.retries": str(_convert_number(env, "MAX_FLUSH_RETRIES", 5)),
+        **_convert_extension(env),
+        **_convert_optional(env),
     }
     letters = keys.get(DEAD_LETTER_TOPIC)
-    return Converted(keys, dict(_left(env)), {"SKIP_CORRUPTED_MESSAGES": _letters(letters)} if letters else {})
+    return Converted(
+        keys, dict(_list_left_out(env)), {"SKIP_CORRUPTED_MESSAGES": _convert_letters(letters)} if letters else {}
+    )
 
 
-def _letters(topic: str) -> str:
+def _convert_letters(topic: str) -> str:
     return (
         f"what cannot be written goes to the topic {topic}, with the reason as headers. It is created with 3 replicas"
         f" unless {DEAD_LETTER_TOPIC.removesuffix('name')}replication.factor says otherwise; the run needs the rights"
@@ -85,47 +91,48 @@ def _letters(topic: str) -> str:
     )
 
 
-def _whole(env: Mapping[str, str], name: str, default: int) -> int:
+def _convert_number(env: Mapping[str, str], name: str, default: int) -> int:
     try:
-        return integer(0, 2**31 - 1)(env[name].strip()) if env.get(name) else default
+        if env.get(name):
+            return expect_integer(0, 2**31 - 1)(env[name].strip())
+        return default
     except ValueError as err:
         raise ValueError(f"{name}: {err}") from err
 
 
-def _path_format(pattern: str) -> str:
-    """Zooz replaces the first `%s` by the date (its `YYYY-mm-dd`), the second by the hour."""
+def _convert_path_format(pattern: str) -> str:
+    """Convert a path: Zooz replaces its first `%s` by the date (its `YYYY-mm-dd`), and the second by the hour."""
     texts = pattern.split("%s")
     if len(texts) > 3:
         raise ValueError(
             f"S3_PATTERN_PATH: {pattern!r} holds more than a date and an hour; its service needs a class too"
         )
-    parts = [f"{_quoted(text)}{field}" for text, field in zip(texts, ("YYYY-MM-dd", "HH", ""), strict=False)]
-    return "".join(parts[: len(texts) - 1]) + _quoted(texts[-1])
+    parts = [f"{_quote_literal(text)}{field}" for text, field in zip(texts, ("YYYY-MM-dd", "HH", ""), strict=False)]
+    return "".join(parts[: len(texts) - 1]) + _quote_literal(texts[-1])
 
 
-def _quoted(text: str) -> str:
-    """Words in quotes, as letters stand for fields of a time."""
+def _quote_literal(text: str) -> str:
+    """Put words into quotes: without them, letters are fields of a time."""
     return re.sub(r"[A-Za-z']+", lambda word: "'" + word[0].replace("'", "''") + "'", text)
 
 
-def _extension(env: Mapping[str, str]) -> dict[str, str]:
-    """Zooz appends the codec's extension to the file's."""
+def _convert_extension(env: Mapping[str, str]) -> dict[str, str]:
+    """Convert codec and extension: Zooz appends the codec's extension to that of the file."""
     codec, extension = (env.get("COMPRESSION_TYPE") or "").casefold(), env.get("S3_EXTENSTION") or "json"
     if not codec:
         return {"archive.key.extension": extension}
-    endings = {"gzip": "gz", "bzip2": "bz2"}
-    if codec not in endings:
-        raise ValueError(f"COMPRESSION_TYPE: {codec!r} is none of {', '.join(endings)}")
-    return {"s3.compression.type": codec, "archive.key.extension": f"{extension}.{endings[codec]}"}
+    if codec not in _CODECS:
+        raise ValueError(f"COMPRESSION_TYPE: {codec!r} is none of {', '.join(_CODECS)}")
+    return {"s3.compression.type": codec, "archive.key.extension": extension + CODECS[codec].suffix}
 
 
-def _optional(env: Mapping[str, str]) -> dict[str, str]:
+def _convert_optional(env: Mapping[str, str]) -> dict[str, str]:
     found = {}
     if env.get("S3_ACCESS_KEY") and env.get("S3_SECRET_KEY"):
         found["aws.access.key.id"] = "${env:S3_ACCESS_KEY}"
         found["aws.secret.access.key"] = "${env:S3_SECRET_KEY}"
     if env.get("S3_ENDPOINT"):
-        # where it holds a password, the file refers to it as to other secrets
+        # if it holds a password, the file refers to the variable, as for other secrets
         found["store.url"] = "${env:S3_ENDPOINT}" if "@" in env["S3_ENDPOINT"] else env["S3_ENDPOINT"]
     if env.get("SKIP_CORRUPTED_MESSAGES", "").casefold() == "true":
         found["errors.tolerance"] = "all"
@@ -134,8 +141,10 @@ def _optional(env: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _left(env: Mapping[str, str]) -> list[tuple[str, str]]:
+def _list_left_out(env: Mapping[str, str]) -> list[tuple[str, str]]:
     found = [(name, why) for name, why in _NO_COUNTERPART.items() if env.get(name)]
     if env.get("LOADING_MODULE", "").endswith(".DefaultLoader"):
         found = [(name, why) for name, why in found if name != "LOADING_MODULE"]
-    return [*found, ("DEFAULT_KAFKA_STARTPOINT", _START)] if env.get("DEFAULT_KAFKA_STARTPOINT") else found
+    if env.get("DEFAULT_KAFKA_STARTPOINT"):
+        return [*found, ("DEFAULT_KAFKA_STARTPOINT", _START)]
+    return found

@@ -1,22 +1,22 @@
-"""From the bytes of keys and values to records as Kafka Connect sees them."""
+"""Converts the bytes of keys and values to what Kafka Connect sees of them."""
 
 from collections.abc import Callable
 
 from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters.base import Converted, Converter
-from kafka_s3_platform.converters.json_envelope import JsonEnvelopeConverter
+from kafka_s3_platform.converters.base import ConvertedPayload, Converter
+from kafka_s3_platform.converters.json_envelope.decode import JsonEnvelopeConverter
 from kafka_s3_platform.converters.json_text import JsonConverter
 from kafka_s3_platform.converters.plain import BytesConverter, StringConverter
 from kafka_s3_platform.errors import ConfigError
 
-__all__ = ["Converted", "Converter", "new_converter"]
+__all__ = ["ConvertedPayload", "Converter", "new_converter"]
 
 
 def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Converter:
-    """The converter of a topic's keys or values. Reaches no server before it converts.
+    """Return the converter of a topic's keys or values. It contacts no server before it converts the first value.
 
     Raises:
-        ConfigError: the format needs a Schema Registry, and none is named.
+        ConfigError: the format needs a Schema Registry, and the settings name none.
     """
     without_registry: dict[str, Callable[[str, bool], Converter]] = {
         "BYTES": BytesConverter,
@@ -25,22 +25,22 @@ def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Conv
     }
     if settings.format in without_registry:
         return without_registry[settings.format](topic, is_key)
-    return _with_registry(settings, topic, is_key)
+    return _new_registry_converter(settings, topic, is_key)
 
 
-def _with_registry(settings: ConverterSettings, topic: str, is_key: bool) -> Converter:
+def _new_registry_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Converter:
     side = "key" if is_key else "value"
     if settings.registry is None:
         raise ConfigError(f"{side}s of {settings.format} need {side}.converter.schema.registry.url (topic {topic})")
-    # Each brings libraries of its own.
+    # Imported only when needed: each of these formats loads its own libraries.
     if settings.format == "AVRO":
         from kafka_s3_platform.converters.avro import AvroConverter
 
         return AvroConverter(topic, is_key, settings.registry)
     if settings.format == "JSON_SR":
-        from kafka_s3_platform.converters.json_schema import JsonSchemaConverter
+        from kafka_s3_platform.converters.json_schema.decode import JsonSchemaConverter
 
         return JsonSchemaConverter(topic, is_key, settings.registry)
-    from kafka_s3_platform.converters.protobuf import ProtobufConverter
+    from kafka_s3_platform.converters.protobuf.decode import ProtobufConverter
 
     return ProtobufConverter(topic, is_key, settings.registry, settings.options)

@@ -1,4 +1,4 @@
-"""Avro in the Confluent wire format. Bytes are checked in step and kept; objects are decoded when asked for."""
+"""Converter of Avro in Confluent's wire format. It checks the bytes and keeps them, and decodes objects when needed."""
 
 import io
 import json
@@ -11,45 +11,45 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.avro.schema import collect_definitions, make_self_contained, narrow_to_field, strip_logical_types
+from kafka_s3_platform.avro.walk import Datum, check_bodies, read_columns
+from kafka_s3_platform.avro.wire import NO_ID, PREFIX_BYTES, explain_unframed, read_schema_ids
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.avro_schema import definitions, only_field, physical, self_contained
-from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin
-from kafka_s3_platform.converters.registry import RegistrySchema, registry_of
-from kafka_s3_platform.converters.wire import NO_ID, PREFIX_BYTES, schema_ids, unframed
+from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin
+from kafka_s3_platform.converters.registry import RegistrySchema, open_registry
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.model.avro_walk import Datum, read_columns, valid_bodies
-from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload, Schema, field_of
+from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload, Schema, get_field
 
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
 
 
 class AvroPayload(Payload):
-    """Data of Avro schemas, each behind the wire format's five bytes."""
+    """Avro data, each with the five bytes of the wire format before it."""
 
     raw_is_value = False
     avro_start = PREFIX_BYTES
 
     def columns(self) -> pa.StructArray | None:
-        """The fields as columns in physical types, null rows for nulls. None where there is no quick way to them."""
+        """Return the fields as columns in physical types, with null rows for nulls. None if there is no quick way."""
         if len(self.schemas) != 1 or self.raw is None or "objects" in self.__dict__:
             return None
         return read_columns(self.schemas[0].avro, self.raw, PREFIX_BYTES)
 
     def _decode(self) -> Sequence[Any]:
-        return self._read([_reader(schema.text) for schema in self.schemas])
+        return self._read([_compile_reader(schema.text) for schema in self.schemas])
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """As the base class, passing over what is beside `path`."""
+        """Return what the base class returns, but decode only the field at `path`."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         columns = self.columns() if len(path) == 1 else None
         if columns is not None:
             return self._column(columns, path[0])
         try:
-            read = self._read([_field_reader(schema.text, tuple(path)) for schema in self.schemas])
+            read = self._read([_compile_field_reader(schema.text, tuple(path)) for schema in self.schemas])
         except LookupError:
             return super().field(path)
-        return [MISSING if value is None else field_of(value, path) for value in read]
+        return [MISSING if value is None else get_field(value, path) for value in read]
 
     def _column(self, columns: pa.StructArray, name: str) -> list[Any]:
         if columns.type.get_field_index(name) < 0:
@@ -68,7 +68,7 @@ class AvroPayload(Payload):
 
 @dataclass(frozen=True)
 class _Reader:
-    """How one schema's data is read with fastavro: `wanted` is None where all of it is."""
+    """Reads the data of one schema with fastavro. `wanted` is the schema of the wanted part, None for all of it."""
 
     written: Any
     wanted: Any = None
@@ -86,22 +86,22 @@ class AvroConverter:
         self._origin = Origin(topic, is_key, AVRO_CONVERTER)
         self._registry = registry
 
-    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> Converted:
-        ids = schema_ids(raw)
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        ids = read_schema_ids(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
         bad = self._unframed(raw, ids)
         for schema_id in np.unique(ids[ids != NO_ID]).tolist():
             positions = np.flatnonzero(ids == schema_id)
             try:
-                schema = registry_of(self._registry).made(schema_id, self._origin.subject, avro_schema)
+                schema = open_registry(self._registry).made(schema_id, self._origin.subject, parse_avro_schema)
             except BadRecordError as err:
                 bad |= dict.fromkeys(positions.tolist(), str(err))
                 continue
             codes[positions] = len(schemas)
             schemas.append(schema)
             whole = len(positions) == len(raw)
-            valid = valid_bodies(schema.avro, raw if whole else raw.take(pa.array(positions)), PREFIX_BYTES)
+            valid = check_bodies(schema.avro, raw if whole else raw.take(pa.array(positions)), PREFIX_BYTES)
             reason = f"is not data of Avro schema {schema_id}: it is truncated, too long or damaged"
             bad |= dict.fromkeys(positions[~valid].tolist(), reason)
         return self._origin.converted(AvroPayload(raw, codes, schemas), bad, offsets)
@@ -109,16 +109,16 @@ class AvroConverter:
     @staticmethod
     def _unframed(raw: pa.BinaryArray, ids: Int64s) -> dict[int, str]:
         positions = np.flatnonzero((ids == NO_ID) & raw.is_valid().to_numpy(zero_copy_only=False))
-        return {int(p): unframed(raw[int(p)].as_py()) for p in positions}
+        return {int(p): explain_unframed(raw[int(p)].as_py()) for p in positions}
 
 
-def avro_schema(registered: RegistrySchema) -> Schema:
-    """The schema with the types that it refers to. Raises BadRecordError if it is none."""
+def parse_avro_schema(registered: RegistrySchema) -> Schema:
+    """Return the schema together with the types that it refers to. Raise BadRecordError if it cannot be used."""
     name = f"has Avro schema {registered.schema_id}"
     if registered.type != "AVRO":
         raise BadRecordError(f"has schema {registered.schema_id}, which is not Avro but {registered.type}")
     try:
-        text = _complete(registered.text, registered.references)
+        text = _inline_references(registered.text, registered.references)
         Datum(json.loads(text))
         fastavro.parse_schema(json.loads(text))
     except _NO_SCHEMA as err:
@@ -130,25 +130,27 @@ _NO_SCHEMA = (
     *(AttributeError, LookupError, TypeError, ValueError, RecursionError, PermanentError),
     *(fastavro.schema.SchemaParseException, fastavro.schema.UnknownType),
 )
-"""What is raised for texts that are JSON, but no schema of Avro that is read."""
+"""The errors for texts that are JSON, but no Avro schema that we can read."""
 
 
-def _complete(text: str, references: Mapping[str, str]) -> str:
+def _inline_references(text: str, references: Mapping[str, str]) -> str:
     if not references:
         return text
     others: dict[str, Any] = {}
     for other in references.values():
-        others |= definitions(json.loads(other))
-    return json.dumps(self_contained(json.loads(text), others), separators=(",", ":"))
+        others |= collect_definitions(json.loads(other))
+    return json.dumps(make_self_contained(json.loads(text), others), separators=(",", ":"))
 
 
 @lru_cache
-def _reader(text: str) -> _Reader:
-    return _Reader(fastavro.parse_schema(physical(json.loads(text))))
+def _compile_reader(text: str) -> _Reader:
+    return _Reader(fastavro.parse_schema(strip_logical_types(json.loads(text))))
 
 
 @lru_cache
-def _field_reader(text: str, path: tuple[str, ...]) -> _Reader | None:
-    schema = physical(json.loads(text))
-    wanted = only_field(schema, path)
-    return None if wanted is None else _Reader(fastavro.parse_schema(schema), fastavro.parse_schema(wanted))
+def _compile_field_reader(text: str, path: tuple[str, ...]) -> _Reader | None:
+    schema = strip_logical_types(json.loads(text))
+    wanted = narrow_to_field(schema, path)
+    if wanted is None:
+        return None
+    return _Reader(fastavro.parse_schema(schema), fastavro.parse_schema(wanted))

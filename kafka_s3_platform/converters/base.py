@@ -1,4 +1,4 @@
-"""What every converter gives, and how a record that cannot be converted is told."""
+"""The interface of converters, and how they report a record that cannot be converted."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,26 +10,26 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastavro.schema import parse_schema
 
+from kafka_s3_platform.avro.walk import Datum
 from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
-from kafka_s3_platform.model.avro_walk import Datum
-from kafka_s3_platform.model.connect import Int64s, Payload, Positions, RecordFailure
+from kafka_s3_platform.model.connect import DATA_EXCEPTION, Int64s, Payload, Positions, RecordFailure
 
-DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
 SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
 
 
 class BadRecordError(Exception):
-    """One record cannot be converted; the message says why. Never leaves this room."""
+    """One record cannot be converted. The message says why. Never leaves the converters."""
 
 
-def refusal(err: Exception) -> str:
-    """Why one record cannot be converted. What is no matter of that record is raised.
+def explain_bad_record(err: Exception) -> str:
+    """Explain why one record cannot be converted. Raise an error that is not the fault of that record.
 
-    Schemas and values come from strangers: what they make libraries raise is never known in full. What the operating
-    system refuses is never theirs.
+    Schemas and values come from strangers, and nobody knows all errors that these can cause in libraries. So every
+    other error counts as the record's fault. An error of the operating system never does.
 
     Raises:
-        TransientError: this machine lacks something.
+        PlatformError: `err` itself, if it is one.
+        TransientError: this machine lacks space, memory or processes.
     """
     if isinstance(err, PlatformError):
         raise err
@@ -38,15 +38,17 @@ def refusal(err: Exception) -> str:
             f"records cannot be converted on this machine: {err}. Make sure that it has room for files in its temporary"
             f" folder, and for processes, and run again"
         ) from err
-    return str(err) if isinstance(err, BadRecordError) else f"cannot be converted: {type(err).__name__}: {err}"
+    if isinstance(err, BadRecordError):
+        return str(err)
+    return f"cannot be converted: {type(err).__name__}: {err}"
 
 
-def walkable(avro: str) -> str:
-    """The text of an Avro schema that was made of a stranger's, if what is written with it can be read back.
+def check_walkable(avro: str) -> str:
+    """Return the text of an Avro schema made from a stranger's schema, if its values can be written and read back.
 
     Raises:
-        BadRecordError: its values would be too deep or too many; and whatever fastavro raises for what is no schema,
-            such as a decimal with more digits behind the point than at all.
+        BadRecordError: its values could be nested too deep, or be too many.
+        Exception: fastavro's error for an invalid schema, such as a decimal with a scale above its precision.
     """
     try:
         Datum(json.loads(avro))
@@ -57,8 +59,8 @@ def walkable(avro: str) -> str:
 
 
 @dataclass(frozen=True)
-class Converted:
-    """The payload of the records that converted, their positions among those given, and why the others did not."""
+class ConvertedPayload:
+    """The payload of the converted records, their positions in the input, and the failures of all other records."""
 
     payload: Payload
     kept: Positions
@@ -66,13 +68,13 @@ class Converted:
 
 
 class Converter(Protocol):
-    """Makes keys, or values, out of bytes. Nulls stay nulls."""
+    """Converts bytes to keys or values. Nulls stay nulls."""
 
-    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> Converted:
-        """`offsets` are the records' own, for the failures.
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        """Convert a batch. `offsets` are the offsets of its records, for the failures.
 
         Raises:
-            RegistryUnavailableError: the Registry did not answer, or had a fault of its own.
+            RegistryUnavailableError: the Registry did not answer, or failed itself.
             AuthorizationError: the Registry refused the credentials.
         """
         ...
@@ -80,7 +82,7 @@ class Converter(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose bytes are converted, and as what: for messages. `executing_class` is Connect's class."""
+    """The topic and side that a converter works on, for its messages. `executing_class` is Connect's class."""
 
     topic: str
     is_key: bool
@@ -89,10 +91,11 @@ class Origin:
 
     @property
     def subject(self) -> str:
-        """The Registry's subject by TopicNameStrategy."""
+        """The subject in the Registry, by TopicNameStrategy."""
         return f"{self.topic}-{'key' if self.is_key else 'value'}"
 
     def failure(self, offset: int, reason: str) -> RecordFailure:
+        """Make the failure of one record."""
         side = "key" if self.is_key else "value"
         return RecordFailure(
             offset,
@@ -102,18 +105,18 @@ class Origin:
             f"the {side} of the record at offset {offset} of topic {self.topic} {reason}",
         )
 
-    def converted(self, payload: Payload, bad: Mapping[int, str], offsets: Int64s) -> Converted:
-        """`payload`, of all records, less those that are bad: the reason by position."""
+    def converted(self, payload: Payload, bad: Mapping[int, str], offsets: Int64s) -> ConvertedPayload:
+        """Take the bad records (position -> reason) out of the payload of all records, and report them as failures."""
         if not bad:
-            return Converted(payload, np.arange(len(payload)))
+            return ConvertedPayload(payload, np.arange(len(payload)))
         wrong = sorted(bad)
         kept = np.delete(np.arange(len(payload)), wrong)
         failures = tuple(self.failure(int(offsets[at]), bad[at]) for at in wrong)
-        return Converted(payload.take(kept), kept, failures)
+        return ConvertedPayload(payload.take(kept), kept, failures)
 
 
-def spread(values: Sequence[Any], where: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
-    """The values where it is true, in their order, and `otherwise` elsewhere."""
+def spread_values(values: Sequence[Any], where: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
+    """Return a list with the values, in order, at the places where the mask is true, and `otherwise` elsewhere."""
     spread_out = [otherwise] * len(where)
     for position, value in zip(np.flatnonzero(where).tolist(), values, strict=True):
         spread_out[position] = value

@@ -1,4 +1,4 @@
-"""Values as Connect's JSON has them, made into plain objects in Avro's physical form. What does not fit is refused."""
+"""Reads values of Connect's JSON as plain objects in Avro's physical form. Refuses values that misfit their type."""
 
 import base64
 import binascii
@@ -8,40 +8,42 @@ from typing import Any
 
 import msgspec
 
+from kafka_s3_platform.avro.connect_schema import DECIMAL, ConnectType, Slot, has_text_keys
+from kafka_s3_platform.avro.values import encode_unscaled
 from kafka_s3_platform.converters.base import BadRecordError
-from kafka_s3_platform.converters.connect_schema import DECIMAL, ConnectType, Slot, has_text_keys
 from kafka_s3_platform.model.connect import MISSING
 from kafka_s3_platform.model.limits import MAX_DECIMAL_DIGITS, MAX_RECORD_VALUES, NAME_BYTES
 
-Read = Callable[[Any], Any]
+ReadConnectJson = Callable[[Any], Any]
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _json = msgspec.json.Encoder(decimal_format="number")
 _MISFIT = 4
-"""What a type of a union that does not fit costs, in values."""
+"""The cost of trying a type of a union that does not fit, counted as this number of values."""
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 
 class _SpentError(Exception):
-    """A record comes to too many values. Unlike what does not fit, no other type of a union changes that."""
+    """A record has too many values. Other than for a misfit, no other type of a union is tried."""
 
 
 class Readers:
-    """Makes a reader of the values of each Connect type.
+    """Makes a reader for the values of each Connect type.
 
-    What a record comes to is counted: a schema may add a thousand absent fields to an object of two bytes, and of types
-    inside each other that do not fit, each is tried with each.
+    Readers count the values of each record. A schema may add a thousand absent fields to an object of two bytes, and
+    with nested unions every combination of types may be tried.
     """
 
     def __init__(self) -> None:
-        self._structs: dict[int, Read] = {}
+        self._structs: dict[int, ReadConnectJson] = {}
         self._left = MAX_RECORD_VALUES
 
     def record(self, slot: Slot) -> Callable[[Any, int], Any]:
-        """Reads what is a record's whole value, of so many bytes."""
+        """Return a function that reads the whole value of a record, given the value and its number of bytes."""
         read = self.slot(slot, "")
 
         def value(given: Any, size: int) -> Any:
+            # A large record may have two values for each of its bytes.
             most = self._left = max(MAX_RECORD_VALUES, 2 * size)
             try:
                 return read(given)
@@ -58,9 +60,11 @@ class Readers:
         if self._left < 0:
             raise _SpentError
 
-    def slot(self, slot: Slot, where: str) -> Read:
-        """Reads what stands in a slot; `where` names it in errors. A value that is absent is given as None."""
-        read, missing = self._type(slot.type, where), _instead(slot)
+    def slot(self, slot: Slot, where: str) -> ReadConnectJson:
+        """Return a function that reads values of a slot, None for an absent one. `where` names the slot in errors."""
+        read = self._type(slot.type, where)
+        missing = _choose_default(slot)
+        # A long default counts as several values.
         added = len(str(missing)) // NAME_BYTES
 
         def value(given: Any) -> Any:
@@ -74,34 +78,36 @@ class Readers:
 
         return value
 
-    def _type(self, kind: ConnectType, where: str) -> Read:
+    def _type(self, kind: ConnectType, where: str) -> ReadConnectJson:
         if kind.kind == "struct":
             return self._struct(kind, where)
         if kind.kind == "array" and kind.values:
-            return _array(self.slot(kind.values, f"an item of {where}"), where)
+            return _compile_array(self.slot(kind.values, f"an item of {where}"), where)
         if kind.kind == "map" and kind.key and kind.values:
             return self._map(kind, self.slot(kind.key, f"a key of {where}"), where)
         if kind.kind == "union":
             return self._union(kind, where)
-        return scalar(kind, where)
+        return compile_scalar(kind, where)
 
-    def _struct(self, kind: ConnectType, where: str) -> Read:
+    def _struct(self, kind: ConnectType, where: str) -> ReadConnectJson:
         if id(kind) in self._structs:
             return self._structs[id(kind)]
-        fields: list[tuple[str, Read]] = []
+        fields: list[tuple[str, ReadConnectJson]] = []
+        # A long name counts as several values: it is written with each record.
         values = sum(1 + len(slot.name) // NAME_BYTES for slot in kind.fields)
 
         def read(given: Any) -> Any:
             if not isinstance(given, Mapping):
-                raise _unfit(where, given, "an object")
+                raise _make_misfit_error(where, given, "an object")
             self._spend(values)
             return {name: value(given.get(name)) for name, value in fields}
 
+        # Known before its fields are compiled: a struct may contain itself.
         self._structs[id(kind)] = read
         fields += [(slot.name, self.slot(slot, f"{where}.{slot.name}" if where else slot.name)) for slot in kind.fields]
         return read
 
-    def _map(self, kind: ConnectType, key: Read, where: str) -> Read:
+    def _map(self, kind: ConnectType, key: ReadConnectJson, where: str) -> ReadConnectJson:
         assert kind.values is not None  # noqa: S101 - a map has values
         value = self.slot(kind.values, f"a value of {where}")
 
@@ -109,17 +115,25 @@ class Readers:
             if has_text_keys(kind) and isinstance(given, Mapping):
                 return {name: value(each) for name, each in given.items()}
             if has_text_keys(kind) or not isinstance(given, list):
-                raise _unfit(where, given, "an object" if has_text_keys(kind) else "an array of pairs")
-            return [{"key": key(k), "value": value(v)} for k, v in (_pair(each, where) for each in given)]
+                raise _make_misfit_error(where, given, "an object" if has_text_keys(kind) else "an array of pairs")
+            pairs = [_read_pair(each, where) for each in given]
+            return [{"key": key(k), "value": value(v)} for k, v in pairs]
 
         return read
 
-    def _union(self, kind: ConnectType, where: str) -> Read:
-        """The first type that fits; of structs the one with most fields there (Confluent's JsonSchemaData)."""
-        simple = [self.slot(b, where) for b in kind.branches if b.type.kind != "struct"]
-        structs = [
-            (self.slot(b, where), {f.name for f in b.type.fields}) for b in kind.branches if b.type.kind == "struct"
-        ]
+    def _union(self, kind: ConnectType, where: str) -> ReadConnectJson:
+        """Return a function that reads the first type that fits.
+
+        As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present.
+        """
+        simple: list[ReadConnectJson] = []
+        structs: list[tuple[ReadConnectJson, set[str]]] = []
+        for branch in kind.branches:
+            reader = self.slot(branch, where)
+            if branch.type.kind == "struct":
+                structs.append((reader, {field.name for field in branch.type.fields}))
+            else:
+                simple.append(reader)
 
         def read(given: Any) -> Any:
             ranked = sorted(structs, key=lambda s: -len(s[1] & given.keys())) if isinstance(given, Mapping) else []
@@ -128,30 +142,30 @@ class Readers:
                     return each(given)
                 except BadRecordError:
                     self._spend(_MISFIT)
-            raise _unfit(where, given, "of any of its types")
+            raise _make_misfit_error(where, given, "of any of its types")
 
         return read
 
 
-def scalar(kind: ConnectType, where: str) -> Read:
-    """Reads numbers, strings and bytes."""
+def compile_scalar(kind: ConnectType, where: str) -> ReadConnectJson:
+    """Return a function that reads numbers, strings or bytes."""
     if kind.name == DECIMAL:
-        return lambda given: _decimal(given, kind.scale, where)
+        return lambda given: _read_decimal(given, kind.scale, where)
     if kind.kind in INT_BITS:
-        return _integer(INT_BITS[kind.kind], where)
-    others: dict[str, Read] = {
-        "float": lambda given: _float(given, where),
-        "double": lambda given: _float(given, where),
-        "boolean": lambda given: _checked(given, bool, where, "true or false"),
-        "string": lambda given: _checked(given, str, where, "a string"),
-        "bytes": lambda given: _base64(given, where),
+        return _compile_integer(INT_BITS[kind.kind], where)
+    others: dict[str, ReadConnectJson] = {
+        "float": lambda given: _read_float(given, where),
+        "double": lambda given: _read_float(given, where),
+        "boolean": lambda given: _check_type(given, bool, where, "true or false"),
+        "string": lambda given: _check_type(given, str, where, "a string"),
+        "bytes": lambda given: _decode_base64(given, where),
         "json": lambda given: _json.encode(given).decode(),
     }
     return others[kind.kind]
 
 
-def unscaled(number: Decimal, scale: int, where: str) -> bytes:
-    """A decimal as Avro has it: the unscaled number in two's complement, big endian, as short as can be."""
+def encode_exact_decimal(number: Decimal, scale: int, where: str) -> bytes:
+    """Encode a decimal as Avro does: the unscaled number in two's complement, big-endian, as short as possible."""
     try:
         exact = number.scaleb(scale, _EXACT)
         if exact.adjusted() >= MAX_DECIMAL_DIGITS:
@@ -161,74 +175,76 @@ def unscaled(number: Decimal, scale: int, where: str) -> bytes:
         raise BadRecordError(f"has in {where} {number}, which is no decimal of scale {scale}") from err
     if whole != exact:
         raise BadRecordError(f"has in {where} {number}, which has more than {scale} digits after the point")
-    return whole.to_bytes(((whole if whole >= 0 else ~whole).bit_length() // 8) + 1, "big", signed=True)
+    return encode_unscaled(whole)
 
 
-def _instead(slot: Slot) -> Any:
-    """What a null is taken for: the default, or null; MISSING if it is refused."""
+def _choose_default(slot: Slot) -> Any:
+    """Return the value that replaces a null: the default, or null. MISSING if a null is refused."""
     if slot.default is not MISSING:
         return slot.default
     return None if slot.optional else MISSING
 
 
-def _array(item: Read, where: str) -> Read:
+def _compile_array(item: ReadConnectJson, where: str) -> ReadConnectJson:
     def read(given: Any) -> Any:
         if not isinstance(given, list):
-            raise _unfit(where, given, "an array")
+            raise _make_misfit_error(where, given, "an array")
         return [item(each) for each in given]
 
     return read
 
 
-def _pair(given: Any, where: str) -> tuple[Any, Any]:
-    """An entry of a map whose keys are no strings: [key, value], or {"key": ..., "value": ...}."""
+def _read_pair(given: Any, where: str) -> tuple[Any, Any]:
+    """Read an entry of a map whose keys are not strings: [key, value], or {"key": ..., "value": ...}."""
     if isinstance(given, Mapping) and given.keys() == {"key", "value"}:
         return given["key"], given["value"]
     if isinstance(given, list) and len(given) == 2:
         return given[0], given[1]
-    raise _unfit(where, given, "a pair of key and value")
+    raise _make_misfit_error(where, given, "a pair of key and value")
 
 
-def _integer(bits: int, where: str) -> Read:
-    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+def _compile_integer(bits: int, where: str) -> ReadConnectJson:
+    least = -(1 << bits - 1)
+    most = (1 << bits - 1) - 1
 
     def read(given: Any) -> Any:
+        # 1.0 is an integer too, as in JSON Schema.
         if isinstance(given, (float, Decimal)) and given == given // 1:
             given = int(given)
         if type(given) is not int or not least <= given <= most:
-            raise _unfit(where, given, f"an integer of {bits} bits")
+            raise _make_misfit_error(where, given, f"an integer of {bits} bits")
         return given
 
     return read
 
 
-def _float(given: Any, where: str) -> float:
+def _read_float(given: Any, where: str) -> float:
     if type(given) not in (int, float, Decimal):
-        raise _unfit(where, given, "a number")
+        raise _make_misfit_error(where, given, "a number")
     return float(given)
 
 
-def _checked(given: Any, kind: type, where: str, what: str) -> Any:
+def _check_type(given: Any, kind: type, where: str, what: str) -> Any:
     if type(given) is not kind:
-        raise _unfit(where, given, what)
+        raise _make_misfit_error(where, given, what)
     return given
 
 
-def _base64(given: Any, where: str) -> bytes:
+def _decode_base64(given: Any, where: str) -> bytes:
     try:
-        return base64.b64decode(_checked(given, str, where, "bytes in base64"), validate=True)
+        return base64.b64decode(_check_type(given, str, where, "bytes in base64"), validate=True)
     except binascii.Error as err:
-        raise _unfit(where, given, "bytes in base64") from err
+        raise _make_misfit_error(where, given, "bytes in base64") from err
 
 
-def _decimal(given: Any, scale: int, where: str) -> bytes:
-    """From a number, or from the base64 of what `unscaled` gives (`decimal.format`)."""
+def _read_decimal(given: Any, scale: int, where: str) -> bytes:
+    """Read a decimal from a number, or from its bytes in base64 (`decimal.format`)."""
     if isinstance(given, str):
-        return _base64(given, where)
+        return _decode_base64(given, where)
     if type(given) not in (int, float, Decimal):
-        raise _unfit(where, given, "a decimal")
-    return unscaled(Decimal(given), scale, where)
+        raise _make_misfit_error(where, given, "a decimal")
+    return encode_exact_decimal(Decimal(given), scale, where)
 
 
-def _unfit(where: str, given: Any, what: str) -> BadRecordError:
+def _make_misfit_error(where: str, given: Any, what: str) -> BadRecordError:
     return BadRecordError(f"does not fit its schema: {where or 'it'} is not {what} but {str(given)[:100]!r}")

@@ -1,4 +1,4 @@
-"""Values of the wire format that are read one by one: JSON Schema and Protobuf."""
+"""Converters of the wire format that decode values one by one: JSON Schema and Protobuf."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -6,21 +6,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.avro.wire import NO_ID, PREFIX_BYTES, explain_unframed, read_schema_ids
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin, refusal
-from kafka_s3_platform.converters.registry import Registry, registry_of
-from kafka_s3_platform.converters.wire import NO_ID, PREFIX_BYTES, schema_ids, unframed
+from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, explain_bad_record
+from kafka_s3_platform.converters.registry import Registry, open_registry
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
 
 
 class FramedPayload(Payload):
-    """Values each behind the wire format's frame, decoded beside it."""
+    """Values with the wire format's frame before them, already decoded."""
 
     raw_is_value = False
 
 
 class FramedConverter(ABC):
-    """Decodes each value at once, so that what does not fit is known here."""
+    """Decodes each value immediately, so that a value that does not fit its schema fails here."""
 
     executing_class: ClassVar[str]
 
@@ -30,24 +30,25 @@ class FramedConverter(ABC):
 
     @abstractmethod
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
-        """The schema and the decoded value of what follows the schema's id. Raises BadRecordError."""
+        """Decode the bytes after the schema's id to the schema and the value. Raise BadRecordError if they misfit."""
 
-    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> Converted:
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         known: dict[Schema, int] = {}
         bad: dict[int, str] = {}
-        rows, registry = raw.to_numpy(zero_copy_only=False), registry_of(self._settings)
-        for position, schema_id in enumerate(schema_ids(raw).tolist()):
+        rows = raw.to_numpy(zero_copy_only=False)
+        registry = open_registry(self._settings)
+        for position, schema_id in enumerate(read_schema_ids(raw).tolist()):
             row = rows[position]
             if row is None:
                 continue
             try:
                 if schema_id == NO_ID:
-                    raise BadRecordError(unframed(row))
+                    raise BadRecordError(explain_unframed(row))
                 schema, objects[position] = self.read(registry, schema_id, row[PREFIX_BYTES:])
-            except Exception as err:  # noqa: BLE001 - `refusal` tells what is a record's own
-                bad[position] = refusal(err)
+            except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
+                bad[position] = explain_bad_record(err)
                 continue
             if objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))

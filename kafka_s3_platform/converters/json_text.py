@@ -1,4 +1,4 @@
-"""JSON without a schema: checked, and put on one line a record."""
+"""Converter of JSON without a schema: checks each text and puts it on one line."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,42 +11,45 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.converters.base import BadRecordError, Converted, Origin, spread
+from kafka_s3_platform.avro.wire import read_extents
+from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, spread_values
 from kafka_s3_platform.converters.plain import is_utf8
-from kafka_s3_platform.converters.wire import extents
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
-from kafka_s3_platform.model.json_values import decoded, is_deeper, may_be_deeper
+from kafka_s3_platform.model.json_values import decode_json, find_maybe_deeper, is_deeper
 
 MAX_DEPTH = 250
-"""Objects and arrays inside each other. Fixed, because msgspec's own limit is what is left of Python's stack."""
+"""How deep objects and arrays may be nested. A fixed limit, because msgspec's depends on what is left of the stack."""
 
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+# Rows that are checked at once. One bad row costs a look at each row of its chunk.
 CHUNK = 4096
 SPACE = 0x20
 MAX_NULL_BYTES = 64
-"""A literal null with more space around it is not looked for."""
+"""The longest text that is searched for a literal null. With more space around it, a null is not recognized."""
 
 _whole = msgspec.json.Decoder(msgspec.Raw)
 
 
 class JsonPayload(Payload):
-    """One line of valid JSON a record."""
+    """Records of one line of valid JSON each."""
 
     raw_is_json = True
 
     def _decode(self) -> Sequence[Any]:
-        return [None if row is None else decoded(row) for row in self._rows()]
+        return [None if row is None else decode_json(row) for row in self._rows()]
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """As the base class, without decoding what is beside `path`."""
+        """Return what the base class returns, but decode only the field at `path`."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         try:
-            found = _fields(pa.array(self.raw).drop_null(), path)
+            found = _read_fields(pa.array(self.raw).drop_null(), path)
         except msgspec.MsgspecError:
-            # Something on the way is no object, or a number does not fit: seldom.
+            # Rare: a value on the path is no object, or a number does not fit.
             return super().field(path)
-        return found if len(found) == len(self) else spread(found, ~self.is_null, MISSING)
+        if len(found) == len(self):
+            return found
+        return spread_values(found, ~self.is_null, MISSING)
 
     def _rows(self) -> npt.NDArray[np.object_]:
         rows: npt.NDArray[np.object_] = pa.array(self.raw).to_numpy(zero_copy_only=False)
@@ -54,21 +57,21 @@ class JsonPayload(Payload):
 
 
 class JsonConverter:
-    """Connect's JsonConverter with `schemas.enable=false`, except that the text is kept: numbers lose no digit.
+    """Connect's JsonConverter with `schemas.enable=false`. Unlike Connect's, it keeps the text: numbers lose no digit.
 
-    The text `null` is a null value, as there.
+    The text `null` is a null value, as in Connect.
     """
 
     def __init__(self, topic: str, is_key: bool) -> None:
         self._origin = Origin(topic, is_key, JSON_CONVERTER)
 
-    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> Converted:
-        lines, bad = one_line_each(raw)
-        payload = JsonPayload(_without_literal_nulls(lines), np.full(len(raw), NO_SCHEMA, np.int32), ())
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        lines, bad = flatten_texts(raw)
+        payload = JsonPayload(_replace_literal_nulls(lines), np.full(len(raw), NO_SCHEMA, np.int32), ())
         return self._origin.converted(payload, bad, offsets)
 
 
-def _without_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
+def _replace_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
     is_short = pc.fill_null(pc.less_equal(pc.binary_length(lines), MAX_NULL_BYTES), fill_value=False)
     short = np.flatnonzero(is_short.to_numpy(zero_copy_only=False))
     if not short.size:
@@ -81,15 +84,15 @@ def _without_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
     return pc.if_else(np.isin(np.arange(len(lines)), nulls), pa.scalar(None, lines.type), lines)
 
 
-def one_line_each(raw: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
-    """The same JSON on one line each, and what is wrong with the others by position. Nulls stay."""
+def flatten_texts(raw: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
+    """Put each JSON text on one line. Also return the bad texts (position -> why). Nulls stay."""
     changed: dict[int, bytes] = {}
     bad: dict[int, str] = {}
     for start in range(0, len(raw), CHUNK):
         chunk = raw.slice(start, CHUNK)
-        if not _is_plain(chunk):
+        if not _are_plain_lines(chunk):
             for position, row in enumerate(chunk.to_numpy(zero_copy_only=False), start):
-                _one_line(position, row, changed, bad)
+                _flatten_row(position, row, changed, bad)
     if not changed:
         return raw, bad
     rows = raw.to_numpy(zero_copy_only=False)
@@ -98,18 +101,20 @@ def one_line_each(raw: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
     return pa.array(rows, raw.type), bad
 
 
-def _is_plain(raw: pa.BinaryArray) -> bool:
-    """Whether every value is for certain a JSON text on one line with nothing around it.
+def _are_plain_lines(raw: pa.BinaryArray) -> bool:
+    """Whether every value is certainly a JSON text on one line, with nothing around it.
 
-    The values are decoded as one text without anything between them. Each is a text of its own if and only if what is
-    decoded has the lengths of the values: the first begins where its value does, and so, by its length, the next.
+    All values are decoded as one text, without separators. Each value is a JSON text if and only if the decoded texts
+    have the lengths of the values: the first text begins with the first value, so by its length the second one begins
+    with the second value, and so on.
     """
-    starts, ends, data = extents(raw)
+    starts, ends, data = read_extents(raw)
     if raw.null_count or not len(raw):
-        return not len(raw) or _is_plain(raw.drop_null())
-    lengths, text = ends - starts, data[starts[0] : ends[-1]]
+        return not len(raw) or _are_plain_lines(raw.drop_null())
+    lengths = ends - starts
+    text = data[starts[0] : ends[-1]]
     # Control characters are line breaks, tabs or errors. Short texts cannot be nested deeply.
-    if not len(text) or text.min() < SPACE or may_be_deeper(raw, MAX_DEPTH).size or not is_utf8(raw):
+    if not len(text) or text.min() < SPACE or find_maybe_deeper(raw, MAX_DEPTH).size or not is_utf8(raw):
         return False
     try:
         found = _whole.decode_lines(text.data)
@@ -118,11 +123,11 @@ def _is_plain(raw: pa.BinaryArray) -> bool:
     return len(found) == len(raw) and np.array_equal(np.fromiter(map(len, found), np.int64, len(found)), lengths)
 
 
-def _one_line(position: int, row: bytes | None, changed: dict[int, bytes], bad: dict[int, str]) -> None:
+def _flatten_row(position: int, row: bytes | None, changed: dict[int, bytes], bad: dict[int, str]) -> None:
     if row is None:
         return
     try:
-        line = one_line(row)
+        line = flatten_text(row)
     except BadRecordError as err:
         bad[position] = str(err)
         return
@@ -130,8 +135,8 @@ def _one_line(position: int, row: bytes | None, changed: dict[int, bytes], bad: 
         changed[position] = line
 
 
-def one_line(row: bytes) -> bytes:
-    """A JSON text without its line breaks; itself if it has none. Raises BadRecordError."""
+def flatten_text(row: bytes) -> bytes:
+    """Return a JSON text without line breaks, or `row` itself if it has none. Raise BadRecordError if it is bad."""
     try:
         row.decode()
         if is_deeper(row, MAX_DEPTH):
@@ -141,30 +146,32 @@ def one_line(row: bytes) -> bytes:
         raise BadRecordError(f"is no JSON, because it is not UTF-8: {err}") from err
     except (msgspec.MsgspecError, RecursionError) as err:
         raise BadRecordError(f"is no JSON: {err if row.strip() else 'it is empty'}") from err
-    return msgspec.json.format(row, indent=-1) if b"\n" in row or b"\r" in row else row
+    if b"\n" in row or b"\r" in row:
+        return msgspec.json.format(row, indent=-1)
+    return row
 
 
-def _fields(raw: pa.BinaryArray, path: Sequence[str]) -> list[Any]:
-    """The field at `path` of JSON texts that are known to be valid: msgspec passes over all others."""
+def _read_fields(raw: pa.BinaryArray, path: Sequence[str]) -> list[Any]:
+    """Read the field at `path` of valid JSON texts. msgspec skips all other fields."""
     if not len(raw):
         return []
-    starts, ends, text = extents(raw)
-    found = _field_decoder(tuple(path)).decode_lines(text[starts[0] : ends[-1]].data)
+    starts, ends, text = read_extents(raw)
+    found = _compile_field_decoder(tuple(path)).decode_lines(text[starts[0] : ends[-1]].data)
     try:
         return list(map(attrgetter(".".join(["value"] * len(path))), found))
     except AttributeError:
-        return [_value(each, len(path)) for each in found]
+        return [_unwrap_value(each, len(path)) for each in found]
 
 
 @lru_cache
-def _field_decoder(path: tuple[str, ...]) -> Any:
+def _compile_field_decoder(path: tuple[str, ...]) -> Any:
     kind: Any = Any
     for name in reversed(path):
         kind = msgspec.defstruct("Found", [("value", kind, msgspec.field(default=MISSING, name=name))], gc=False) | None
     return msgspec.json.Decoder(kind)
 
 
-def _value(found: Any, depth: int) -> Any:
+def _unwrap_value(found: Any, depth: int) -> Any:
     for _ in range(depth):
         if found is None or found is MISSING:
             return MISSING

@@ -1,4 +1,4 @@
-"""Bytes and strings."""
+"""Converters of bytes and strings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.converters.base import SERIALIZATION_EXCEPTION, Converted, Origin
+from kafka_s3_platform.converters.base import SERIALIZATION_EXCEPTION, ConvertedPayload, Origin
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int32s, Int64s, Payload, Schema
 
 BYTES_SCHEMA = Schema('"bytes"')
@@ -14,17 +14,17 @@ STRING_SCHEMA = Schema('"string"')
 
 
 class BytesConverter:
-    """Connect's ByteArrayConverter: any bytes will do."""
+    """Connect's ByteArrayConverter. It accepts all bytes."""
 
     def __init__(self, topic: str, is_key: bool) -> None:
         self._origin = Origin(topic, is_key, "org.apache.kafka.connect.converters.ByteArrayConverter")
 
-    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> Converted:
-        return self._origin.converted(Payload(raw, codes_of_one(raw), (BYTES_SCHEMA,)), {}, offsets)
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        return self._origin.converted(Payload(raw, make_codes(raw), (BYTES_SCHEMA,)), {}, offsets)
 
 
 class StringPayload(Payload):
-    """UTF-8."""
+    """Values of UTF-8."""
 
     def _decode(self) -> Sequence[Any]:
         strings: list[Any] = pa.array(self.raw).cast(pa.string()).to_pylist()
@@ -32,24 +32,24 @@ class StringPayload(Payload):
 
 
 class StringConverter:
-    """Connect's StringConverter, except that bytes which are not UTF-8 are told, not replaced by question marks."""
+    """Connect's StringConverter, but bytes that are not UTF-8 fail. Connect replaces them by question marks."""
 
     def __init__(self, topic: str, is_key: bool) -> None:
         name = "org.apache.kafka.connect.storage.StringConverter"
         self._origin = Origin(topic, is_key, name, SERIALIZATION_EXCEPTION)
 
-    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> Converted:
-        payload = StringPayload(raw, codes_of_one(raw), (STRING_SCHEMA,))
-        return self._origin.converted(payload, not_utf8(raw), offsets)
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        payload = StringPayload(raw, make_codes(raw), (STRING_SCHEMA,))
+        return self._origin.converted(payload, find_invalid_utf8(raw), offsets)
 
 
-def codes_of_one(raw: pa.BinaryArray) -> Int32s:
-    """Code 0, and none for nulls."""
+def make_codes(raw: pa.BinaryArray) -> Int32s:
+    """Return the code 0 for each value, and NO_SCHEMA for nulls."""
     return np.where(raw.is_null().to_numpy(zero_copy_only=False), NO_SCHEMA, 0).astype(np.int32)
 
 
 def is_utf8(raw: pa.BinaryArray) -> bool:
-    """Whether every value is."""
+    """Whether every value is UTF-8."""
     try:
         raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -57,8 +57,8 @@ def is_utf8(raw: pa.BinaryArray) -> bool:
     return True
 
 
-def not_utf8(raw: pa.BinaryArray) -> dict[int, str]:
-    """What is wrong with those values that are not UTF-8, by position."""
+def find_invalid_utf8(raw: pa.BinaryArray) -> dict[int, str]:
+    """Find the values that are not UTF-8. Return the reason for each position."""
     if is_utf8(raw):
         return {}
     bad = {}

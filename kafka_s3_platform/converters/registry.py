@@ -1,4 +1,4 @@
-"""The Schema Registry: schemas by id, with what they refer to, each asked for once in a process."""
+"""The client of the Schema Registry. It requests each schema, with its references, once in a process."""
 
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,16 +14,17 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
-from kafka_s3_platform.config.certificates import advice
+from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.base import BadRecordError, refusal
+from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, references_flaw
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
 
+# A text, like all properties of the client.
 TIMEOUT_SECONDS = "30"
 NOT_FOUND = 404
 NOT_FOUND_CODES = frozenset({40401, 40402, 40403, 40408})
-"""Of a registry about a subject, a version, a schema and a mode. Another 404 comes from something that is none."""
+"""The registry's codes for an unknown subject, version, schema or mode. Any other 404 is not from a registry."""
 
 CONFLICT = 409
 
@@ -36,7 +37,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RegistrySchema:
-    """A schema as it was registered. `references` are those it names, and theirs, the innermost first, by name."""
+    """A schema as it was registered.
+
+    `references` (name -> text) holds the schemas that it names, and those that these name, the innermost first.
+    """
 
     schema_id: int
     subject: str | None
@@ -47,12 +51,12 @@ class RegistrySchema:
 
 
 class IncompatibleSchemaError(ConfigError):
-    """The registry refuses a schema, because its subject's compatibility mode does."""
+    """The registry refuses a schema, because the compatibility mode of its subject does not allow it."""
 
 
 @dataclass(frozen=True)
 class NewSchema:
-    """A schema to register. The references are those of the registry that it is registered in."""
+    """A schema to register. Its references belong to the registry that it is registered in."""
 
     schema_type: str
     text: str
@@ -60,14 +64,14 @@ class NewSchema:
 
     @property
     def as_client(self) -> ClientSchema:
-        """As confluent-kafka's client has it."""
+        """The same schema as an object of confluent-kafka's client."""
         named = [ClientReference(r.name, r.subject, r.version) for r in self.references]
         return ClientSchema(self.text, self.schema_type, named)
 
 
 @dataclass(frozen=True)
 class Registration:
-    """Where a schema stands in a registry."""
+    """A schema's place in a registry."""
 
     subject: str
     version: int
@@ -75,10 +79,10 @@ class Registration:
 
 
 class Registry:
-    """One registry, through confluent-kafka's client."""
+    """One registry, accessed with confluent-kafka's client."""
 
     def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
-        self.url = _without_user(url)
+        self.url = _strip_user(url)
         self._where = f"Schema Registry at {self.url}"
         given = {"timeout": TIMEOUT_SECONDS, **properties}
         conf: dict[str, Any] = {key: float(value) if key in NUMBERS else value for key, value in given.items()}
@@ -88,14 +92,15 @@ class Registry:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
         self._made: dict[Any, Any] = {}
         self._unusable: dict[Any, str] = {}
+        # Registries number schemas independently: for one id, the schema archived from this registry wins.
         self._archived = {s.schema_id: s for s in sorted(archived, key=lambda s: s.registry_url == self.url)}
         self._registered: dict[tuple[str, NewSchema], Registration] = {}
 
     def made(self, schema_id: int, subject: str, make: Callable[[RegistrySchema], T]) -> T:
-        """What `make` makes of the schema with this id, once.
+        """Return the result of `make` for the schema with this id. Call `make` only once for each schema.
 
         Raises:
-            BadRecordError: there is no such schema, or `make` can make nothing of it.
+            BadRecordError: there is no such schema, or `make` fails for it.
         """
         key = (schema_id, subject, make)
         if key in self._unusable:
@@ -105,15 +110,15 @@ class Registry:
             try:
                 self._made[key] = make(schema)
             except Exception as err:
-                # kept: each record of the schema would take as long again, a minute where protoc does not end
-                why = refusal(err)
+                # Remembered: otherwise each record would take as long again, a minute if protoc does not end.
+                why = explain_bad_record(err)
                 self._unusable[key] = why if isinstance(err, BadRecordError) else f"has schema {schema_id}, which {why}"
                 raise BadRecordError(self._unusable[key]) from err
         made: T = self._made[key]
         return made
 
     def archived(self, schema_id: int) -> ArchivedSchema | None:
-        """The schema as it was registered, with the compatibility modes of its subjects. None: there is none."""
+        """Return the schema as it was registered, with its subjects' compatibility modes. None if it does not exist."""
         try:
             return self._as_archived(schema_id)
         except BadRecordError:
@@ -131,57 +136,60 @@ class Registry:
         )
 
     def _reference(self, reference: ClientReference) -> SchemaReference:
-        name, subject, version = str(reference.name), str(reference.subject), int(reference.version or 1)
-        found = self._client.get_version(_in_path(subject), version, deleted=True)
+        name = str(reference.name)
+        subject = str(reference.subject)
+        version = int(reference.version or 1)
+        found = self._client.get_version(_check_subject(subject), version, deleted=True)
         return SchemaReference(name, subject, version, int(found.schema_id or 0))
 
     def compatibility(self, subject: str) -> str | None:
-        """The mode that holds for a subject, its own or the registry's; None where the registry tells none."""
+        """Return the compatibility mode of a subject: its own, else the registry's. None if the registry has none."""
         for asked in (subject, None):
             try:
                 with self._told(f"the compatibility mode of {asked or 'all subjects'}"):
-                    return str(self._client.get_compatibility(asked and _in_path(asked)))
+                    return str(self._client.get_compatibility(asked and _check_subject(asked)))
             except BadRecordError:
                 continue
         return None
 
     def set_compatibility(self, subject: str, mode: str) -> None:
-        """Give a subject a mode of its own."""
+        """Set the compatibility mode of a subject."""
         with self._told(f"the compatibility mode of {subject} to be {mode}"):
-            self._client.set_compatibility(_in_path(subject), mode)
+            self._client.set_compatibility(_check_subject(subject), mode)
 
     def versions(self, subject: str) -> list[int]:
-        """The versions of a subject, none where there is no such subject."""
+        """Return the versions of a subject. Empty if the subject does not exist."""
         try:
             with self._told(f"the versions of {subject}"):
-                return [int(v) for v in self._client.get_versions(_in_path(subject))]
+                return [int(v) for v in self._client.get_versions(_check_subject(subject))]
         except BadRecordError:
             return []
 
     def find(self, subject: str, schema: NewSchema) -> Registration | None:
-        """Where the schema stands in a subject, None where it does not."""
+        """Look the schema up in a subject. Return None if it is not there."""
         try:
             with self._told(f"a schema of {subject}"):
-                found = self._client.lookup_schema(_in_path(subject), schema.as_client)
+                found = self._client.lookup_schema(_check_subject(subject), schema.as_client)
         except BadRecordError:
             return None
         return Registration(subject, int(found.version or 0), int(found.schema_id or 0))
 
     def register(self, subject: str, schema: NewSchema) -> Registration:
-        """Register a schema, once in a process. One that is there already stays as it is.
+        """Register a schema, once in a process. Leave a schema as it is if the subject has it already.
 
         Raises:
             IncompatibleSchemaError: the subject's compatibility mode does not allow it.
-            ConfigError: no registry can be asked for a subject of this name.
+            ConfigError: a request cannot contain a subject of this name.
         """
         if _is_path_step(subject):
-            raise ConfigError(f"{self._where}: {_unusable(subject)}: nothing is registered in it")
+            raise ConfigError(f"{self._where}: {_explain_path_step(subject)}: nothing is registered in it")
         key = (subject, schema)
         if key not in self._registered:
             found = self.find(subject, schema)
             if found is None:
                 with self._told(f"a new schema of {subject}"):
-                    self._client.register_schema(_in_path(subject), schema.as_client)
+                    self._client.register_schema(_check_subject(subject), schema.as_client)
+                # The answer to a registration has no version.
                 found = self.find(subject, schema)
             if found is None:
                 raise ConfigError(f"{self._where} took a schema of {subject} and does not know it afterwards")
@@ -192,6 +200,7 @@ class Registry:
         if schema_id in self._archived:
             return self._from_archive(self._archived[schema_id], subject)
         with self._told(f"schema {schema_id}"):
+            # With this format, Confluent's registry returns Protobuf schemas as descriptors, which need no protoc.
             schema = self._client.get_schema(schema_id, subject, "serialized")
             found, version = self._version(schema_id, subject)
             references: dict[str, str] = {}
@@ -202,7 +211,7 @@ class Registry:
 
     def _from_archive(self, schema: ArchivedSchema, subject: str) -> RegistrySchema:
         pairs = [(s.subject, s.version) for s in schema.subjects]
-        found, version = _chosen(pairs, subject)
+        found, version = _choose_version(pairs, subject)
         references: dict[str, str] = {}
         self._refer_archived(schema, references)
         return RegistrySchema(schema.schema_id, found, version, schema.schema_type, schema.schema_text, references)
@@ -220,23 +229,26 @@ class Registry:
                 found[reference.name] = other.schema_text
 
     def _version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
-        """The subject and the version of an id: the given subject's, else those of the first one that has it."""
+        """Return subject and version of an id: in the given subject, else in the first subject that has it."""
+        # Records may name a schema whose version was deleted since.
         pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
-        return _chosen(pairs, subject)
+        return _choose_version(pairs, subject)
 
     def _refer(self, schema: ClientSchema, found: dict[str, str], outer: tuple[str | None, ...] = ()) -> None:
         _check_references(outer, schema.schema_str)
         for reference in schema.references or []:
-            name, subject, version = str(reference.name), str(reference.subject), int(reference.version or 1)
+            name = str(reference.name)
+            subject = str(reference.subject)
+            version = int(reference.version or 1)
             if name not in found:
-                asked = _in_path(subject)
+                asked = _check_subject(subject)
                 other = self._client.get_version(asked, version, deleted=True, fmt="serialized").schema
                 self._refer(other, found, (*outer, schema.schema_str))
                 found[name] = other.schema_str or ""
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """The client's errors as the platform's."""
+        """Translate the client's errors to the platform's."""
         try:
             yield
         except SchemaRegistryError as err:
@@ -251,6 +263,7 @@ class Registry:
 
     def _answered(self, err: SchemaRegistryError, what: str) -> Exception:
         said = f"{self._where} answers for {what}: {err.error_message} (HTTP status {err.http_status_code})"
+        # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.
         if err.error_code in NOT_FOUND_CODES:
             return BadRecordError(f"has a schema that the registry does not know. {said}")
         if err.http_status_code == CONFLICT:
@@ -259,16 +272,18 @@ class Registry:
             return AuthorizationError(f"{said}: check basic.auth.user.info, or the rights of that user")
         if err.http_status_code == NOT_FOUND:
             return ConfigError(f"{said}: check schema.registry.url")
+        # These errors pass by themselves. Any other answer needs somebody to act.
         if err.http_status_code in (408, 429) or err.http_status_code >= 500:
             return RegistryUnavailableError(said)
         return ConfigError(said)
 
     def _unreached(self, err: Exception, what: str) -> PlatformError:
         said = f"{self._where} was asked for {what} and does not answer: {err}"
+        # The HTTP client wraps the TLS error: look for it among the causes.
         cause: BaseException | None = err
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
-                return ConfigError(f"{said}. {advice(str(cause), 'schema.registry.url', _UNTRUSTED)}")
+                return ConfigError(f"{said}. {explain_certificate(str(cause), 'schema.registry.url', _UNTRUSTED)}")
             cause = cause.__cause__ or cause.__context__
         return RegistryUnavailableError(said)
 
@@ -277,43 +292,47 @@ _UNTRUSTED = "Have schema.registry.ssl.ca.location name the authority that the r
 
 
 def _is_path_step(subject: str) -> bool:
-    """Whether a subject, put into the path of a URL, would be a step to another path instead of a name."""
+    """Whether a subject, as a part of a URL's path, would lead to another path."""
     return subject in {".", ".."}
 
 
-def _unusable(subject: str) -> str:
+def _explain_path_step(subject: str) -> str:
     return f"a subject named {subject!r} leads to another place of its API"
 
 
-def _in_path(subject: str) -> str:
-    """The subject, which the client percent-encodes. Raises BadRecordError where that makes no name of it."""
+def _check_subject(subject: str) -> str:
+    """Return the subject. Raise BadRecordError if it leads to another path although the client percent-encodes it."""
     if _is_path_step(subject):
-        raise BadRecordError(f"has a schema of which {_unusable(subject)}")
+        raise BadRecordError(f"has a schema of which {_explain_path_step(subject)}")
     return subject
 
 
 def _check_references(outer: Sequence[object], schema: object) -> None:
-    if flaw := references_flaw(outer, schema):
+    if flaw := find_references_flaw(outer, schema):
         raise BadRecordError(f"has a schema that {flaw}")
 
 
-def _chosen(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:
+def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:
     of_subject = [pair for pair in pairs if pair[0] == subject]
-    return max(of_subject) if of_subject else min(pairs, default=(None, None))
+    if of_subject:
+        return max(of_subject)
+    return min(pairs, default=(None, None))
 
 
-def registry_of(settings: RegistrySettings) -> Registry:
-    """The registry of these settings: one in a process, so that each schema is asked for once."""
+def open_registry(settings: RegistrySettings) -> Registry:
+    """Return the registry of these settings. There is one for each process, so each schema is requested once."""
     secrets = sorted((key, value.get_secret_value()) for key, value in settings.properties.items())
-    return _registry(settings.url, tuple(secrets), settings.archived)
+    return _open_known_registry(settings.url, tuple(secrets), settings.archived)
 
 
 @lru_cache
-def _registry(url: str, properties: tuple[tuple[str, str], ...], archived: tuple[ArchivedSchema, ...]) -> Registry:
+def _open_known_registry(
+    url: str, properties: tuple[tuple[str, str], ...], archived: tuple[ArchivedSchema, ...]
+) -> Registry:
     return Registry(url, dict(properties), archived)
 
 
-def _without_user(url: str) -> str:
-    """The addresses in `url`, which may name a user and a password, and several registries."""
+def _strip_user(url: str) -> str:
+    """Return the addresses in `url`, which may name several registries, without user and password."""
     parts = [urlsplit(each.strip()) for each in url.split(",")]
     return ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts)

@@ -1,4 +1,4 @@
-"""Connector files as checks: one that does not load is red, and keeps no other connector from its work."""
+"""Asset checks of connector files: the check of a broken file is red, and all other connectors go on."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -6,30 +6,31 @@ from pathlib import Path
 
 import dagster as dg
 
-from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.text import printable
+from kafka_s3_platform.text import escape_unprintable
 
 FILES_KEY = dg.AssetKey(["connector_files"])
 INTERVAL_SECONDS = 60
 
 Problems = Callable[[], Mapping[Path, str]]
-"""What is wrong now, by connector file."""
+"""Returns the present problem of each broken connector file."""
 
 
-def file_checks(files: Sequence[Path], problems: Problems) -> dg.Definitions:
-    """An asset for the connector files, a check for each of them, and the sensor that evaluates the checks."""
+def make_file_checks(files: Sequence[Path], problems: Problems) -> dg.Definitions:
+    """Make an asset for the connector files, a check for each file, and the sensor that evaluates the checks."""
     spec = dg.AssetSpec(
         FILES_KEY,
         group_name="connector_files",
-        description="The connector files. A check for each: whether it loads. One that does not load stops no other.",
+        description="The connector files. Each file has a check, which passes if the file loads. A file that does not "
+        "load stops no other.",
     )
-    checks = [_check(path, problems) for path in files]
-    return dg.Definitions(assets=[spec], asset_checks=checks, sensors=[_sensor(files, problems)])
+    checks = [_make_check(path, problems) for path in files]
+    return dg.Definitions(assets=[spec], asset_checks=checks, sensors=[_make_sensor(files, problems)])
 
 
-def _check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=FILES_KEY, name=op_name(path.name), description=printable(f"`{path}` loads."))
+def _make_check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=FILES_KEY, name=make_op_name(path.name), description=escape_unprintable(f"`{path}` loads."))
     def loads() -> dg.AssetCheckResult:
         problem = problems().get(path)
         return dg.AssetCheckResult(passed=problem is None, description=problem)
@@ -37,12 +38,13 @@ def _check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
     return loads
 
 
-def _sensor(files: Sequence[Path], problems: Problems) -> dg.SensorDefinition:
+def _make_sensor(files: Sequence[Path], problems: Problems) -> dg.SensorDefinition:
     @dg.sensor(
         name="connector_files",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reads the connector files again: its ticks fail while one does not load, as its check does.",
+        description="Reads the connector files again. While a file does not load, the ticks and the check of the file "
+        "fail.",
     )
     def connector_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         wrong = problems()
@@ -54,7 +56,7 @@ def _sensor(files: Sequence[Path], problems: Problems) -> dg.SensorDefinition:
             raise ConfigError(told)
         return dg.SensorResult(
             asset_events=[
-                _evaluation(path, known[path.name]) for path in files if known[path.name] != before.get(path.name)
+                _make_evaluation(path, known[path.name]) for path in files if known[path.name] != before.get(path.name)
             ],
             cursor=json.dumps(known),
             skip_reason=told or f"{len(files)} connector file(s) load",
@@ -63,10 +65,10 @@ def _sensor(files: Sequence[Path], problems: Problems) -> dg.SensorDefinition:
     return connector_files
 
 
-def _evaluation(path: Path, problem: str) -> dg.AssetCheckEvaluation:
+def _make_evaluation(path: Path, problem: str) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=FILES_KEY,
-        check_name=op_name(path.name),
+        check_name=make_op_name(path.name),
         passed=not problem,
         metadata={},
         severity=dg.AssetCheckSeverity.ERROR,

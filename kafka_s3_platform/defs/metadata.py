@@ -1,4 +1,4 @@
-"""Facts of reports and index rows as Dagster metadata: numbers as numbers, so that they plot."""
+"""Converts reports and index rows to Dagster metadata. Numbers stay numbers, so that Dagster can plot them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -13,12 +13,12 @@ T = TypeVar("T")
 Metadata = dict[str, dg.MetadataValue]
 
 
-def hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_drop: bool) -> Metadata:
-    """One hour's own page. `run_records_per_second` is the whole run's; all else is the hour's."""
+def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_drop: bool) -> Metadata:
+    """Make the metadata of one hour. Only `run_records_per_second` is about the whole run."""
     rate = report.record_count / report.seconds if report.seconds else 0.0
     return {
-        **segments_metadata(hour.segments, bucket),
-        **_dropped(hour, can_drop=can_drop),
+        **make_segments_metadata(hour.segments, bucket),
+        **_make_dropped(hour, can_drop=can_drop),
         **({"taken_over_offsets": dg.MetadataValue.int(hour.taken_over_count)} if hour.taken_over_count else {}),
         "gaps": dg.MetadataValue.int(len(hour.gaps)),
         "unresolved_offsets": dg.MetadataValue.int(hour.unresolved_count),
@@ -26,76 +26,77 @@ def hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_d
         "complete": dg.MetadataValue.bool(hour.complete),
         "run_records_per_second": dg.MetadataValue.float(rate),
         "index_version": dg.MetadataValue.int(report.version),
-        "kafka_partitions": kafka_partitions_table(hour.segments, hour.gaps),
-        **({"waiting_for_transactions": _waiting(report.waiting)} if report.waiting else {}),
+        "kafka_partitions": make_kafka_partitions_table(hour.segments, hour.gaps),
+        **({"waiting_for_transactions": _make_waiting(report.waiting)} if report.waiting else {}),
     }
 
 
-def segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata:
-    """Counts, bytes and addresses of the objects of an hour or a day."""
-    record_count, late_count = sum(s.record_count for s in segments), sum(s.late_count for s in segments)
+def make_segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata:
+    """Make counts, bytes and addresses of the objects of an hour or a day."""
+    record_count = sum(s.record_count for s in segments)
+    late_count = sum(s.late_count for s in segments)
     return {
         "dagster/partition_row_count": dg.MetadataValue.int(record_count),
         "late_records": dg.MetadataValue.int(late_count),
         "record_bytes": dg.MetadataValue.int(sum(s.record_bytes for s in segments)),
         "objects": dg.MetadataValue.int(sum(len(s.objects) for s in segments)),
         "object_bytes": dg.MetadataValue.int(sum(o.size for s in segments for o in s.objects)),
-        "uris": dg.MetadataValue.json([uri(bucket, s) for s in segments]),
+        "uris": dg.MetadataValue.json([make_uri(bucket, s) for s in segments]),
     }
 
 
-def _dropped(counted: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
-    """Records that were read and that no object holds: always for a connector that can leave some out."""
+def _make_dropped(counted: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
+    """Count records that were read and that no object holds. Also show 0 if the connector can drop records."""
     counts = {"filtered_records": counted.filtered_count, "dead_letters": counted.dead_letter_count}
     return {name: dg.MetadataValue.int(count) for name, count in counts.items() if count or can_drop}
 
 
-def totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
-    """What a run over everything up to now did."""
+def make_totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
+    """Make the totals of a run over everything up to now."""
     return {
         "records": dg.MetadataValue.int(report.record_count),
         "record_bytes": dg.MetadataValue.int(report.record_bytes),
         "objects": dg.MetadataValue.int(report.object_count),
         "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
-        **_dropped(report, can_drop=can_drop),
+        **_make_dropped(report, can_drop=can_drop),
         "gaps": dg.MetadataValue.int(len(report.gaps)),
         "hours": dg.MetadataValue.int(len(report.hours)),
         "seconds": dg.MetadataValue.float(report.seconds),
         "index_version": dg.MetadataValue.int(report.version),
-        **({"waiting_for_transactions": _waiting(report.waiting)} if report.waiting else {}),
+        **({"waiting_for_transactions": _make_waiting(report.waiting)} if report.waiting else {}),
     }
 
 
-def kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap] = ()) -> dg.TableMetadataValue:
-    """A row for each kafka partition: records, bytes, offsets, objects and gaps."""
-    by_kafka_partition, lost = (
-        grouped(segments, lambda s: s.kafka_partition),
-        grouped(gaps, lambda g: g.kafka_partition),
+def make_kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap] = ()) -> dg.TableMetadataValue:
+    """Make a row for each kafka partition: records, bytes, offsets, objects and gaps."""
+    by_kafka_partition = group_segments(segments, lambda s: s.kafka_partition)
+    lost = group_segments(gaps, lambda g: g.kafka_partition)
+    rows = [_make_row(p, by_kafka_partition.get(p, []), lost.get(p, [])) for p in sorted({*by_kafka_partition, *lost})]
+    return make_metadata_table(
+        rows, ["kafka_partition", "records", "record_bytes", "objects", "start_offset", "end_offset", "gaps"]
     )
-    rows = [_table_row(p, by_kafka_partition.get(p, []), lost.get(p, [])) for p in sorted({*by_kafka_partition, *lost})]
-    return table(rows, ["kafka_partition", "records", "record_bytes", "objects", "start_offset", "end_offset", "gaps"])
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
-    """A table whose columns are known also when it has no rows."""
+def make_metadata_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
+    """Make a table whose columns are known even if it has no rows."""
     schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
 
 
-def grouped(items: Iterable[T], key: Callable[[T], int]) -> dict[int, list[T]]:
-    """Items by an integer of theirs."""
+def group_segments(items: Iterable[T], key: Callable[[T], int]) -> dict[int, list[T]]:
+    """Group the items by the integer that `key` returns for each."""
     found: dict[int, list[T]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
 
 
-def uri(bucket: str, segment: Segment) -> str:
-    """Where a segment's object is."""
+def make_uri(bucket: str, segment: Segment) -> str:
+    """Return the URI of a segment's object."""
     return f"s3://{bucket}/{segment.key}"
 
 
-def _table_row(kafka_partition: int, segments: Sequence[Segment], gaps: Sequence[Gap]) -> dict[str, int | None]:
+def _make_row(kafka_partition: int, segments: Sequence[Segment], gaps: Sequence[Gap]) -> dict[str, int | None]:
     return {
         "kafka_partition": kafka_partition,
         "records": sum(s.record_count for s in segments),
@@ -107,6 +108,6 @@ def _table_row(kafka_partition: int, segments: Sequence[Segment], gaps: Sequence
     }
 
 
-def _waiting(waiting: Mapping[int, int]) -> dg.TableMetadataValue:
+def _make_waiting(waiting: Mapping[int, int]) -> dg.TableMetadataValue:
     rows = [{"kafka_partition": p, "last_stable_offset": offset} for p, offset in sorted(waiting.items())]
-    return table(rows, ["kafka_partition", "last_stable_offset"])
+    return make_metadata_table(rows, ["kafka_partition", "last_stable_offset"])

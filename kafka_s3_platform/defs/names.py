@@ -1,14 +1,14 @@
-"""Names that Dagster demands, made of names that Kafka, Connect and files have."""
+"""Makes names that Dagster accepts from names of Kafka, Connect and files."""
 
 import os
 import re
 
 
-def op_name(*parts: str) -> str:
-    """One name of letters, digits and `_` for `parts`; different parts give different names (`a.b` and `a_b` too)."""
-    return "__".join(re.sub("[^A-Za-z0-9]", _escaped, part) for part in parts)
+def make_op_name(*parts: str) -> str:
+    """Make a name of letters, digits and `_`. Different parts give different names, `a.b` and `a_b` too."""
+    return "__".join(re.sub("[^A-Za-z0-9]", _escape, part) for part in parts)
 
 
-def _escaped(character: re.Match[str]) -> str:
+def _escape(character: re.Match[str]) -> str:
     # as the bytes that a file's name has, which may be no text
     return "".join(f"_{byte:02x}" for byte in os.fsencode(character[0]))

@@ -1,4 +1,4 @@
-"""What assets get from Dagster: Spark. Nothing of it is for the config of a run to choose: it would name programs."""
+"""The Spark resource of assets. The config of a run can set nothing of it: it could name programs to run."""
 
 import os
 import shlex
@@ -11,21 +11,21 @@ import dagster as dg
 
 from kafka_s3_platform.config.parse import read_properties
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.spark.session import is_started, private_files, spark_conf
+from kafka_s3_platform.spark.session import build_spark_conf, is_started, make_private_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 SPARK_VARIABLE = "KAFKA_S3_SPARK_CONF"
-"""A properties file of the deployment: Spark's properties over the platform's own, such as spark.master."""
+"""Names a properties file of the deployment. Its Spark properties, such as spark.master, override the platform's."""
 
 
 SUBMIT_VARIABLE = "PYSPARK_SUBMIT_ARGS"
 
 
-def deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
-    """What the deployment says of Spark.
+def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
+    """Read the deployment's settings of Spark.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -35,15 +35,15 @@ def deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in found.items()}
 
 
-def submit_arguments(env: Mapping[str, str]) -> str:
-    """What PySpark starts Spark with, so that Spark reads the deployment's file itself."""
+def make_submit_arguments(env: Mapping[str, str]) -> str:
+    """Return the arguments with which PySpark starts Spark. Spark itself then reads the deployment's file."""
     given = env.get(SUBMIT_VARIABLE, "pyspark-shell")
     own = f"--load-spark-defaults --properties-file {shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))}"
     return given if own in given else f"{own} {given}"
 
 
 class NoValues(dg.IOManager):
-    """No step hands a value to another. Dagster's own manager pickles them in a folder that a run may name."""
+    """Stores no values: no step passes one on. Dagster's own manager pickles them to a folder that a run may name."""
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         if obj is not None:
@@ -54,14 +54,14 @@ class NoValues(dg.IOManager):
 
 
 class SparkResource:
-    """dagster-pyspark's lazy session, which starts with a step's first task, and here also stops with the step.
+    """dagster-pyspark's lazy session. It starts with the first task of a step, and here it also stops with the step.
 
-    No `ConfigurableResource`: the fields of one are for the config of a run to set.
+    It is no `ConfigurableResource`, because the config of a run could set the fields of one.
     """
 
     @contextmanager
     def runner(self) -> Iterator[SparkRunner]:
-        """Runs tasks on the step's own session."""
+        """Yield a runner of tasks on the step's own session."""
         started: list[SparkSession] = []
         try:
             yield SparkRunner(lambda: started[0] if started else self._start(started))
@@ -73,14 +73,14 @@ class SparkResource:
         # imports PySpark, which a code location need not know to load
         from dagster_pyspark import LazyPySparkResource
 
-        deployed = deployed_conf(os.environ)
-        conf = spark_conf(deployed)
+        deployed = read_deployed_conf(os.environ)
+        conf = build_spark_conf(deployed)
         # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
         os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
         if deployed and not is_started(os.environ):
             # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
-            os.environ[SUBMIT_VARIABLE] = submit_arguments(os.environ)
+            os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
             conf = {name: value for name, value in conf.items() if name not in deployed}
-        with private_files():
+        with make_private_files():
             started.append(LazyPySparkResource(spark_config=conf).spark_session)
         return started[0]

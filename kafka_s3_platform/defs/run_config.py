@@ -1,7 +1,7 @@
-"""The config of runs as plain values: nothing of it is looked up in the environment of the process.
+"""Reads the config of runs as plain values, and none of them from the environment of the process.
 
-Wherever a class of `dagster.Config` says str, int or bool, Dagster also takes `{"env": NAME}`: whoever may launch a run
-would read the process's secrets, as the name of a topic, say.
+If a field of a `dagster.Config` class is a str, int or bool, Dagster also accepts `{"env": NAME}`. Anybody who may
+launch a run could then read secrets of the process, for example as the name of a topic.
 """
 
 from collections.abc import Mapping
@@ -18,29 +18,31 @@ _PLAIN: Mapping[str, Any] = {
     "String": dg.String,
     "Float": dg.Float,
 }
-"""Of each type that a config class has, by its key. Another has to be looked at before a run may have it."""
+"""The plain type for each type of a config class. Check that a new type reads no environment before you add it."""
 
 
-def plain_schema(config: type[dg.Config]) -> dict[str, dg.Field]:
-    """The fields of a config class, each of plain values only. To be given to an op beside `config_of`."""
-    return {name: _plain_field(field) for name, field in config.to_fields_dict().items()}
+def make_plain_schema(config: type[dg.Config]) -> dict[str, dg.Field]:
+    """Make the fields of a config class, with plain values only. Its op has to use `read_config`."""
+    return {name: _make_plain_field(field) for name, field in config.to_fields_dict().items()}
 
 
-def config_of(context: dg.AssetExecutionContext, config: type[C]) -> C:
-    """The config of a step whose op has the `plain_schema` of that class."""
+def read_config(context: dg.AssetExecutionContext, config: type[C]) -> C:
+    """Read the config of a step whose op has the `make_plain_schema` of that class."""
     return config(**context.op_execution_context.op_config)
 
 
-def _plain_field(field: dg.Field) -> dg.Field:
+def _make_plain_field(field: dg.Field) -> dg.Field:
     default = {"default_value": field.default_value} if field.default_provided else {}
-    return dg.Field(_plain(field.config_type), is_required=field.is_required, description=field.description, **default)
+    return dg.Field(
+        _make_plain_type(field.config_type), is_required=field.is_required, description=field.description, **default
+    )
 
 
-def _plain(kind: Any) -> Any:
+def _make_plain_type(kind: Any) -> Any:
     if isinstance(kind, dg.Noneable):
-        return dg.Noneable(_plain(kind.inner_type))
+        return dg.Noneable(_make_plain_type(kind.inner_type))
     if isinstance(kind, dg.Array):
-        return dg.Array(_plain(kind.inner_type))
+        return dg.Array(_make_plain_type(kind.inner_type))
     if isinstance(kind, dg.Map):
-        return {str: _plain(kind.inner_type)}
+        return {str: _make_plain_type(kind.inner_type)}
     return _PLAIN[kind.key]

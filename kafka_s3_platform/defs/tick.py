@@ -1,4 +1,4 @@
-"""What one evaluation of a sensor or schedule gathers over its topics, and how long it may take."""
+"""One evaluation of a sensor or schedule: gathers results over topics, and limits how long it takes."""
 
 import json
 import logging
@@ -11,13 +11,13 @@ import dagster as dg
 
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError, TransientError
-from kafka_s3_platform.kafka.waiting import Waiting
+from kafka_s3_platform.kafka.produce.waiting import Waiting
 
 TICK_SECONDS = 40.0
-"""After these no further topic is begun: Dagster gives up a tick after 60 seconds, with all that it gathered."""
+"""A tick begins no further topic after this time. Dagster ends a tick after 60 seconds and drops its results."""
 
 MAX_UNANSWERED = 2
-"""Topics in a row without an answer, after which what they share is taken to be down."""
+"""A tick ends after so many topics in a row without an answer: their cluster or store is probably down."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,15 +25,17 @@ R = TypeVar("R")
 
 @dataclass
 class Tick:
-    """`cursor` is a small JSON object by topic, and changes only with what was seen.
+    """The state of one tick.
 
-    Under `/<what>`, which no topic is named, it holds the topic to begin with where the last tick did not come to all.
+    `cursor` is a small JSON object with a value for each topic. A value changes only if the tick sees something new.
+    If a tick does not reach all topics, the cursor holds under `/<what>` the topic to begin with next. No topic has
+    such a name, since Kafka allows no `/` in one.
     """
 
     cursor: dict[str, Any]
     log: logging.Logger
     seconds: float | None = None
-    """None: TICK_SECONDS."""
+    """Time for the tick. None means TICK_SECONDS."""
     requests: list[dg.RunRequest] = field(default_factory=list)
     observations: list[dg.AssetObservation] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -49,10 +51,10 @@ class Tick:
         return time.monotonic() > self._deadline
 
     def each(self, what: str, topics: Sequence[ArchivedTopic], evaluate: Callable[[ArchivedTopic], None]) -> bool:
-        """Evaluate the topics, beginning with the one that the last tick left; one's errors leave the others alone.
+        """Evaluate the topics. Begin where the last tick ended. Return whether all topics were reached.
 
-        But they may share a cluster and a store: where MAX_UNANSWERED in a row get no answer, or time is up, the rest
-        is the next tick's. Returns whether it came to all.
+        An error of one topic does not stop the others. But topics may share a cluster and a store: if MAX_UNANSWERED
+        topics in a row get no answer, or if the time is over, the next tick evaluates the rest.
         """
         names = [topic.topic for topic in topics]
         left = self.cursor.pop(f"/{what}", None)
@@ -66,14 +68,14 @@ class Tick:
                 return False
             unanswered = 0 if self._evaluated(topics[at], evaluate) else unanswered + 1
             if unanswered and (self.is_over() or unanswered == MAX_UNANSWERED):
-                # not the same first again, which may be the only one that gets no answer; one that others left too
-                # little time is the next tick's first
+                # The next tick begins with the next topic: this one may be the only one without an answer. But if
+                # the topics before it used up the time, the next tick begins with this one.
                 self._leave(what, names, at if self.is_over() and n else (at + 1) % len(topics))
                 return False
         return True
 
     def within(self, ask: Callable[P, R]) -> Callable[P, R]:
-        """`ask` a broker, as long as the tick has time."""
+        """Return a function that calls `ask`, a question to a broker, as long as the tick has time."""
 
         def asked(*args: P.args, **kwargs: P.kwargs) -> R:
             if self.is_over() and self._slow_store():
@@ -85,9 +87,10 @@ class Tick:
         return asked
 
     def read(self, what: str, ask: Callable[[], R]) -> R:
-        """What the store answers to `ask`, which only reads: it is left alone when the tick has no time any more.
+        """Return the store's answer to `ask`. Stop waiting for it when the tick has no time left.
 
-        Raises StoreUnavailableError then, else what `ask` raises.
+        `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, else
+        what `ask` raises.
         """
         found: list[R] = []
         begun = time.monotonic()
@@ -100,7 +103,7 @@ class Tick:
         return found[0]
 
     def result(self) -> dg.SensorResult:
-        """What Dagster is told. Raises the first error, unless there is anything that would be lost then."""
+        """Return the tick's result for Dagster. Raises the first error if there is nothing else to return."""
         if self.errors and not (self.requests or self.observations or self.cursor != self._before):
             raise self.errors[0]
         return dg.SensorResult(
@@ -111,9 +114,9 @@ class Tick:
         )
 
     def asked(self, otherwise: str) -> list[dg.RunRequest] | dg.SkipReason:
-        """What Dagster is told by a schedule: `otherwise` where nothing is asked for and nothing is wrong.
+        """Return a schedule's result: the requested runs, or the reason for requesting none.
 
-        Raises the first error where nothing is asked for.
+        The reason is `otherwise` if nothing is wrong. Raises the first error if no run is requested.
         """
         if self.errors and not self.requests:
             raise self.errors[0]
@@ -123,12 +126,12 @@ class Tick:
         return "; ".join([*map(str, self.errors), *self.reasons]) or otherwise
 
     def tell(self, reason: str) -> None:
-        """As a reason, and in the log: Dagster takes no reason beside requests."""
+        """Add a reason and log it. Dagster drops a tick's reasons if the tick requests runs."""
         self.reasons.append(reason)
         self.log.warning("%s", reason)
 
     def _slow_store(self) -> str:
-        """That it was the store, where it was."""
+        """Return a text that says that the store answers slowly, or an empty text if it does not."""
         if self._store_seconds <= self._seconds / 2:
             return ""
         return f": the store answers slowly, reading it took {self._store_seconds:.0f} s of {self._seconds:g} s"
@@ -138,7 +141,7 @@ class Tick:
             self.cursor[f"/{what}"] = names[at]
 
     def _evaluated(self, topic: ArchivedTopic, evaluate: Callable[[ArchivedTopic], None]) -> bool:
-        """Whether the cluster and the store answered."""
+        """Return whether the cluster and the store answered."""
         try:
             evaluate(topic)
         except (BrokerUnavailableError, StoreUnavailableError) as err:
@@ -147,7 +150,7 @@ class Tick:
         except TransientError as err:
             self.tell(f"{topic.name}: {err}")
         except Exception as err:
-            # defects too: the others are archived whatever is wrong with one
+            # Catch defects of the platform too: one topic must not stop the archiving of the others.
             self.log.exception("%s", topic.name)
             self.errors.append(err)
         return True

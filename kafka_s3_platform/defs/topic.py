@@ -12,19 +12,14 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from pydantic import SecretStr
 
+from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.state import HOUR
+from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import TopicIndex
 
 Group = Literal["hourly", "daily", "restored"]
-
-FORMATS = ("envelope.parquet", "envelope.avro", "envelope.json", "parquet", "avro", "json", "bytes", "block_gzip")
-"""Formats of ours; a user's own are named by their class, which says nothing to Dagster."""
-
-COMPRESSED_WHOLE = ("json", "bytes")
-"""Families whose objects are compressed from the outside: what opens them has to know how."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class ArchivedTopic:
 
     @property
     def name(self) -> str:
-        """`<connector>/<topic>`: also the pool, so that no two runs work on one topic at a time."""
+        """`<connector>/<topic>`. It also names the Dagster pool, so that no two runs work on one topic at a time."""
         return f"{self.config.name}/{self.topic}"
 
     @property
@@ -44,12 +39,12 @@ class ArchivedTopic:
         return dg.AssetKey(["kafka", self.topic])
 
     def key(self, group: Group) -> dg.AssetKey:
-        """The asset key `<connector>/<group>/<topic>`."""
+        """Return the asset key `<connector>/<group>/<topic>`."""
         return dg.AssetKey([self.config.name, group, self.topic])
 
     def op_name(self, *before: str) -> str:
-        """The name of one of this topic's ops or jobs."""
-        return op_name(*before, self.config.name, self.topic)
+        """Return the name of one of this topic's ops or jobs."""
+        return make_op_name(*before, self.config.name, self.topic)
 
     @property
     def lateness(self) -> timedelta:
@@ -57,33 +52,31 @@ class ArchivedTopic:
 
     @property
     def index(self) -> TopicIndex:
-        return TopicIndex(self.config.store, self.config.archive.index_dir, self.config.name, self.topic)
+        return TopicIndex.of(self.config, self.topic)
 
     @property
     def is_native(self) -> bool:
-        """Whether compaction and restore can read its objects; others stay as the sink wrote them."""
-        return self.config.layout.format == "envelope.parquet"
+        """Whether compaction and restore can read the objects. Objects of other formats stay as the sink wrote them."""
+        return self.config.layout.format == NATIVE_FORMAT
 
     @property
     def can_drop(self) -> bool:
-        """Whether records may be read that no object holds: filtered, or failed and tolerated."""
+        """Whether a run may leave out records: filtered ones, failed but tolerated ones, or those with a null value."""
         records = self.config.records
         ignores_nulls = self.config.layout.null_values == "ignore"
         return bool(records.transforms) or records.errors.tolerance == "all" or ignores_nulls
 
     @property
     def kinds(self) -> set[str]:
-        """What Dagster tags the asset of its objects with: where they are, how they are written, what writes them."""
+        """Dagster's kind tags of the asset: the store, the engine that writes the objects, and their format."""
         layout = self.config.layout
-        family = layout.format.rpartition(".")[2] if layout.format in FORMATS else ""
-        codec = layout.codec if family in COMPRESSED_WHOLE and layout.codec != "none" else ""
-        return {"s3", "spark", family, codec} - {""}
+        return {"s3", "spark", *find_format(layout.format).kinds(layout.codec)}
 
     @cached_property
     def config_digest(self) -> str:
-        """Changes with every setting, secrets too: a corrected password is a reason to try again."""
-        settings = json.dumps(self.config.model_dump(exclude={"topics"}), default=_unmasked, sort_keys=True).encode()
-        # run tags show what is derived from it: slow on purpose, so that nobody guesses a password from one
+        """A digest that changes with every setting, secrets too: a corrected password is a reason to try again."""
+        settings = json.dumps(self.config.model_dump(exclude={"topics"}), default=_unmask, sort_keys=True).encode()
+        # Run tags show digests made from this one. A slow hash keeps people from guessing a password by them.
         return hashlib.scrypt(settings, salt=self.name.encode(), n=2**14, r=8, p=1, dklen=16).hex()
 
     @cached_property
@@ -95,43 +88,46 @@ class ArchivedTopic:
         return Days(self.config)
 
 
-def archived_topics(connectors: Iterable[ConnectorConfig]) -> list[ArchivedTopic]:
-    """Every topic of every connector; those of sources are not archived, but read."""
+def list_archived_topics(connectors: Iterable[ConnectorConfig]) -> list[ArchivedTopic]:
+    """Return every topic of every sink connector. A source connector archives none."""
     sinks = (config for config in connectors if config.source is None)
     return [ArchivedTopic(config, topic) for config in sinks for topic in config.topics]
 
 
 class Windows:
-    """Partition keys <-> starts of their time windows in UTC, by Dagster's own rules (clock changes included)."""
+    """Converts between partition keys and the starts of their time windows in UTC.
+
+    Dagster's own rules apply, also at clock changes.
+    """
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
         self.definition = definition
 
     def names(self, text: str) -> bool:
-        """Whether it is a partition key. Dagster alone takes any minute for the start of an hour."""
+        """Return whether `text` is a partition key. Dagster's own check accepts any minute as the start of an hour."""
         return self.definition.has_partition_key(text) and self.key(self.start(text)) == text
 
     def check(self, partition_keys: Iterable[str]) -> None:
-        """ConfigError where one of them is none that Dagster makes, which whoever launches a run may give it."""
+        """Raise ConfigError for a key that Dagster does not make. Anybody who launches a run can give it such a key."""
         for key in partition_keys:
             nearest = self.key(self.start(key))
             if nearest != key:
                 raise ConfigError(f"partition key {key} is none of this asset: the window that holds it is {nearest}")
 
     def start(self, partition_key: str) -> datetime:
-        """The start of a partition key's window, UTC."""
+        """Return the start of a partition key's window, UTC."""
         return self.definition.start_time_for_partition_key(partition_key).astimezone(timezone.utc)
 
     def end(self, partition_key: str) -> datetime:
-        """The end of a partition key's window, UTC."""
+        """Return the end of a partition key's window, UTC."""
         return self.definition.end_time_for_partition_key(partition_key).astimezone(timezone.utc)
 
     def key(self, moment: datetime) -> str:
-        """The partition key of the window that holds `moment`."""
+        """Return the partition key of the window that holds `moment`."""
         return self.definition.get_partition_key_for_timestamp(moment.timestamp())
 
     def starts(self, partition_keys: Iterable[str]) -> set[datetime]:
-        """The starts of windows, without those before the first one: they are left of an earlier start day."""
+        """Return the starts of the keys' windows from `first` on. Earlier keys remain from an earlier start day."""
         return {start for key in partition_keys if (start := self.start(key)) >= self.first}
 
     @cached_property
@@ -141,34 +137,37 @@ class Windows:
 
 
 class Hours(Windows):
-    """The hours of a connector, from the first of its start day up to the open one, which can be archived on demand.
+    """The hours of a connector, from the first hour of its start day up to the open hour.
 
-    They begin with the day, because a day's chunk depends on all of its hours.
+    They begin with the day because a daily chunk depends on all hours of its day. The open hour can be archived on
+    demand.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
         zone = config.layout.timezone
-        super().__init__(dg.HourlyPartitionsDefinition(_start_day(config), timezone=zone, end_offset=1))
+        super().__init__(dg.HourlyPartitionsDefinition(_find_start_day(config), timezone=zone, end_offset=1))
 
 
 class Days(Windows):
-    """The days of a connector, from that of its start hour up to today, which restored hours of today depend on."""
+    """The days of a connector, from its start day up to today. Restores of today's hours depend on today."""
 
     def __init__(self, config: ConnectorConfig) -> None:
         zone = config.layout.timezone
-        super().__init__(dg.DailyPartitionsDefinition(_start_day(config), timezone=zone, end_offset=1))
+        super().__init__(dg.DailyPartitionsDefinition(_find_start_day(config), timezone=zone, end_offset=1))
 
 
-def _unmasked(value: Any) -> str:
-    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+def _unmask(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return str(value)
 
 
-def _start_day(config: ConnectorConfig) -> datetime:
+def _find_start_day(config: ConnectorConfig) -> datetime:
     local = config.archive.start_hour.astimezone(ZoneInfo(config.layout.timezone))
     return local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 
-def newest_closed_hour(now: datetime, lateness: timedelta, first: datetime) -> datetime | None:
-    """The start of the newest hour whose end and allowed lateness have passed, None before the first has."""
+def find_newest_closed_hour(now: datetime, lateness: timedelta, first: datetime) -> datetime | None:
+    """Return the newest hour whose end and allowed lateness have passed, or None if there is no such hour yet."""
     hours = int((now - lateness - first) // HOUR)
     return first + (hours - 1) * HOUR if hours > 0 else None

@@ -1,18 +1,18 @@
-"""Record columns as plain numbers and bytes, whatever the batch was sliced from. Null is told apart by length -1."""
+"""Takes columns of records apart into plain numbers and bytes, also those of slices. A null has the length -1."""
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Int64s = npt.NDArray[np.int64]
+from kafka_s3_platform.model.connect import Int64s
+
 NULL = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """A binary or string column: the length of each value in bytes, and all values' bytes in a row."""
+    """A binary or string column: the length of each value in bytes, and the bytes of all values in a row."""
 
     lengths: Int64s
     data: memoryview
@@ -20,45 +20,45 @@ class Strings:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """A headers column: the number of headers of each record, then the keys and values of all of them in a row."""
+    """A column of headers: the number of headers of each record, and the keys and values of all headers in a row."""
 
     counts: Int64s
     keys: Strings
     values: Strings
 
 
-def strings(column: pa.Array) -> Strings:
-    """Take a binary or string array apart. Bytes that lie under a null are left out."""
-    lengths, start, end = _lengths(column)
+def read_strings(column: pa.Array) -> Strings:
+    """Take a binary or string array apart. Leave out bytes that belong to a null."""
+    lengths, start, end = _count_lengths(column)
     held = column
     if end - start != lengths[lengths > 0].sum():
         held = column.drop_null()
-        _, start, end = _lengths(held)
+        _, start, end = _count_lengths(held)
     data = held.buffers()[2] if len(held) else None
     return Strings(lengths, memoryview(data)[start:end] if data is not None else memoryview(b""))
 
 
-def headers(column: pa.ListArray) -> Headers:
-    """Take a headers array apart. Elements that lie under a null list are left out."""
-    counts, _, _ = _lengths(column)
+def read_headers(column: pa.ListArray) -> Headers:
+    """Take an array of headers apart. Leave out elements that belong to a null list."""
+    counts, _, _ = _count_lengths(column)
     keys, values = column.flatten().flatten()
-    return Headers(counts, strings(keys), strings(values))
+    return Headers(counts, read_strings(keys), read_strings(values))
 
 
-def record_sizes(batch: pa.RecordBatch) -> Int64s:
-    """Bytes of key, value, header keys and header values of each record."""
-    found = headers(batch.column("headers"))
+def count_record_bytes(batch: pa.RecordBatch) -> Int64s:
+    """Count the bytes of key, value, header keys and header values of each record."""
+    found = read_headers(batch.column("headers"))
     sizes = found.keys.lengths + np.maximum(found.values.lengths, 0)
     ends = np.cumsum(np.maximum(found.counts, 0))
     totals = np.concatenate([[0], np.cumsum(sizes)])
     own: Int64s = np.diff(totals[ends], prepend=0)
     for name in ("key", "value"):
-        own += np.maximum(strings(batch.column(name)).lengths, 0)
+        own += np.maximum(read_strings(batch.column(name)).lengths, 0)
     return own
 
 
-def _lengths(column: pa.Array) -> tuple[Int64s, int, int]:
-    """Lengths of the values of a variable-size array, and where the first begins and the last ends."""
+def _count_lengths(column: pa.Array) -> tuple[Int64s, int, int]:
+    """Return the lengths of the values of a variable-size array, where the first begins and where the last ends."""
     if not len(column):
         return np.empty(0, np.int64), 0, 0
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]

@@ -1,16 +1,17 @@
-"""Compression of line and byte formats: none, gzip, bzip2 or zstd, as one stream a sink; lz4, snappy, xz are read too.
+"""Compresses lines and bytes: none, gzip, bzip2 or zstd, one stream for each sink. Also reads lz4, snappy and xz.
 
 Measured on 100,000 records of 231 B JSON, CPU microseconds a record and size: gzip by isal level 0 0.53 (13.8 MB), 1
 0.51 (10.6 MB), 2 0.60 (10.6 MB), 3 0.80 (10.5 MB); zlib level 6 6.57 (10.2 MB); zlib-ng level 1 1.52 (14.7 MB), 3 2.54
 (10.3 MB), 6 3.69 (10.0 MB), 9 6.78 (10.3 MB); zstd level 1 0.69 (9.7 MB), 3 1.56 (10.0 MB); bzip2 18.7 (8.1 MB).
-So gzip without a level is isal's level 1, 13 times cheaper than zlib's 6 for 4% more bytes (4 to 12% on other records);
-an explicit level is zlib-ng's, and zstd's default is level 1.
+So gzip without a level uses isal's level 1, 13 times cheaper than zlib's 6 for 4% more bytes (4 to 12% for other
+records). An explicit level is zlib-ng's. The default of zstd is level 1.
 """
 
 import bz2
 import io
 import lzma
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, Protocol
 
@@ -20,36 +21,29 @@ import zstandard
 from isal import igzip_lib, isal_zlib
 from zlib_ng import zlib_ng
 
+from kafka_s3_platform.config.codecs import LINE_CODECS, READ_CODECS, SKIPPED_FRAME
 from kafka_s3_platform.errors import HEAL_OBJECT, ConfigError, IntegrityError
-from kafka_s3_platform.formats.blocks import HADOOP, MOST_EMPTY_STREAMS, hadoop_blocks, snappy_blocks
-from kafka_s3_platform.formats.content import HEAD_BYTES, SKIPPED_FRAME, codec_of, told_of
-from kafka_s3_platform.formats.envelope import Sink
+from kafka_s3_platform.formats.compressed_blocks import HADOOP, MOST_EMPTY_STREAMS, read_hadoop_blocks, read_snappy
+from kafka_s3_platform.formats.magic_bytes import HEAD_BYTES, describe_head, find_codec
+from kafka_s3_platform.formats.sink import Sink
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 CHUNK_BYTES = 1_048_576
 READ_BYTES = 262_144
 
 FIRST_BYTES = 128
-"""How much a stream that may be one of a million is given first; the next piece is twice as large."""
+"""The size of the first piece that a stream gets, which may be one of a million. Each next piece is twice as large."""
 
-SUFFIXES = {
-    "none": "",
-    "gzip": ".gz",
-    "bzip2": ".bz2",
-    "zstd": ".zst",
-    "lz4": ".lz4",
-    "snappy": ".snappy",
-    "xz": ".xz",
-}
-"""What a codec adds to an extension; `.gz` is Connect's. The last three are read and not written."""
-
-# Its stub says instance where it is the class.
+# The stub declares an instance, but it is the class.
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]
 _FAULTS: tuple[type[Exception], ...] = (OSError, ValueError, _IsalError, lzma.LZMAError, cramjam.DecompressionError)
+# zlib's number for gzip's header and the largest window.
 _GZIP_WBITS = 31
 _GZIP_LEVEL = 1
 _ZSTD_LEVEL = 1
+# bzip2's own default.
 _BZIP2_LEVEL = 9
+# The most memory that xz may take to decompress. Its highest level needs 65 MB.
 _XZ_BYTES = 134_217_728
 
 
@@ -64,17 +58,18 @@ class Compressor(Protocol):
 class CompressedSink:
     """A sink that compresses into another. The same bytes give the same bytes, however they are written.
 
-    The compressor is given pieces of `CHUNK_BYTES`, because what it makes of them depends on where they are cut. gzip
-    has no name and no time.
+    The compressor gets pieces of `CHUNK_BYTES`, because its output depends on where the input is cut. gzip's header
+    holds no file name and no time.
     """
 
     def __init__(self, sink: Sink, codec: str, level: int | None = None) -> None:
-        self._sink, self._compressor = sink, _new_compressor(codec, level)
+        self._sink = sink
+        self._compressor = _new_compressor(codec, level)
         self._pending = bytearray()
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that wait to be compressed."""
+        """The bytes that wait to be compressed."""
         return len(self._pending)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -93,7 +88,7 @@ class CompressedSink:
         self._pending += view[whole:]
 
     def close(self) -> None:
-        """Write what is held and the end of the stream. The sink below stays open."""
+        """Write the bytes that are still buffered, and end the stream. The sink below stays open."""
         self._compress(memoryview(bytes(self._pending)))
         self._pending.clear()
         self._send(self._compressor.flush())
@@ -117,47 +112,51 @@ class _Stored:
 
 
 def _new_compressor(codec: str, level: int | None) -> Compressor:
-    match codec:
-        case "none":
-            return _Stored()
-        case "gzip" if level:
-            return zlib_ng.compressobj(level, zlib_ng.DEFLATED, _GZIP_WBITS)
-        case "gzip":
-            return isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
-        case "bzip2":
-            return bz2.BZ2Compressor(level or _BZIP2_LEVEL)
-        case "zstd":
-            return zstandard.ZstdCompressor(level=level or _ZSTD_LEVEL, write_checksum=True).compressobj()
-    raise ConfigError(f"no codec '{codec}' for lines and bytes; there are none, gzip, bzip2 and zstd")
+    found = COMPRESSION.get(codec)
+    if found is None or found.new_compressor is None:
+        raise ConfigError(f"no codec '{codec}' for lines and bytes; there are {', '.join(LINE_CODECS)}")
+    return found.new_compressor(level)
 
 
-def decompressed(
+def _new_gzip(level: int | None) -> Compressor:
+    if level:
+        return zlib_ng.compressobj(level, zlib_ng.DEFLATED, _GZIP_WBITS)
+    return isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
+
+
+def _new_zstd(level: int | None) -> Compressor:
+    return zstandard.ZstdCompressor(level=level or _ZSTD_LEVEL, write_checksum=True).compressobj()
+
+
+def decompress_lines(
     source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS, named: str = "", *, as_named: bool = False
 ) -> Iterator[bytes]:
-    """What a stream of lines or values holds, in pieces of at most `CHUNK_BYTES`, however much the next bytes hold.
+    """Decompress a stream of lines or values, in pieces of at most `CHUNK_BYTES`, however far a few bytes expand.
 
-    Its codec is told by its first bytes; `key` names the object in errors.
+    The first bytes of the stream show its codec.
 
     Args:
         source: the object.
-        key: its key.
-        limits: of what is read.
-        named: what its name or the file says that it is compressed with, `none` too; empty where neither says it.
-        as_named: values may begin like anything, so that only what is named counts.
+        key: its key, for errors.
+        limits: how much an object may ask for.
+        named: the codec that the object's name or the connector file names, or `none`. Empty: neither names one.
+        as_named: values may begin with any bytes, so only `named` decides.
 
     Raises:
-        IntegrityError: the stream is damaged, cut off, not compressed though that is said, or no lines at all.
+        IntegrityError: the stream is damaged or cut off, does not have the codec that is named, or holds no lines.
     """
     start = source.read(READ_BYTES)
-    codec = _codec(start, key, named, as_named=as_named)
-    pieces = _told(_DECOMPRESSED[codec](_Behind(start, source), limits), key, codec)
-    return pieces if as_named else _of_lines(pieces, key, "" if codec == "none" else f" inside of {codec}")
+    codec = _find_codec(start, key, named, as_named=as_named)
+    pieces = _name_damage(COMPRESSION[codec].decompress(_Behind(start, source), limits), key, codec)
+    if as_named:
+        return pieces
+    return _refuse_containers(pieces, key, "" if codec == "none" else f" inside of {codec}")
 
 
-def _codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
-    found = codec_of(start)
+def _find_codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
+    found = find_codec(start)
     if named == "lz4" and start[1:4] == SKIPPED_FRAME:
-        found = named  # its frames to be skipped are those of zstd
+        found = named  # LZ4 and zstd begin the frames that readers skip alike
     if as_named and found and not named:
         raise IntegrityError(
             f"object {key} begins as {found} does: whether it is compressed, or its first value is, nothing tells. Set "
@@ -167,15 +166,16 @@ def _codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
         return found
     if named in {"", "none"}:
         return "none"
+    # Hadoop's blocks have no signature. They begin with a size in big-endian, whose first byte is 0 below 16 MB.
     if named in HADOOP and start[:1] == b"\0":
         return f"{named} of Hadoop"
     raise IntegrityError(
-        f"object {key} does not begin as what ends in {SUFFIXES[named]} does: its name or s3.compression.type says "
-        f"{named}, its content is {told_of(start) or 'not that'}. {_DAMAGED}"
+        f"object {key} does not begin as what ends in {READ_CODECS[named].suffix} does: its name or "
+        f"s3.compression.type says {named}, its content is {describe_head(start) or 'not that'}. {_DAMAGED}"
     )
 
 
-def _told(pieces: Iterator[bytes], key: str, codec: str) -> Iterator[bytes]:
+def _name_damage(pieces: Iterator[bytes], key: str, codec: str) -> Iterator[bytes]:
     while True:
         try:
             piece = next(pieces, None)
@@ -188,14 +188,14 @@ def _told(pieces: Iterator[bytes], key: str, codec: str) -> Iterator[bytes]:
         yield piece
 
 
-def _of_lines(pieces: Iterator[bytes], key: str, inside: str) -> Iterator[bytes]:
-    """The pieces, after a look at how they begin."""
+def _refuse_containers(pieces: Iterator[bytes], key: str, inside: str) -> Iterator[bytes]:
+    """Pass the pieces on. Raise IntegrityError if their first bytes show a file that holds no lines."""
     head = b""
     for piece in pieces:
         head += piece
         if len(head) >= HEAD_BYTES:
             break
-    if what := told_of(head):
+    if what := describe_head(head):
         raise IntegrityError(f"object {key} is {what}{inside}, not lines or values. {_UNREAD}")
     if head:
         yield head
@@ -210,16 +210,18 @@ _UNREAD = (
 
 
 class _Behind(io.RawIOBase):
-    """A source whose first bytes were read already."""
+    """A source whose first bytes `start` have been read already."""
 
     def __init__(self, start: bytes, source: IO[bytes]) -> None:
-        self._start, self._source = start, source
+        self._start = start
+        self._source = source
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        found, self._start = self._start, b""
+        found = self._start
+        self._start = b""
         if size >= len(found) or size < 0:
             return found or self._source.read(size)
         self._start = found[size:]
@@ -227,7 +229,7 @@ class _Behind(io.RawIOBase):
 
 
 class _Decompressor(Protocol):
-    """One compressed stream, as Python's bz2 has it."""
+    """Decompresses one stream, as Python's bz2 does."""
 
     @property
     def eof(self) -> bool: ...
@@ -241,44 +243,74 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
 
 
-def _members(new_decompressor: Callable[[], _Decompressor], source: _Behind) -> Iterator[bytes]:
-    """EOFError where the last of the streams in a row has no end."""
-    stream, size, come, empty = new_decompressor(), FIRST_BYTES, 0, 0
-    data, at = memoryview(source.read(READ_BYTES)), 0
+def _decompress_members(new_decompressor: Callable[[], _Decompressor], source: _Behind) -> Iterator[bytes]:
+    """Decompress streams in a row. Raise EOFError if the last one is cut off."""
+    stream = new_decompressor()
+    size = FIRST_BYTES
+    come = 0
+    empty = 0
+    data = memoryview(source.read(READ_BYTES))
+    at = 0
     while data:
         if stream.eof:
             empty += not come
             if empty > MOST_EMPTY_STREAMS:
                 raise ValueError(f"more than {MOST_EMPTY_STREAMS:,} of its streams are empty")
-            stream, size, come = new_decompressor(), FIRST_BYTES, 0
-        # In growing pieces: what lies behind a stream is copied, and there may be a million of them.
+            stream = new_decompressor()
+            size = FIRST_BYTES
+            come = 0
+        # In growing pieces: the decompressor copies all bytes after its stream, and there may be a million streams.
         piece = data[at : at + size]
         found = stream.decompress(piece, CHUNK_BYTES)
         come += len(found)
         yield found
+        # A few bytes may expand a lot, so the output comes in pieces too.
         while not (stream.needs_input or stream.eof):
             yield stream.decompress(b"", CHUNK_BYTES)
-        at, size = at + len(piece) - (len(stream.unused_data) if stream.eof else 0), min(2 * size, READ_BYTES)
+        at = at + len(piece) - (len(stream.unused_data) if stream.eof else 0)
+        size = min(2 * size, READ_BYTES)
         if at == len(data):
-            data, at = memoryview(source.read(READ_BYTES)), 0
+            data = memoryview(source.read(READ_BYTES))
+            at = 0
     if not stream.eof:
         raise EOFError
 
 
-def _frames(codec: str, source: _Behind) -> Iterator[bytes]:
-    """By Arrow: python-zstandard either gives all that its input holds at once, or does not tell a cut-off stream."""
+def _decompress_frames(codec: str, source: _Behind) -> Iterator[bytes]:
+    """Decompress with Arrow.
+
+    python-zstandard either returns the whole content at once, or does not notice that a stream is cut off.
+    """
     with pa.CompressedInputStream(pa.PythonFile(source, "r"), codec) as stream:
         yield from iter(lambda: stream.read(CHUNK_BYTES), b"")
 
 
-_DECOMPRESSED: Mapping[str, Callable[[_Behind, ReadLimits], Iterator[bytes]]] = {
-    "none": lambda source, _: iter(lambda: source.read(READ_BYTES), b""),
-    "gzip": lambda source, _: _members(lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), source),
-    "bzip2": lambda source, _: _members(bz2.BZ2Decompressor, source),
-    "xz": lambda source, _: _members(lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES), source),
-    "zstd": lambda source, _: _frames("zstd", source),
-    "lz4": lambda source, _: _frames("lz4", source),
-    "snappy": snappy_blocks,
-    "snappy of Hadoop": partial(hadoop_blocks, "snappy"),
-    "lz4 of Hadoop": partial(hadoop_blocks, "lz4"),
+@dataclass(frozen=True)
+class LineCodec:
+    """How to decompress objects of lines and bytes, and how to compress them if they are written with the codec."""
+
+    decompress: Callable[[_Behind, ReadLimits], Iterator[bytes]]
+    new_compressor: Callable[[int | None], Compressor] | None = None
+
+
+COMPRESSION: Mapping[str, LineCodec] = {
+    "none": LineCodec(lambda source, _: iter(lambda: source.read(READ_BYTES), b""), lambda _: _Stored()),
+    "gzip": LineCodec(
+        lambda source, _: _decompress_members(lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), source),
+        _new_gzip,
+    ),
+    "bzip2": LineCodec(
+        lambda source, _: _decompress_members(bz2.BZ2Decompressor, source),
+        lambda level: bz2.BZ2Compressor(level or _BZIP2_LEVEL),
+    ),
+    "xz": LineCodec(
+        lambda source, _: _decompress_members(lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES), source)
+    ),
+    "zstd": LineCodec(lambda source, _: _decompress_frames("zstd", source), _new_zstd),
+    "lz4": LineCodec(lambda source, _: _decompress_frames("lz4", source)),
+    "snappy": LineCodec(read_snappy),
+    # Hadoop's blocks have no signature: only the object's name or the file shows them.
+    "snappy of Hadoop": LineCodec(partial(read_hadoop_blocks, "snappy")),
+    "lz4 of Hadoop": LineCodec(partial(read_hadoop_blocks, "lz4")),
 }
+"""Each codec, by the name of its row in `config/codecs.py`."""

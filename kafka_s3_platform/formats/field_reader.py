@@ -1,4 +1,4 @@
-"""Offsets and timestamps that lie in fields of the values themselves, where the connector's file says in which."""
+"""Reads offsets and timestamps from fields of the values, if the connector file names these fields."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.config.settings import SourceSettings
-from kafka_s3_platform.formats.parts import VALUE_ERRORS
 from kafka_s3_platform.formats.reading import BatchReader, ReadBatch
-from kafka_s3_platform.formats.times import milliseconds, unit_at
+from kafka_s3_platform.formats.times import convert_to_ms, find_time_unit
 from kafka_s3_platform.model.connect import MISSING, Int64s
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 
@@ -18,26 +18,28 @@ _MOST = 2**63 - 1
 
 
 class FieldReader:
-    """Reads the values that `reader` gives, with the offsets and timestamps of the fields that `settings` name."""
+    """Reads the values of `reader`, with the offsets and timestamps from the fields that `settings` name."""
 
     def __init__(self, reader: BatchReader, settings: SourceSettings) -> None:
-        self._reader, self._settings = reader, settings
+        self._reader = reader
+        self._settings = settings
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Its records, those without such a field as `bad`. Raises what `reader` raises."""
-        offset, timestamp = self._settings.offset_field, self._settings.timestamp_field
+        """Return the records in batches. Those without such a field are `bad`. Errors of `reader` pass through."""
+        offset = self._settings.offset_field
+        timestamp = self._settings.timestamp_field
         for batch in self._reader.batches():
             bad = dict(batch.bad)
-            offsets = batch.offsets if offset is None else _numbers(batch, "offset", offset, int, bad)
+            offsets = batch.offsets if offset is None else _read_numbers(batch, "offset", offset, int, bad)
             times = batch.timestamps
             if timestamp is not None:
-                unit = unit_at(batch.value.schemas[0], timestamp.split(".")) if batch.value.schemas else 1
-                times = _numbers(batch, "timestamp", timestamp, partial(_time, unit), bad)
+                unit = find_time_unit(batch.value.schemas[0], timestamp.split(".")) if batch.value.schemas else 1
+                times = _read_numbers(batch, "timestamp", timestamp, partial(_read_time, unit), bad)
             yield replace(batch, bad=bad, offsets=offsets, timestamps=times)
 
 
-def _numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], int], bad: dict[int, str]) -> Int64s:
-    """The numbers of a field; -1, which is none, where a record is bad."""
+def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], int], bad: dict[int, str]) -> Int64s:
+    """Read the numbers of a field. A record without one is added to `bad`, and has the number -1."""
     found = np.full(len(batch), -1, np.int64)
     for row, value in enumerate(batch.value.field(path.split("."))):
         try:
@@ -52,6 +54,6 @@ def _numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], int],
     return found
 
 
-def _time(unit: int, value: Any) -> int:
-    time = milliseconds(value, unit)
+def _read_time(unit: int, value: Any) -> int:
+    time = convert_to_ms(value, unit)
     return NO_TIMESTAMP if time is None else time

@@ -1,4 +1,4 @@
-"""Objects of one kafka partition merged into one stream in offset order, a few batches in memory at a time."""
+"""Merges objects of one kafka partition into one stream in offset order, with a few batches in memory at a time."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.columns import Int64s, record_sizes
+from kafka_s3_platform.formats.columns import count_record_bytes
+from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
 CELL_OFFSETS = 16_384
@@ -20,8 +21,8 @@ CELL_BYTES = 16_777_216
 class MergeSource:
     """Records of one kafka partition in ascending offset order, all in `[start_offset, end_offset)`.
 
-    `open` is called when the merge reaches `start_offset`. What it returns is closed, if it can be, when the merge ends
-    early; a generator may therefore hold a connection.
+    `open` is called when the merge reaches `start_offset`. If the merge ends early, it closes the iterator, if that has
+    a `close`. So a generator may hold a connection.
     """
 
     start_offset: int
@@ -30,31 +31,30 @@ class MergeSource:
 
 
 def merge_by_offset(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
-    """The records of all `sources` in ascending offset order, in batches as `recut` makes them.
+    """Merge the records of all `sources` by offset, into batches as `recut_batches` makes them.
 
-    A stretch that only one source holds is passed through without copying. Memory: a batch of each source whose offsets
-    overlap there.
+    Records that only one source can hold are not copied. Memory: a batch of each source whose offsets overlap.
 
     Raises:
-        IntegrityError: an offset is held twice, out of order, or outside its source's range.
+        IntegrityError: two sources hold one offset, or an offset is out of order or outside the range of its source.
     """
-    return recut(_merged(sources))
+    return recut_batches(_merge_due(sources))
 
 
-def recut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same records in batches whose bounds depend on the records alone.
+def recut_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut the same records into batches whose bounds depend on the records alone.
 
     A batch ends with its cell of `CELL_OFFSETS` offsets, or with the record that brings it to `CELL_BYTES`.
     """
     held = _Held()
     for batch in batches:
-        for part in _by_cell(batch):
+        for part in _group_by_cell(batch):
             yield from held.add(part)
     yield from held.flush()
 
 
-def offsets_of(batch: pa.RecordBatch) -> Int64s:
-    """The offsets of a batch, not copied."""
+def extract_offsets(batch: pa.RecordBatch) -> Int64s:
+    """Return the offsets of a batch without copying them."""
     offsets: Int64s = batch.column("offset").to_numpy()
     return offsets
 
@@ -68,12 +68,12 @@ class _Held:
         self._size = 0
 
     def add(self, part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take records of one cell; what is complete by now comes out."""
+        """Add records of one cell. Return the batches that are complete now."""
         cell = part.column("offset")[0].as_py() // CELL_OFFSETS
         if cell != self._cell:
             yield from self.flush()
             self._cell = cell
-        ends = np.cumsum(record_sizes(part))
+        ends = np.cumsum(count_record_bytes(part))
         start = 0
         while start < part.num_rows:
             done = int(ends[start - 1]) if start else 0
@@ -87,18 +87,19 @@ class _Held:
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self._parts:
             yield self._parts[0] if len(self._parts) == 1 else pa.concat_batches(self._parts)
-        self._parts, self._size = [], 0
+        self._parts = []
+        self._size = 0
 
 
-def _by_cell(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    cells = offsets_of(batch) // CELL_OFFSETS
+def _group_by_cell(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    cells = extract_offsets(batch) // CELL_OFFSETS
     bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), batch.num_rows]
     for start, end in pairwise(bounds):
         if start < end:
             yield batch.slice(start, end - start)
 
 
-def _merged(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
+def _merge_due(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
     waiting = deque(sorted(sources, key=lambda s: (s.start_offset, s.end_offset)))
     active: list[_Cursor] = []
     try:
@@ -106,8 +107,9 @@ def _merged(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
             _open_due(waiting, active)
             if not active:
                 return
+            # No source can add a record before this offset: the others begin later, or have a batch up to here.
             horizon = min([c.last + 1 for c in active] + [s.start_offset for s in list(waiting)[:1]])
-            yield _interleaved([c.take(horizon) for c in active if c.head < horizon])
+            yield _interleave_batches([c.take(horizon) for c in active if c.head < horizon])
             active[:] = [c for c in active if c.fill()]
     finally:
         for cursor in active:
@@ -115,25 +117,25 @@ def _merged(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
 
 
 def _open_due(waiting: deque[MergeSource], active: "list[_Cursor]") -> None:
-    """Open every source that may hold the next offset."""
+    """Open each source that may hold the next offset."""
     while waiting and (not active or waiting[0].start_offset <= min(c.head for c in active)):
         cursor = _Cursor(waiting.popleft())
         if cursor.fill():
             active.append(cursor)
 
 
-def _interleaved(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _interleave_batches(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(parts) == 1:
         return parts[0]
     joined = pa.concat_batches(parts)
-    offsets = offsets_of(joined)
+    offsets = extract_offsets(joined)
     order = np.argsort(offsets, kind="stable")
     repeated = np.flatnonzero(np.diff(offsets[order]) == 0)
     if repeated.size:
         row = int(order[repeated[0]])
         raise IntegrityError(
-            f"{_where(joined)}: offset {offsets[row]} is held by two of the objects that are read together, and "
-            f"one of them must not be in the index: run `kafka-s3 verify`, which names both"
+            f"{_name_place(joined)}: offset {offsets[row]} is held by two of the objects that are read together, "
+            f"and one of them must not be in the index: run `kafka-s3 verify`, which names both"
         )
     return joined.take(pa.array(order))
 
@@ -145,7 +147,7 @@ class _Cursor:
         self._source = source
         self._batches = source.open()
         self._batch = pa.RecordBatch.from_pylist([], RECORD_SCHEMA)
-        self._offsets = offsets_of(self._batch)
+        self._offsets = extract_offsets(self._batch)
         self._row = 0
         self._next = source.start_offset
 
@@ -158,17 +160,20 @@ class _Cursor:
         return int(self._offsets[-1])
 
     def take(self, horizon: int) -> pa.RecordBatch:
-        """The records before offset `horizon`."""
-        start, self._row = self._row, int(np.searchsorted(self._offsets, horizon))
+        """Take the records before offset `horizon`."""
+        start = self._row
+        self._row = int(np.searchsorted(self._offsets, horizon))
         return self._batch.slice(start, self._row - start)
 
     def fill(self) -> bool:
-        """Whether records are left; reads on when the current batch is used up."""
+        """Read the next batch if the current one is used up. Return whether records are left."""
         while self._row == len(self._offsets):
             batch = next(self._batches, None)
             if batch is None:
                 return False
-            self._batch, self._offsets, self._row = batch, offsets_of(batch), 0
+            self._batch = batch
+            self._offsets = extract_offsets(batch)
+            self._row = 0
             self._check()
         return True
 
@@ -178,17 +183,18 @@ class _Cursor:
             close()
 
     def _check(self) -> None:
-        offsets, source = self._offsets, self._source
+        offsets = self._offsets
+        source = self._source
         if not offsets.size:
             return
         if offsets[0] < self._next or offsets[-1] >= source.end_offset or (np.diff(offsets) <= 0).any():
             raise IntegrityError(
-                f"{_where(self._batch)}: offsets {offsets.min()} to {offsets.max()} were read where offsets ascending "
-                f"in [{self._next}, {source.end_offset}) were due: the object is not the one in the index. Run "
-                f"`kafka-s3 verify` to see what else is damaged"
+                f"{_name_place(self._batch)}: offsets {offsets.min()} to {offsets.max()} were read where offsets "
+                f"ascending in [{self._next}, {source.end_offset}) were due: the object is not the one in the index. "
+                f"Run `kafka-s3 verify` to see what else is damaged"
             )
         self._next = self.last + 1
 
 
-def _where(batch: pa.RecordBatch) -> str:
+def _name_place(batch: pa.RecordBatch) -> str:
     return f"{batch.column('topic')[0].as_py()}-{batch.column('partition')[0].as_py()}"

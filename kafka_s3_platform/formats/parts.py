@@ -1,4 +1,4 @@
-"""The three objects that Connect's S3 sink can make of records: their values, their keys, their headers.
+"""The three objects that Connect's S3 sink can make from records: their values, their keys, their headers.
 
 Source: Confluent S3 sink, `store.kafka.keys` and `store.kafka.headers`.
 """
@@ -10,8 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.avro.values import VALUE_ERRORS
+from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.errors import IntegrityError, PermanentError
-from kafka_s3_platform.model.connect import ConnectBatch, Payload, RecordFailure, Schema
+from kafka_s3_platform.model.connect import DATA_EXCEPTION, ConnectBatch, Payload, RecordFailure, Schema
 
 ObjectPart = Literal["value", "key", "headers"]
 
@@ -19,21 +21,7 @@ HEADERS_SCHEMA = Schema(
     '{"type":"array","items":{"type":"record","name":"ConnectDefault","namespace":"io.confluent.connect.avro",'
     '"fields":[{"name":"key","type":"string"},{"name":"value","type":["null","string"],"default":null}]}}'
 )
-"""Headers of a record: key and value as text, as the sink writes them. The same for all records of all topics."""
-
-
-VALUE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException)
-"""What a value raises that is not of its schema, or that a format cannot hold."""
-
-
-CLASSES: Mapping[str, str] = {
-    "avro": "io.confluent.connect.s3.format.avro.AvroFormat",
-    "json": "io.confluent.connect.s3.format.json.JsonFormat",
-    "bytes": "io.confluent.connect.s3.format.bytearray.ByteArrayFormat",
-    "parquet": "io.confluent.connect.s3.format.parquet.ParquetFormat",
-    "block_gzip": "com.deviantart.kafka_connect_s3.BlockGZIPFileWriter",
-}
-"""The class that people know each format by, for dead letters."""
+"""The schema of a record's headers: key and value as text, as the sink writes them. It is the same for all topics."""
 
 
 class UnwritableRecordsError(PermanentError):
@@ -45,83 +33,95 @@ class UnwritableRecordsError(PermanentError):
 
 
 class UnwritableSchemaError(PermanentError):
-    """No object of the format can be of this schema. One record may name it, so it is no matter of the others."""
+    """The format cannot hold values of this schema. Records of other schemas are not affected."""
 
 
-def unwritable(
+def build_unwritable_error(
     batch: ConnectBatch, objects: Sequence[Any], format_name: str, encode: Callable[[Any], object]
 ) -> UnwritableRecordsError:
-    """The error that names the records whose object `encode` refuses, after it refused some of all."""
+    """Return the error that names the records whose object `encode` refuses.
+
+    It has refused all objects together before, so each is tried alone.
+    """
     reasons: dict[int, str] = {}
     for row, value in enumerate(objects):
         try:
             encode(value)
         except VALUE_ERRORS as err:
             reasons[row] = f"cannot be written as {format_name}: {type(err).__name__}: {err}"
-    return UnwritableRecordsError(failures_of(batch, format_name, reasons))
+    return UnwritableRecordsError(list_failures(batch, format_name, reasons))
 
 
-def failures_of(batch: ConnectBatch, format_name: str, reasons: Mapping[int, str]) -> tuple[RecordFailure, ...]:
-    """The failures of the records at these rows, each with its reason."""
+def list_failures(batch: ConnectBatch, format_name: str, reasons: Mapping[int, str]) -> tuple[RecordFailure, ...]:
+    """List the failures of the records at these rows, each with its reason."""
+    known_class = find_format(format_name).known_class
     return tuple(
         RecordFailure(
-            int(batch.offsets[row]), "TASK_PUT", CLASSES[format_name], _DATA_EXCEPTION, f"{_where(batch, row)} {reason}"
+            int(batch.offsets[row]), "TASK_PUT", known_class, DATA_EXCEPTION, f"{_describe_place(batch, row)} {reason}"
         )
         for row, reason in reasons.items()
     )
 
 
-_DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
+def _describe_place(batch: ConnectBatch, row: int) -> str:
+    topic = batch.records.column("topic")[row]
+    kafka_partition = batch.records.column("partition")[row]
+    return f"the record at offset {batch.offsets[row]} of {topic}-{kafka_partition}"
 
 
-def _where(batch: ConnectBatch, row: int) -> str:
-    topic, partition = (batch.records.column(name)[row].as_py() for name in ("topic", "partition"))
-    return f"the record at offset {batch.offsets[row]} of {topic}-{partition}"
-
-
-def without_null(batch: ConnectBatch, payload: Payload) -> Payload:
-    """The payload, which has to be without nulls.
+def require_no_null(batch: ConnectBatch, payload: Payload) -> Payload:
+    """Return the payload if it has no nulls.
 
     Raises:
-        IntegrityError: it has some, and its format cannot tell them from what is empty.
+        IntegrityError: it has some, which would look like empty values in its format.
     """
     nulls = payload.is_null
     if nulls.any():
         raise IntegrityError(
-            f"{_where(batch, int(np.argmax(nulls)))} is null where its format has no null: "
+            f"{_describe_place(batch, int(np.argmax(nulls)))} is null where its format has no null: "
             f"`behavior.on.null.values` has to leave such records out before"
         )
     return payload
 
 
-def payload_of(batch: ConnectBatch, part: ObjectPart) -> Payload:
-    """What an object of this part holds of the records."""
+def find_payload(batch: ConnectBatch, part: ObjectPart) -> Payload:
+    """Return the payload that an object of this part holds."""
     match part:
         case "value":
             return batch.value
         case "key":
             return batch.key
-    objects = [_headers_of(found) for found in batch.records.column("headers").to_pylist()]
+    objects = [_convert_headers(found) for found in batch.records.column("headers").to_pylist()]
     return Payload(None, np.zeros(batch.num_rows, np.int32), [HEADERS_SCHEMA], objects)
 
 
-def bytes_of(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
-    """The bytes of each record's value or key, without the frame they came in. None is null.
+def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
+    """Return the bytes of each value or key, without the frame that it came in. None may be null.
 
     Raises:
         UnwritableRecordsError: a value is neither bytes nor text.
     """
-    payload = without_null(batch, payload_of(batch, part))
+    payload = require_no_null(batch, find_payload(batch, part))
     if payload.raw is not None and payload.raw_is_value:
         return payload.raw
     try:
-        return pa.array([as_bytes(value) for value in payload.objects], pa.binary())
+        return pa.array([encode_bytes(value) for value in payload.objects], pa.binary())
     except TypeError as err:
-        raise unwritable(batch, payload.objects, "bytes", as_bytes) from err
+        raise build_unwritable_error(batch, payload.objects, "bytes", encode_bytes) from err
 
 
-def as_bytes(value: Any) -> bytes:
-    """Bytes as they are, text as UTF-8."""
+def read_plain_bytes(payload: Payload) -> pa.BinaryArray:
+    """Return the values that are written unchanged: bytes and text.
+
+    All other values are null here. They become JSON, or fail.
+    """
+    if payload.raw is not None and payload.raw_is_value:
+        return payload.raw
+    return pa.array([encode_bytes(o) if isinstance(o, bytes | str) else None for o in payload.objects], pa.binary())
+
+
+def encode_bytes(value: Any) -> bytes:
+    """Return bytes unchanged, and text as UTF-8."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -129,12 +129,12 @@ def as_bytes(value: Any) -> bytes:
     raise TypeError(f"a value of type {type(value).__name__} is neither bytes nor text")
 
 
-def _headers_of(found: list[dict[str, Any]] | None) -> list[dict[str, str | None]]:
-    return [{"key": header["key"], "value": _text(header["value"])} for header in found or ()]
+def _convert_headers(found: list[dict[str, Any]] | None) -> list[dict[str, str | None]]:
+    return [{"key": header["key"], "value": _decode_text(header["value"])} for header in found or ()]
 
 
-def _text(value: bytes | None) -> str | None:
-    """Text where the bytes are UTF-8, else base64, which is how Connect turns a header of bytes into text."""
+def _decode_text(value: bytes | None) -> str | None:
+    """Return bytes as text, or as base64 if they are no UTF-8. Connect turns headers of bytes into base64, too."""
     if value is None:
         return None
     try:

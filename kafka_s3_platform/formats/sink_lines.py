@@ -1,4 +1,4 @@
-"""What sinks write for bytes where a format has texts: base64. And for nulls, where it has lines: `null`."""
+"""Decodes what sinks write in formats of text: base64 in place of bytes, and the line `null` in place of a null."""
 
 import base64
 from collections.abc import Iterator
@@ -10,20 +10,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.formats.json_reader import JsonLinePayload
+from kafka_s3_platform.formats.json.read import JsonLinePayload
 from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
-from kafka_s3_platform.formats.reading import BatchReader, ReadBatch, bytes_payload
+from kafka_s3_platform.formats.reading import BatchReader, ReadBatch, build_bytes_payload
 from kafka_s3_platform.model.connect import Payload
 
 _NULL = b"null"
 _text = msgspec.json.Decoder(str).decode
 
 
-def bytes_of_text(line: bytes) -> bytes | None:
-    """The bytes that a text stands for; null for null; of JSON that is no text, which no sink made of bytes, itself.
+def decode_text_bytes(line: bytes) -> bytes | None:
+    """Decode a JSON string from base64. The line `null` becomes None.
+
+    Any other JSON is returned unchanged: no sink writes it for bytes.
 
     Raises:
-        ValueError: the text is no base64.
+        ValueError: the string is no base64.
     """
     if line == _NULL:
         return None
@@ -38,13 +40,13 @@ def bytes_of_text(line: bytes) -> bytes | None:
 
 
 class NullLines:
-    """Reads lines that `reader` gives; where one is `null`, its record has none."""
+    """Reads the lines of `reader`. A line `null` becomes a null."""
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Its records. Raises what `reader` raises."""
+        """Return the records in batches. Errors of `reader` pass through."""
         for batch in self._reader.batches():
             raw = batch.value.raw
             nulls = pc.equal(raw, pa.scalar(_NULL, pa.binary()))
@@ -53,47 +55,49 @@ class NullLines:
 
 
 class Base64Lines:
-    """Reads lines that `reader` gives as the bytes that they stand for."""
+    """Reads the lines of `reader`, and decodes them from base64."""
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Its records, those that are no base64 as `bad`. Raises what `reader` raises."""
+        """Return the records in batches. Those that are no base64 are `bad`. Errors of `reader` pass through."""
         at = 0
         for batch in self._reader.batches():
-            values, bad = list[bytes | None](), dict(batch.bad)
+            values = list[bytes | None]()
+            bad = dict(batch.bad)
             for row, line in enumerate(pa.array(batch.value.raw).to_pylist()):
                 values.append(None)
                 if row not in bad:
                     try:
-                        values[row] = bytes_of_text(line)
+                        values[row] = decode_text_bytes(line)
                     except ValueError as err:
                         bad[row] = f"line {at + row + 1}: is {err}"
-            yield replace(batch, value=bytes_payload(pa.array(values, pa.binary())), bad=bad)
+            yield replace(batch, value=build_bytes_payload(pa.array(values, pa.binary())), bad=bad)
             at += len(batch)
 
 
 class Base64Headers:
-    """Reads the headers that `reader` gives, with the bytes that their texts stand for."""
+    """Reads the headers of `reader`, and decodes their values from base64."""
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
 
     def batches(self) -> Iterator[ReadBatch]:
-        """The headers of each record, those of no base64 as `bad`. Raises what `reader` raises."""
+        """Return the headers in batches. Those that are no base64 are `bad`. Errors of `reader` pass through."""
         for batch in self._reader.batches():
-            found, bad = list[Any](), dict(batch.bad)
+            found = list[Any]()
+            bad = dict(batch.bad)
             for row, one in enumerate(batch.value.objects):
                 found.append([])
                 try:
-                    found[row] = _headers_of(one)
+                    found[row] = _read_headers(one)
                 except (TypeError, ValueError, LookupError) as err:
                     bad[row] = f"headers of record {row + 1} are no base64, as which sinks write them: {err}"
             yield ReadBatch(Payload(None, np.zeros(len(batch), np.int32), [HEADERS_SCHEMA], found), bad)
 
 
-def _headers_of(one: Any) -> list[dict[str, Any]]:
+def _read_headers(one: Any) -> list[dict[str, Any]]:
     headers = one["headers"] if isinstance(one, dict) else one
     return [
         {**h, "value": None if h["value"] is None else base64.b64decode(h["value"], validate=True)} for h in headers

@@ -1,30 +1,34 @@
-"""Timestamps that objects tell, in epoch milliseconds."""
+"""Converts timestamps of objects to epoch milliseconds."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from kafka_s3_platform.formats.avro_schema import AvroSchema
+from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# All other logical types, and numbers without one, are milliseconds.
 _IN_A_MILLISECOND = {"timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
 
 
-def milliseconds(value: Any, unit: int = 1) -> int | None:
-    """Of ISO 8601, or of a number since the epoch, `unit` of which are a millisecond. Raises ValueError for others."""
+def convert_to_ms(value: Any, unit: int = 1) -> int | None:
+    """Return the epoch milliseconds of an ISO 8601 text or of a number since the epoch.
+
+    `unit` is how many units of the number are a millisecond. Raise ValueError for any other value.
+    """
     if value is None or isinstance(value, int):
         return None if value is None else value // unit
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         return int(value)
     moment = msgspec.convert(value, datetime)
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (moment - EPOCH) // ONE_MS
 
 
-def unit_at(schema: Schema, path: Sequence[str]) -> int:
-    """How many of the numbers of an Avro field are a millisecond."""
+def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
+    """Return how many units of an Avro field are a millisecond: 1 if the field has no smaller logical type."""
     avro = AvroSchema(schema.avro)
     node: Any = avro.root
     for step in (*path, None):

@@ -24,33 +24,33 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 _HEADERS = RECORD_SCHEMA.field("headers").type
 
-Headers = list[tuple[str, bytes | None]] | None
+MessageHeaders = list[tuple[str, bytes | None]] | None
 
 
-def record_batch(tp: TopicPartition, messages: Sequence[Message]) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Messages of one kafka partition, none of them an error, as one batch of RECORD_SCHEMA.
+def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """Convert messages of one kafka partition, none of them an error, to one batch of RECORD_SCHEMA.
 
     With it come the offsets of records that are not what they were, and why: where a header name is not UTF-8 the
     client library hands over no header at all.
     """
     count = len(messages)
-    headers, failures = _headers(messages)
+    headers, failures = _read_headers(messages)
     stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count).reshape(-1, 2)
     columns = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
-        _headers_array(headers),
+        _build_headers(headers),
         pa.repeat(pa.scalar(tp.topic, pa.string()), count),
         pa.repeat(pa.scalar(tp.kafka_partition, pa.int32()), count),
         pa.array(np.fromiter(map(Message.offset, messages), np.int64, count)),
         pa.array(stamps[:, 1]).view(RECORD_SCHEMA.field("timestamp").type),
-        pa.array(_timestamp_types(stamps)),
+        pa.array(_read_timestamp_types(stamps)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), failures
 
 
-def unkept(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
-    """The error of a reader that may not hand over records that are not what they were."""
+def make_unkept_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
+    """Return the error of a reader that may not hand over records that differ from those in the log."""
     offset, reason = next(iter(failures.items()))
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "
@@ -59,7 +59,7 @@ def unkept(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """Keep Python's cycle collector out of a burst of allocations.
 
     Messages and their headers are thousands of tracked objects without cycles: looking through them again and again
@@ -75,14 +75,15 @@ def collector_paused() -> Iterator[None]:
         gc.enable()
 
 
-def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same records in batches whose bounds depend on the first offset, the offsets and the content alone.
+def cut_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut the records into batches whose bounds depend on the first offset, the offsets and the content alone.
 
     A batch ends before a multiple of BATCH_OFFSETS and before the record that would make it exceed BATCH_BYTES.
     """
     current = _OpenBatch()
     for batch in batches:
-        cells, sizes = offsets(batch) // BATCH_OFFSETS, payload_bytes(batch)
+        cells = read_offset_column(batch) // BATCH_OFFSETS
+        sizes = measure_payloads(batch)
         start = 0
         while start < len(cells):
             stop = current.take(batch, cells, sizes, start)
@@ -93,18 +94,18 @@ def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield current.close()
 
 
-def offsets(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """The offset column."""
+def read_offset_column(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the offset column."""
     column: npt.NDArray[np.int64] = batch.column("offset").to_numpy()
     return column
 
 
-def payload_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of key, value, header names and header values of each record."""
-    sizes: npt.NDArray[np.int64] = _lengths(batch.column("key")) + _lengths(batch.column("value"))
+def measure_payloads(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the bytes of key, value, header names and header values of each record."""
+    sizes: npt.NDArray[np.int64] = _measure_column(batch.column("key")) + _measure_column(batch.column("value"))
     headers = batch.column("headers")
     if headers.null_count < len(headers):
-        sizes += _header_bytes(headers)
+        sizes += _measure_headers(headers)
     return sizes
 
 
@@ -121,7 +122,8 @@ class _OpenBatch:
     ) -> int:
         """Take the records from `start` that belong here; return where that ends, `start` itself if none does."""
         if not self.parts:
-            self._cell, self._used = int(cells[start]), 0
+            self._cell = int(cells[start])
+            self._used = 0
         elif cells[start] != self._cell:
             return start
         end_of_cell = int(np.searchsorted(cells, self._cell, side="right"))
@@ -134,32 +136,33 @@ class _OpenBatch:
 
     def close(self) -> pa.RecordBatch:
         """Hand over what was taken and be empty again."""
-        parts, self.parts = self.parts, []
+        parts = self.parts
+        self.parts = []
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+def _measure_column(column: pa.Array) -> npt.NDArray[np.int64]:
     lengths: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
     return lengths
 
 
-def _header_bytes(headers: pa.ListArray) -> npt.NDArray[np.int64]:
+def _measure_headers(headers: pa.ListArray) -> npt.NDArray[np.int64]:
     flat = headers.flatten()
-    ends = np.concatenate([[0], np.cumsum(_lengths(flat.field("key")) + _lengths(flat.field("value")))])
+    ends = np.concatenate([[0], np.cumsum(_measure_column(flat.field("key")) + _measure_column(flat.field("value")))])
     counts = pc.list_value_length(headers).fill_null(0).to_numpy()
     bounds = np.concatenate([[0], np.cumsum(counts)])
     per_record: npt.NDArray[np.int64] = np.diff(ends[bounds])
     return per_record
 
 
-def _timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def _read_timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     # librdkafka counts none, create, append from 0, Spark from -1; a broker calls a missing timestamp "create".
     types: npt.NDArray[np.int32] = np.where(stamps[:, 1] == NO_TIMESTAMP, -1, stamps[:, 0] - 1).astype(np.int32)
     return types
 
 
-def _headers(messages: Sequence[Message]) -> tuple[list[Headers], dict[int, str]]:
-    found: list[Headers] = []
+def _read_headers(messages: Sequence[Message]) -> tuple[list[MessageHeaders], dict[int, str]]:
+    found: list[MessageHeaders] = []
     failures: dict[int, str] = {}
     rest = iter(messages)
     while len(found) < len(messages):
@@ -174,11 +177,12 @@ def _headers(messages: Sequence[Message]) -> tuple[list[Headers], dict[int, str]
     return found, failures
 
 
-def _headers_array(headers: Sequence[Headers]) -> pa.Array:
+def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
     if not any(headers):
         return pa.nulls(len(headers), _HEADERS)
     present = list(chain.from_iterable(filter(None, headers)))
-    names, values = list(map(itemgetter(0), present)), list(map(itemgetter(1), present))
+    names = list(map(itemgetter(0), present))
+    values = list(map(itemgetter(1), present))
     ends = np.cumsum([len(each) if each else 0 for each in headers], dtype=np.int32)
     flat = pa.StructArray.from_arrays(
         [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(HEADER)

@@ -1,4 +1,4 @@
-"""What every librdkafka client of ours has in common: properties, logging, and the reasons of its failures."""
+"""The common part of all our librdkafka clients: properties, logging, and the reasons of failures."""
 
 import logging
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import AuthorizationError, BrokerUnavailableError, PlatformError
-from kafka_s3_platform.kafka.failures import kafka_failure, raise_kafka_error
+from kafka_s3_platform.kafka.failures import classify_error, raise_kafka_error
 
 logger = logging.getLogger(__name__)
 
 
 class Reasons:
-    """What librdkafka said of its connections, so that "no answer" can be explained."""
+    """The errors that librdkafka reported about its connections. They explain why no answer came."""
 
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
@@ -27,21 +27,21 @@ class Reasons:
         return "; ".join(error.str() for error in self._latest.values()) or "no connection error was reported"
 
     def forget(self) -> None:
-        """The client was heard of again: what was said before explains nothing any more."""
+        """Forget earlier errors: the client was answered again, so they explain nothing any more."""
         self._latest.clear()
 
     def failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:
-        """The error to raise for `error`; refused credentials explain whatever else went wrong."""
-        return self.refusal(what) or kafka_failure(error, what, str(self) if self._latest else "")
+        """Return the error to raise for `error`; refused credentials explain whatever else went wrong."""
+        return self.refusal(what) or classify_error(error, what, str(self) if self._latest else "")
 
     def silence(self, what: str) -> PlatformError:
-        """The error to raise when no answer came: AuthorizationError where credentials or rights were refused."""
+        """Return the error to raise when no answer came: AuthorizationError if credentials or rights were refused."""
         return self.refusal(what) or BrokerUnavailableError(f"{what}; {self}")
 
     def refusal(self, what: str) -> AuthorizationError | None:
-        """The error to raise if credentials, rights or a certificate were refused."""
+        """Return the error to raise if credentials, rights or a certificate were refused."""
         for error in self._latest.values():
-            failure = kafka_failure(error, what)
+            failure = classify_error(error, what)
             if isinstance(failure, AuthorizationError):
                 return failure
         return None
@@ -54,11 +54,11 @@ UNVERIFIED = {
 """What turns the verification of brokers off: property, value, and what it means."""
 
 _told: set[tuple[str, str]] = set()
-"""Of which brokers this process has said so."""
+"""The brokers that this process has already warned of."""
 
 
 def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
-    """Say once a process, which is once a run, that anybody may be the broker."""
+    """Warn once a process, which is once a run, that anybody may be the broker."""
     if not str(properties.get("security.protocol", "")).lower().endswith("ssl"):
         return
     servers = str(properties["bootstrap.servers"])
@@ -76,45 +76,46 @@ def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
-    """librdkafka's lines as debug lines: what matters of them reaches the caller in an exception."""
+    """Logs librdkafka's lines at debug level: important ones reach the caller in an exception."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
 
 
-def admin_client(settings: KafkaSettings, reasons: Reasons) -> AdminClient:
-    """An admin client; ConfigError for properties that librdkafka does not know."""
+def open_admin(settings: KafkaSettings, reasons: Reasons) -> AdminClient:
+    """Open an admin client; ConfigError for properties that librdkafka does not know."""
     try:
-        return AdminClient(_properties(settings, "admin", reasons, {}, {}))
+        return AdminClient(_merge_properties(settings, "admin", reasons, {}, {}))
     except KafkaException as err:
         raise_kafka_error(err, f"configuring an admin client of {settings.bootstrap_servers}")
 
 
-def consumer_client(
+def open_consumer(
     settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> Consumer:
-    """A consumer: the worker file overrides `defaults`, nothing overrides `fixed`."""
+    """Open a consumer: the worker file overrides `defaults`, nothing overrides `fixed`."""
     try:
-        return Consumer(_properties(settings, "consumer", reasons, defaults, fixed))
+        return Consumer(_merge_properties(settings, "consumer", reasons, defaults, fixed))
     except KafkaException as err:
         raise_kafka_error(err, f"configuring a consumer of {settings.bootstrap_servers}")
 
 
-def producer_client(
+def open_producer(
     settings: KafkaSettings, reasons: Reasons, defaults: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> Producer:
-    """A producer: the worker file overrides `defaults`, nothing overrides `fixed`."""
+    """Open a producer: the worker file overrides `defaults`, nothing overrides `fixed`."""
     try:
-        return Producer(_properties(settings, "producer", reasons, defaults, fixed))
+        return Producer(_merge_properties(settings, "producer", reasons, defaults, fixed))
     except KafkaException as err:
         raise_kafka_error(err, f"configuring a producer to {settings.bootstrap_servers}")
 
 
-def cluster_metadata(
+def fetch_metadata(
     client: AdminClient | Consumer, topic: str | None, seconds: float, reasons: Reasons, what: str
 ) -> ClusterMetadata:
-    """What a broker knows of the topic, or of all topics. Raises the error that the topic itself has, too."""
+    """Return what a broker knows of the topic, or of all topics. Also raises the error of the topic itself."""
     try:
+        # Asking for one topic also brings its leaders into librdkafka's cache.
         found = client.list_topics(topic, timeout=seconds)
     except KafkaException as err:
         client.poll(0)
@@ -128,7 +129,7 @@ def cluster_metadata(
     return found
 
 
-def _properties(
+def _merge_properties(
     settings: KafkaSettings,
     client: Literal["admin", "consumer", "producer"],
     reasons: Reasons,

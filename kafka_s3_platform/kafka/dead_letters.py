@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.settings import ErrorSettings, KafkaSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PermanentError, PlatformError, RecordError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.batches import offsets
-from kafka_s3_platform.kafka.producer import ReplayProducer
+from kafka_s3_platform.kafka.batches import read_offset_column
+from kafka_s3_platform.kafka.produce.producer import ReplayProducer
 from kafka_s3_platform.model.connect import RecordFailure
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
 logger = logging.getLogger(__name__)
 
+# Connect's prefix, so that tools for its dead letter queues read these too.
 HEADER_PREFIX = "__connect.errors."
 TASK_ID = "0"
 """`task.id` of every dead letter: there are no Connect tasks here."""
@@ -35,15 +36,15 @@ LOGGED_BYTES = 1_000
 Header = dict[str, Any]
 
 
-def tolerated(errors: ErrorSettings, failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> None:
+def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> None:
     """Raise RecordError for the first of `failures`, unless `errors.tolerance` is `all`."""
     if errors.tolerance == "all" or not failures:
         return
     first = min(failures, key=lambda failure: failure.offset)
     raise RecordError(
-        f"{_told(first, topic, kafka_partition)}. Nothing of this run's range is committed. Correct the connector file "
-        f"if it asks for what the records do not hold; or set errors.tolerance=all, and name a dead letter topic in "
-        f"errors.deadletterqueue.topic.name, to archive the others"
+        f"{_describe_failure(first, topic, kafka_partition)}. Nothing of this run's range is committed. Correct the "
+        f"connector file if it asks for what the records do not hold; or set errors.tolerance=all, and name a dead "
+        f"letter topic in errors.deadletterqueue.topic.name, to archive the others"
     )
 
 
@@ -59,8 +60,10 @@ class DeadLetterQueue:
     """
 
     def __init__(self, kafka: KafkaSettings, errors: ErrorSettings, connector: str, topic: str) -> None:
-        self._kafka, self._errors = kafka, errors
-        self._connector, self._topic = connector, topic
+        self._kafka = kafka
+        self._errors = errors
+        self._connector = connector
+        self._topic = topic
         self._producer: ReplayProducer | None = None
 
     def __enter__(self) -> "DeadLetterQueue":
@@ -98,7 +101,8 @@ class DeadLetterQueue:
             raise self._explained(err) from err
 
     def _positions(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
-        known, wanted = offsets(records), np.array([f.offset for f in failures], np.int64)
+        known = read_offset_column(records)
+        wanted = np.array([f.offset for f in failures], np.int64)
         found = np.searchsorted(known, wanted)
         if not len(known) or (known[np.minimum(found, len(known) - 1)] != wanted).any():
             raise IntegrityError(
@@ -142,14 +146,15 @@ class DeadLetterQueue:
         return str(self._errors.dead_letter_topic)
 
     def _letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> pa.RecordBatch:
-        """The records with the headers that say why they failed."""
+        """Return the records with headers that tell why they failed."""
         columns = {name: failed.column(name) for name in RECORD_SCHEMA.names}
+        # librdkafka takes 0 for now, and has no way to send a record without a timestamp.
         stamps = pc.max_element_wise(columns["timestamp"].cast(pa.int64()), pa.scalar(0, pa.int64()))
         columns["timestamp"] = stamps.cast(RECORD_SCHEMA.field("timestamp").type)
         if self._errors.dead_letter_headers:
             kafka_partitions = columns["partition"].to_pylist()
             own = zip(columns["headers"].to_pylist(), kafka_partitions, failures, strict=True)
-            headers = [_joined(known or [], self._context(failure, p)) for known, p, failure in own]
+            headers = [_add_headers(known or [], self._context(failure, p)) for known, p, failure in own]
             columns["headers"] = pa.array(headers, RECORD_SCHEMA.field("headers").type)
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
 
@@ -172,28 +177,28 @@ class DeadLetterQueue:
     def _log(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
         contents = failed.select(["partition", "key", "value"]).to_pylist()
         for failure, record in zip(failures, contents, strict=True):
-            told = _told(failure, self._topic, record["partition"])
-            content = f"; key {_shown(record['key'])}, value {_shown(record['value'])}"
+            told = _describe_failure(failure, self._topic, record["partition"])
+            content = f"; key {_show_content(record['key'])}, value {_show_content(record['value'])}"
             logger.error("%s%s", told, content if self._errors.log_include_messages else "")
 
     def _explained(self, err: PlatformError) -> PlatformError:
         return type(err)(f"dead letters of connector {self._connector}, topic {self._topic}: {err}")
 
 
-def _joined(known: list[Header], context: Iterable[Header]) -> list[Header]:
-    """As in Connect, a header of that name which the record has already stays as it is."""
+def _add_headers(known: list[Header], context: Iterable[Header]) -> list[Header]:
+    """Add headers. As in Connect, one that the record has already stays as it is."""
     names = {header["key"] for header in known}
     return [*known, *(header for header in context if header["key"] not in names)]
 
 
-def _told(failure: RecordFailure, topic: str, kafka_partition: int) -> str:
+def _describe_failure(failure: RecordFailure, topic: str, kafka_partition: int) -> str:
     return (
         f"{topic}-{kafka_partition}@{failure.offset}: the record cannot be archived as asked, {failure.stage} by "
         f"{failure.executing_class} failed: {failure.exception}: {failure.message}"
     )
 
 
-def _shown(content: bytes | None) -> str:
+def _show_content(content: bytes | None) -> str:
     if content is None:
         return "null"
     return repr(content[:LOGGED_BYTES]) + ("..." if len(content) > LOGGED_BYTES else "")

@@ -1,4 +1,4 @@
-"""How much the brokers' disks can still take."""
+"""Measures the free space of the brokers' disks."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, UnsupportedError, is_supported
+from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError, is_supported
 
 ANSWER_SECONDS = 5.0
 """How long one broker may take."""
 
+# Brokers that are asked at once: a dead one costs its whole time, and must not hold up the others.
 AT_ONCE = 16
 
 
@@ -26,15 +27,15 @@ class DiskSpace:
     reason: str = ""
 
 
-def disk_space(settings: KafkaSettings, addresses: Mapping[int, tuple[str, int]]) -> dict[int, DiskSpace]:
-    """Broker id -> its space, by asking each of them. What goes wrong is a reason, and no error."""
+def measure_disk_space(settings: KafkaSettings, addresses: Mapping[int, tuple[str, int]]) -> dict[int, DiskSpace]:
+    """Ask each broker for its space; return it by broker id. What goes wrong is a reason, and no error."""
     properties = settings.properties("admin")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = pool.map(lambda address: _asked(properties, *address), addresses.values())
+        found = pool.map(lambda address: _ask_broker(properties, *address), addresses.values())
         return dict(zip(addresses, found, strict=True))
 
 
-def _asked(properties: Mapping[str, str], host: str, port: int) -> DiskSpace:
+def _ask_broker(properties: Mapping[str, str], host: str, port: int) -> DiskSpace:
     if not is_supported(properties):
         return DiskSpace(None, "the security settings are such that only librdkafka connects, which cannot ask")
     try:
@@ -42,6 +43,7 @@ def _asked(properties: Mapping[str, str], host: str, port: int) -> DiskSpace:
             error, found = connection.log_dirs()
     except (UnsupportedError, OSError, ValueError, IndexError) as err:
         return DiskSpace(None, str(err) or type(err).__name__)
+    # Without the right a restore still runs: it only cannot tell whether there is room.
     if error == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
         return DiskSpace(None, "the right to ask is missing, DESCRIBE on the cluster")
     if error or not found or any(d.error_code or d.usable_bytes < 0 for d in found):

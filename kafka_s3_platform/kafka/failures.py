@@ -1,4 +1,4 @@
-"""librdkafka's and the broker's errors, told apart as the platform's own: one table says of each code what it is."""
+"""Converts errors of librdkafka and of brokers to the platform's own: one table gives the class of each code."""
 
 # ruff: noqa: SLF001 -- the codes of librdkafka itself are public and begin with an underscore
 
@@ -29,10 +29,10 @@ BAD_COMPRESSION = KafkaError._BAD_COMPRESSION
 WRONG_STATE = KafkaError._STATE
 NO_LEADER = KafkaError._NOENT
 GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
-"""No matter to a consumer that only reads: it has to have a group's name, and makes no use of the group."""
+"""A consumer that only reads ignores this error: it needs the name of a group, but does not use the group."""
 
 UNKNOWN_LOCALLY = KafkaError._UNKNOWN_PARTITION
-"""Of the client's own view of the topic, which is empty for a moment after a broker came back."""
+"""Concerns the client's own view of the topic, which is empty for a moment after a broker came back."""
 
 POSSIBLY_PERSISTED = frozenset({KafkaError._PURGE_INFLIGHT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT})
 """Delivery errors after which the cluster may hold the record nevertheless."""
@@ -43,7 +43,7 @@ MOVING = frozenset(
 """Errors of a group whose coordinator moves, or comes up: it is asked again."""
 
 _UNTRUSTED = re.compile("certificate verify failed|alert .*certificate|alert unknown ca")
-"""What OpenSSL says of a certificate that one side does not accept. Broken handshakes have the same code."""
+"""OpenSSL's texts for a certificate that one side does not accept. Broken handshakes have the same code."""
 
 ENTAILED = frozenset(
     {
@@ -268,43 +268,54 @@ _WHY: dict[type[PlatformError], dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Class:
-    """What an error of one code is raised as, and why: whether it may pass decides whether it is tried again."""
+class ErrorClass:
+    """The class that errors of one code are raised as, and the reason. Only transient errors are tried again."""
 
     kind: type[PlatformError]
     why: str
 
 
-CLASSES: Mapping[int, Class] = {
-    code: Class(kind, why)
-    for kind, reasons in _WHY.items()
-    for name, why in reasons.items()
-    if (code := getattr(KafkaError, name, None)) is not None
-}
+def _list_classes() -> Mapping[int, ErrorClass]:
+    classes: dict[int, ErrorClass] = {}
+    for kind, reasons in _WHY.items():
+        for name, why in reasons.items():
+            # An older confluent-kafka does not name every code.
+            code = getattr(KafkaError, name, None)
+            if code is not None:
+                classes[code] = ErrorClass(kind, why)
+    return classes
+
+
+ERROR_CLASSES = _list_classes()
 """By code, every one that confluent-kafka names; retriable is what the protocol guide calls so."""
 
 
-def kafka_failure(error: KafkaException | KafkaError, what: str, said: str = "") -> PlatformError:
-    """The platform's error for `error`; `what` was tried, `said` is what the client said of its connections."""
+def classify_error(error: KafkaException | KafkaError, what: str, said: str = "") -> PlatformError:
+    """Return the platform's error for `error`; `what` was tried, `said` is the client's report of its connections."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     detail = f"; {said}" if said else ""
     if not isinstance(cause, KafkaError):
         return PermanentError(f"{what}: {cause}{detail}")
-    return _kind(cause)(f"{what}: {cause.str()} ({cause.name()}){detail}")
+    return _find_kind(cause)(f"{what}: {cause.str()} ({cause.name()}){detail}")
 
 
 def raise_kafka_error(error: KafkaException | KafkaError, what: str, said: str = "") -> NoReturn:
-    """Raise `kafka_failure`, with the client's exception as its cause."""
-    raise kafka_failure(error, what, said) from (error if isinstance(error, KafkaException) else None)
+    """Raise `classify_error`, with the client's exception as its cause."""
+    raise classify_error(error, what, said) from (error if isinstance(error, KafkaException) else None)
 
 
-def _kind(error: KafkaError) -> type[PlatformError]:
-    """What the table says; of what it does not know, or takes for permanent in general, librdkafka may know better."""
+def _find_kind(error: KafkaError) -> type[PlatformError]:
+    """Find the class in the table; librdkafka may know better of codes that are absent or permanent in general."""
+    # One code, _SSL, stands for a refused certificate, which stays refused, and a broken handshake, which passes.
     if _UNTRUSTED.search(error.str()):
         return AuthorizationError
-    known = CLASSES.get(error.code())
+    known = ERROR_CLASSES.get(error.code())
+    # PermanentError in the table may mean no more than that nothing else is known of the code.
     if known is not None and known.kind is not PermanentError:
         return known.kind
+    # The transaction is over, but the next one can do the same again.
     if error.txn_requires_abort():
         return TransientError
-    return BrokerUnavailableError if error.retriable() else PermanentError
+    if error.retriable():
+        return BrokerUnavailableError
+    return PermanentError

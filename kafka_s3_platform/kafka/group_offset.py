@@ -1,4 +1,4 @@
-"""One committed offset of one consumer group, as a transaction commits it and as it is read back."""
+"""Reads one committed offset of a consumer group, and prepares its commit in a transaction."""
 
 import time
 from types import TracebackType
@@ -9,20 +9,21 @@ from confluent_kafka import TopicPartition as Assignment
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import TransientError
-from kafka_s3_platform.kafka.answers import next_offset
-from kafka_s3_platform.kafka.client import Reasons, consumer_client
+from kafka_s3_platform.kafka.answers import check_next_offset
+from kafka_s3_platform.kafka.client import Reasons, open_consumer
 from kafka_s3_platform.kafka.groups import Committed
 
+# A coordinator may move meanwhile, and a transaction may be about to commit.
 ANSWER_SECONDS = 60.0
 CALL_SECONDS = 5.0
-"""How long one question waits: that the group may not be used is only heard of when it has timed out."""
+"""How long one question waits. If the client may not use the group, it learns this only after the timeout."""
 
 POLL_SECONDS = 0.2
 
 
 @final
 class GroupOffset:
-    """What `group` has committed of one kafka partition. Nobody has to be a member of the group."""
+    """The offset that `group` has committed of one kafka partition. The group needs no members."""
 
     def __init__(self, settings: KafkaSettings, group: str, topic: str, kafka_partition: int) -> None:
         self.group = group
@@ -31,7 +32,7 @@ class GroupOffset:
         self._reasons = Reasons()
         # With read_committed the coordinator is asked for stable offsets: a commit under way is waited for.
         own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
-        self._consumer: Consumer = consumer_client(settings, self._reasons, {}, own)
+        self._consumer: Consumer = open_consumer(settings, self._reasons, {}, own)
 
     def __enter__(self) -> "GroupOffset":
         return self
@@ -43,7 +44,7 @@ class GroupOffset:
 
     @property
     def metadata(self) -> object:
-        """How a transactional producer names the group."""
+        """The group as a transactional producer names it."""
         return self._consumer.consumer_group_metadata()
 
     def place(self, progress: Committed) -> Assignment:
@@ -52,7 +53,7 @@ class GroupOffset:
         return Assignment(topic, kafka_partition, progress.offset, progress.metadata)
 
     def read(self) -> Committed | None:
-        """The offset, None if the group has none. A transaction that is about to commit one is waited for."""
+        """Read the offset, None if the group has none. Waits for a transaction that is about to commit one."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             try:
@@ -72,5 +73,7 @@ class GroupOffset:
             raise self._reasons.failure(said or err, self._where) from err
         if isinstance(found.error, KafkaError):
             raise self._reasons.failure(found.error, self._where)
-        offset = next_offset(found.offset, self._where)
-        return None if offset is None else Committed(offset, found.metadata or "")
+        offset = check_next_offset(found.offset, self._where)
+        if offset is None:
+            return None
+        return Committed(offset, found.metadata or "")

@@ -1,4 +1,4 @@
-"""Consumer groups: what one has committed, whether it is at work, and offsets published in its name."""
+"""Reads and sets committed offsets of consumer groups, and reads whether a group is active."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,17 +12,19 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, BusyError, PermanentError, PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import leader_epoch, next_offset
-from kafka_s3_platform.kafka.failures import MOVING, kafka_failure
-from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, UnsupportedError, is_supported
+from kafka_s3_platform.kafka.answers import check_leader_epoch, check_next_offset
+from kafka_s3_platform.kafka.failures import MOVING, classify_error
+from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError, is_supported
 
 T = TypeVar("T")
 
-COORDINATOR_SECONDS, POLL_SECONDS = 15.0, 0.2
-"""How long a group's coordinator is waited for."""
+COORDINATOR_SECONDS = 15.0
+"""How long to wait for a group's coordinator: a cluster makes its first one when the first group asks for it."""
+
+POLL_SECONDS = 0.2
 
 STABLE_SECONDS = 20.0
-"""How long a transaction that is about to commit an offset is waited for."""
+"""How long to wait for a transaction that is about to commit an offset."""
 
 _ABSENT = {ConsumerGroupState.DEAD, ConsumerGroupState.EMPTY}
 
@@ -41,15 +43,15 @@ class GroupState:
         return bool(self.members) or self.state not in {s.name for s in _ABSENT}
 
 
-def group_state(admin: ClusterAdmin, group: str) -> GroupState:
-    """The group's state now; one that does not exist is DEAD and has no members."""
+def read_group_state(admin: ClusterAdmin, group: str) -> GroupState:
+    """Read the group's state; one that does not exist is DEAD and has no members."""
     try:
-        return _described(admin, group)
+        return _describe_group(admin, group)
     except PlatformError as err:
         # what brokers since Kafka 4 say of a group that is absent, and of one with the protocol of KIP-848
-        if _code(err) != KafkaError.GROUP_ID_NOT_FOUND:
+        if _find_code(err) != KafkaError.GROUP_ID_NOT_FOUND:
             raise
-    listed = _ask(
+    listed = _ask_coordinator(
         admin,
         lambda client, timeout: client.list_consumer_groups(request_timeout=timeout),
         f"looking for group {group}",
@@ -57,42 +59,42 @@ def group_state(admin: ClusterAdmin, group: str) -> GroupState:
     return GroupState(group, next((g.state.name for g in listed.valid if g.group_id == group), "DEAD"), ())
 
 
-def _described(admin: ClusterAdmin, group: str) -> GroupState:
-    found = _ask(admin, _describing(group), f"describing consumer group {group}")
+def _describe_group(admin: ClusterAdmin, group: str) -> GroupState:
+    found = _ask_coordinator(admin, _call_describe(group), f"describing consumer group {group}")
     return GroupState(group, found.state.name, tuple(sorted(f"{m.client_id} at {m.host}" for m in found.members)))
 
 
-def _describing(group: str) -> "Callable[[AdminClient, float], Future[ConsumerGroupDescription]]":
+def _call_describe(group: str) -> "Callable[[AdminClient, float], Future[ConsumerGroupDescription]]":
     return lambda client, timeout: client.describe_consumer_groups([group], request_timeout=timeout)[group]
 
 
-def refuse_active(admin: ClusterAdmin, group: str, what_for: str) -> None:
-    """BusyError while the group has members: `what_for` needs it to be stopped."""
-    found = group_state(admin, group)
+def refuse_active_group(admin: ClusterAdmin, group: str, what_for: str) -> None:
+    """Raise BusyError while the group has members: `what_for` needs it to be stopped."""
+    found = read_group_state(admin, group)
     if found.is_active:
         who = ", ".join(found.members) or "no member yet"
         raise BusyError(f"{what_for}: consumer group {group} is {found.state} ({who}); stop its consumers first")
 
 
-def committed_offsets(
+def read_committed_offsets(
     admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int] = ()
 ) -> dict[int, int]:
-    """Kafka partition -> the offset that the group consumes next, of those kafka partitions that have one.
+    """Read the offset that the group consumes next, by kafka partition, of those that have one.
 
     Waits for transactions that commit offsets, TransientError where one stays open; of a kafka partition of which the
     group has nothing yet only if `kafka_partitions` names it. A group that does not exist has none.
     """
     what = f"reading the committed offsets of consumer group {group}"
     # Asked for everything, a group tells of what it has committed, and not of what is under way beside that.
-    known = {tp.partition for tp in _fetched(admin, group, None, what, require_stable=False) if tp.topic == topic}
+    known = {tp.partition for tp in _fetch_places(admin, group, None, what, require_stable=False) if tp.topic == topic}
     wanted = [TopicPartition(topic, p) for p in sorted({*known, *kafka_partitions})]
-    found = _fetched(admin, group, wanted, what, require_stable=True) if wanted else []
+    found = _fetch_places(admin, group, wanted, what, require_stable=True) if wanted else []
     return {tp.partition: tp.offset for tp in found}
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a group has committed of one kafka partition: the offset that it consumes next, and what it said of it."""
+    """A commit of a group for one kafka partition: the offset that it consumes next, and the commit's metadata."""
 
     offset: int
     metadata: str = ""
@@ -108,50 +110,56 @@ class GroupListing:
 
 
 def list_groups(admin: ClusterAdmin) -> GroupListing:
-    """Every consumer group that the admin client may see."""
-    found = _ask(
+    """List every consumer group that the admin client may see."""
+    found = _ask_coordinator(
         admin, lambda client, timeout: client.list_consumer_groups(request_timeout=timeout), "listing consumer groups"
     )
     return GroupListing({g.group_id: g.state.name for g in found.valid}, tuple(map(str, found.errors)))
 
 
-def committed_in(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Committed]:
-    """What the group has committed of those kafka partitions, where it has; records or none in them do not matter.
+def read_committed(
+    admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int]
+) -> dict[int, Committed]:
+    """Read what the group has committed of those kafka partitions, where it has; they may be empty.
 
     An offset that an open transaction is about to commit does not count yet, and is not waited for.
     """
     wanted = [TopicPartition(topic, p) for p in kafka_partitions]
     what = f"reading what consumer group {group} has committed of topic {topic}"
-    found = _fetched(admin, group, wanted, what, require_stable=False)
-    return {tp.partition: Committed(tp.offset, tp.metadata or "", leader_epoch(tp.leader_epoch, what)) for tp in found}
+    found = _fetch_places(admin, group, wanted, what, require_stable=False)
+    return {
+        tp.partition: Committed(tp.offset, tp.metadata or "", check_leader_epoch(tp.leader_epoch, what)) for tp in found
+    }
 
 
-def _fetched(
+def _fetch_places(
     admin: ClusterAdmin, group: str, wanted: list[TopicPartition] | None, what: str, *, require_stable: bool
 ) -> list[TopicPartition]:
-    """Where the group has committed something of what is wanted, or of all that the client may see.
+    """Fetch where the group has committed something of what is wanted, or of all that the client may see.
 
     What is wrong with one place is raised, and never taken for nothing committed; what passes is waited for.
     """
     deadline = time.monotonic() + STABLE_SECONDS
     while True:
-        places = _places(admin, group, wanted, what, require_stable=require_stable)
+        places = _list_places(admin, group, wanted, what, require_stable=require_stable)
         errors = (
-            kafka_failure(tp.error, f"{what}, {tp.topic}-{tp.partition}") for tp in places if tp.error is not None
+            classify_error(tp.error, f"{what}, {tp.topic}-{tp.partition}") for tp in places if tp.error is not None
         )
         failure = next(errors, None)
         if failure is None:
-            return [tp for tp in places if next_offset(tp.offset, f"{what}, {tp.topic}-{tp.partition}") is not None]
+            return [
+                tp for tp in places if check_next_offset(tp.offset, f"{what}, {tp.topic}-{tp.partition}") is not None
+            ]
         if not isinstance(failure, TransientError) or time.monotonic() > deadline:
             raise failure
         time.sleep(POLL_SECONDS)
 
 
-def _places(
+def _list_places(
     admin: ClusterAdmin, group: str, wanted: list[TopicPartition] | None, what: str, *, require_stable: bool
 ) -> list[TopicPartition]:
     asked = ConsumerGroupTopicPartitions(group, wanted)
-    found: list[TopicPartition] = _ask(
+    found: list[TopicPartition] = _ask_coordinator(
         admin,
         lambda client, timeout: client.list_consumer_group_offsets(
             [asked], require_stable=require_stable, request_timeout=timeout
@@ -162,9 +170,9 @@ def _places(
 
 
 def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partition: int) -> bool:
-    """Whether the group's offset there is hidden behind a transaction that has committed another and not ended."""
+    """Return whether a transaction that is still open has committed another offset of the group there."""
     what = f"reading what consumer group {group} has committed of topic {topic}"
-    [place] = _places(admin, group, [TopicPartition(topic, kafka_partition)], what, require_stable=True)
+    [place] = _list_places(admin, group, [TopicPartition(topic, kafka_partition)], what, require_stable=True)
     return place.error is not None and place.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
@@ -175,19 +183,19 @@ def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions
     BusyError while it has members, PermanentError where only librdkafka connects, which has no call for it.
     """
     what = f"removing offsets of topic {topic} from consumer group {group}"
-    if not committed_in(admin, group, topic, kafka_partitions):
+    if not read_committed(admin, group, topic, kafka_partitions):
         return
-    refuse_active(admin, group, what)
-    coordinator = _ask(admin, _describing(group), what).coordinator
+    refuse_active_group(admin, group, what)
+    coordinator = _ask_coordinator(admin, _call_describe(group), what).coordinator
     address = str(coordinator.host), int(coordinator.port)
-    codes = _deleted(admin.settings, address, what, (group, topic, kafka_partitions))
+    codes = _delete_at_coordinator(admin.settings, address, what, (group, topic, kafka_partitions))
     for kafka_partition, code in codes.items():
         if code:
             place = "" if kafka_partition is None else f", kafka partition {kafka_partition}"
-            raise kafka_failure(KafkaError(code), f"{what}{place}")
+            raise classify_error(KafkaError(code), f"{what}{place}")
 
 
-def _deleted(
+def _delete_at_coordinator(
     settings: KafkaSettings, address: tuple[str, int], what: str, given: tuple[str, str, Collection[int]]
 ) -> dict[int | None, int]:
     properties = settings.properties("admin")
@@ -207,38 +215,41 @@ def _deleted(
 def publish_offsets(
     admin: ClusterAdmin, group: str, topic: str, offsets: Mapping[int, int], metadata: Mapping[int, str] | None = None
 ) -> None:
-    """Set what the group consumes next, by kafka partition; others keep theirs. BusyError while it has members."""
+    """Set the offsets that the group consumes next, by kafka partition. Other kafka partitions keep theirs.
+
+    Raises BusyError while the group has members.
+    """
     if not offsets:
         return
     what = f"publishing offsets of topic {topic} as consumer group {group}"
-    refuse_active(admin, group, what)
+    refuse_active_group(admin, group, what)
     said = metadata or {}
     wanted = ConsumerGroupTopicPartitions(
         group, [TopicPartition(topic, p, o, said.get(p, "")) for p, o in sorted(offsets.items())]
     )
-    answered = _ask(
+    answered = _ask_coordinator(
         admin,
         lambda client, timeout: client.alter_consumer_group_offsets([wanted], request_timeout=timeout)[group],
         what,
     )
     for tp in answered.topic_partitions:
         if tp.error is not None:
-            raise kafka_failure(tp.error, f"{what}, kafka partition {tp.partition}")
+            raise classify_error(tp.error, f"{what}, kafka partition {tp.partition}")
 
 
-def _ask(admin: ClusterAdmin, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
-    """`admin.ask`, again while the group's coordinator moves, as it does when a cluster gets its first group."""
+def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
+    """Call `admin.ask`, again while the group's coordinator moves, as it does when a cluster gets its first group."""
     deadline = time.monotonic() + COORDINATOR_SECONDS
     while True:
         try:
             return admin.ask(call, what)
         except PlatformError as err:
-            if _code(err) not in MOVING or time.monotonic() > deadline:
+            if _find_code(err) not in MOVING or time.monotonic() > deadline:
                 raise
         time.sleep(POLL_SECONDS)
 
 
-def _code(err: PlatformError) -> int | None:
+def _find_code(err: PlatformError) -> int | None:
     cause = err.__cause__
     found = cause.args[0] if isinstance(cause, KafkaException) else None
     return found.code() if isinstance(found, KafkaError) else None

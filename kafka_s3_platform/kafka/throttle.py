@@ -1,4 +1,4 @@
-"""Bounds on how fast a task reads or writes."""
+"""Limits how fast a task reads or writes."""
 
 import time
 
@@ -18,13 +18,16 @@ class Throttle:
 
     def take(self, records: int, size: int) -> None:
         """Spend `records` and `size` bytes; sleep until what was overdrawn is earned."""
+        # Both buckets are charged even if one alone makes the task wait.
         wait = max(self._records.spend(records) if self._records else 0, self._bytes.spend(size) if self._bytes else 0)
         if wait > 0:
             time.sleep(wait)
 
     def records_at_once(self, wanted: int) -> int:
-        """At most one second's worth of records, so that a low rate flows instead of pulsing."""
-        return min(wanted, max(1, int(self._records.rate))) if self._records else wanted
+        """Return `wanted`, but at most the records of one second, so that a low rate flows evenly."""
+        if self._records:
+            return min(wanted, max(1, int(self._records.rate)))
+        return wanted
 
 
 class _Bucket:
@@ -34,7 +37,7 @@ class _Bucket:
         self._filled_at = time.monotonic()
 
     def spend(self, amount: int) -> float:
-        """Seconds to wait."""
+        """Spend the amount. Return the seconds to wait."""
         now = time.monotonic()
         earned = (now - self._filled_at) * self.rate
         self._tokens = min(self._tokens + earned, self.rate * BURST_SECONDS) - amount

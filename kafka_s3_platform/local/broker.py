@@ -1,4 +1,4 @@
-"""One Apache Kafka node, broker and KRaft controller in one."""
+"""One Apache Kafka node, which is broker and KRaft controller."""
 
 import base64
 import subprocess
@@ -11,17 +11,19 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.errors import BrokerUnavailableError, PermanentError
-from kafka_s3_platform.local.java import find_java, pyspark_jars
-from kafka_s3_platform.local.kafka_jars import kafka_jars
-from kafka_s3_platform.local.processes import Daemon, private_folder, write_atomically
+from kafka_s3_platform.local.java import find_java, find_pyspark_jars
+from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
+from kafka_s3_platform.local.processes import Daemon, make_private_folder, write_atomically
 from kafka_s3_platform.local.settings import HOST, StackSettings
 
 JVM_OPTIONS = ("-Xmx768m", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true")
+# Short, because `start_stack` asks again and again until the broker answers.
 METADATA_SECONDS = 2.0
+# Kafka closes its logs one after the other. If it is killed before, it checks them all at the next start.
 STOP_SECONDS = 30.0
 MESSAGE_MAX_BYTES = 8 * 1024 * 1024
 
-# Kafka's jars hold no SLF4J binding, so it would log nothing; PySpark's hold one for the same Log4j.
+# Kafka's jars contain no SLF4J binding, so Kafka would log nothing. PySpark's jars have one for the same Log4j.
 LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
 LOGGING = """\
 rootLogger.level = INFO
@@ -58,20 +60,20 @@ class Broker:
         return Daemon("kafka", self.settings.data_dir / "kafka", ports, STOP_SECONDS)
 
     def start(self) -> None:
-        """Fetch, format and configure what is not there yet, and start. Does not wait."""
-        folder = private_folder(self.daemon.folder)
-        java = self._java(kafka_jars(self.settings.cache))
+        """Fetch and format Kafka if that was not done yet, configure it, and start it. Do not wait for it."""
+        folder = make_private_folder(self.daemon.folder)
+        java = self._java(fetch_kafka_jars(self.settings.cache))
         write_atomically(folder / "server.properties", javaproperties.dumps(self.properties(), timestamp=False))
         write_atomically(folder / "log4j2.properties", LOGGING)
         if not self._meta_properties.exists():
-            _format(java, folder)
+            _format_storage(java, folder)
         self.daemon.start([*java, "kafka.Kafka", folder / "server.properties"], env={})
 
     def check(self) -> None:
-        """Ask for the cluster's metadata.
+        """Request the cluster's metadata.
 
         Raises:
-            BrokerUnavailableError: no answer, no broker in service, or another cluster answered.
+            BrokerUnavailableError: there is no answer or no broker in service, or another cluster answers.
         """
         where = f"Kafka at {self.settings.bootstrap_servers}"
         try:
@@ -85,14 +87,14 @@ class Broker:
             raise BrokerUnavailableError(f"{where} is cluster {metadata.cluster_id}, not that of {self.daemon.folder}")
 
     def cluster_id(self) -> str | None:
-        """The id this stack's Kafka was formatted with, None before its first start."""
+        """Return the id with which this stack's Kafka was formatted, None before its first start."""
         if not self._meta_properties.exists():
             return None
         lines = self._meta_properties.read_text().splitlines()
         return next(line.partition("=")[2] for line in lines if line.startswith("cluster.id="))
 
     def properties(self) -> dict[str, str]:
-        """`server.properties`: one node that keeps everything itself and listens on the loopback address only."""
+        """Return `server.properties` of one node with all roles, on the loopback address only."""
         listeners = f"PLAINTEXT://{self.settings.bootstrap_servers},CONTROLLER://{self._controller}"
         own = {
             "process.roles": "broker,controller",
@@ -108,7 +110,7 @@ class Broker:
             "replica.fetch.max.bytes": str(MESSAGE_MAX_BYTES),
             "group.initial.rebalance.delay.ms": "0",
         }
-        return {**own, **_single_node_topics(), **self.settings.kafka_properties}
+        return {**own, **_configure_internal_topics(), **self.settings.kafka_properties}
 
     @property
     def _controller(self) -> str:
@@ -120,14 +122,16 @@ class Broker:
 
     def _java(self, jars: Path) -> list[str]:
         folder = self.daemon.folder
-        logging_jars = [jar for name in LOGGING_JARS for jar in pyspark_jars().glob(f"{name}-[0-9]*.jar")]
+        logging_jars: list[Path] = []
+        for name in LOGGING_JARS:
+            logging_jars += find_pyspark_jars().glob(f"{name}-[0-9]*.jar")
         class_path = ":".join([*map(str, logging_jars), f"{jars}/*"])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
         return [str(find_java()), *JVM_OPTIONS, *logs, "-cp", class_path]
 
 
-def _single_node_topics() -> dict[str, str]:
-    """Internal topics as one node can hold them; few kafka partitions, because each is opened at every start."""
+def _configure_internal_topics() -> dict[str, str]:
+    """Configure internal topics for one node. They have few kafka partitions, because each start opens all of them."""
     internal = {"offsets.topic": 8, "transaction.state.log": 8, "share.coordinator.state.topic": 1}
     counts = {f"{topic}.num.partitions": str(count) for topic, count in internal.items()}
     replicas = {f"{topic}.replication.factor": "1" for topic in internal}
@@ -135,7 +139,7 @@ def _single_node_topics() -> dict[str, str]:
     return counts | replicas | least
 
 
-def _format(java: list[str], folder: Path) -> None:
+def _format_storage(java: list[str], folder: Path) -> None:
     storage_tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
     options = ["--config", str(folder / "server.properties"), "--cluster-id", _new_cluster_id()]
     done = subprocess.run([*storage_tool, *options], capture_output=True, text=True, check=False)
@@ -144,5 +148,5 @@ def _format(java: list[str], folder: Path) -> None:
 
 
 def _new_cluster_id() -> str:
-    """Kafka's form of a UUID. "A" in front, since an option's value cannot begin with a hyphen."""
+    """Return a UUID in Kafka's form. It begins with "A", because an option's value cannot begin with a hyphen."""
     return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]

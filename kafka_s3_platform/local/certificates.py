@@ -1,4 +1,4 @@
-"""A certificate authority for one server's processes among themselves, which nobody else has a certificate of."""
+"""A certificate authority for the processes of one server. Nobody else has a certificate of it."""
 
 from datetime import datetime, timedelta, timezone
 from ipaddress import IPv4Address
@@ -12,12 +12,14 @@ from kafka_s3_platform.local.processes import write_atomically
 from kafka_s3_platform.local.settings import HOST
 
 _VALID = timedelta(days=3650)
+# The clock may be set back after the certificate is made.
 _SKEW = timedelta(days=1)
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:
-    """A new key and its own certificate, which is its authority as well, as PEM files in `folder`: their paths."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(timezone.utc)
+    """Write a new key and its self-signed certificate to `folder`, as PEM files. Return certificate and key file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(timezone.utc)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kafka-s3")])
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -27,7 +29,8 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(HOST))]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    certificate_file, key_file = folder / "certificate.pem", folder / "key.pem"
+    certificate_file = folder / "certificate.pem"
+    key_file = folder / "key.pem"
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     write_atomically(certificate_file, certificate.public_bytes(pem).decode())

@@ -1,4 +1,4 @@
-"""What is fetched once from Maven Central, with the Ivy that PySpark ships, into the stack's cache."""
+"""Fetches files from Maven Central into the stack's cache, once, with the Ivy that PySpark ships."""
 
 import logging
 import shutil
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_s3_platform.errors import TransientError
-from kafka_s3_platform.local.java import find_java, pyspark_jars
-from kafka_s3_platform.local.processes import locked
+from kafka_s3_platform.local.java import find_java, find_pyspark_jars
+from kafka_s3_platform.local.processes import lock_folder
 
 logger = logging.getLogger(__name__)
 
 PARTIAL = "fetching-"
 PROGRESS_SECONDS = 5.0
+# Enough for the largest download, 109 MB, at 1 Mbit/s.
 FETCH_SECONDS = 900.0
 DOWNLOADS = "libs"
 
@@ -26,29 +27,30 @@ class Download:
     """Files of Maven Central, in one folder of the cache."""
 
     name: str
-    """Of the folder below the cache."""
+    """The name of the folder below the cache."""
     title: str
     coordinates: str
     ivy_options: Callable[[Path], Sequence[str]]
-    """What Ivy is told, given the folder in which it may write."""
+    """Returns Ivy's options, given the folder that Ivy may write to."""
     finish: Callable[[Path], Path]
-    """Checks the folder of downloads, and gives the one to keep. Raises IntegrityError."""
+    """Checks the folder of downloads, and returns the folder to keep. Raises IntegrityError."""
 
     def folder(self, cache: Path) -> Path:
-        """The folder below `cache`, fetched if it is not there yet.
+        """Return the folder below `cache`. Fetch it if it is missing.
 
         Raises:
             TransientError: it could not be fetched.
-            IntegrityError: what was fetched is not what was recorded.
+            IntegrityError: the fetched files differ from the recorded ones.
         """
         kept = cache / self.name
-        with locked(cache):
+        with lock_folder(cache):
             for stale in cache.glob(f"{PARTIAL}*"):
                 shutil.rmtree(stale, ignore_errors=True)
             if not kept.exists():
-                # Not one fixed name: the Ivy of a killed run may still be writing to its own.
+                # No fixed name: the Ivy of a killed run may still write to its folder.
                 with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache, ignore_cleanup_errors=True) as partial:
                     self._fetch(Path(partial))
+                    # Renamed after the check, so the kept folder is always whole.
                     self.finish(Path(partial, DOWNLOADS)).rename(kept)
         return kept
 
@@ -71,7 +73,7 @@ class Download:
             )
 
     def _command(self, folder: Path) -> list[str]:
-        java = [str(find_java()), f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", f"{pyspark_jars()}/*"]
+        java = [str(find_java()), f"-Divy.default.ivy.user.dir={folder}/ivy", "-cp", f"{find_pyspark_jars()}/*"]
         retrieve = ["-retrieve", f"{folder}/{DOWNLOADS}/[artifact]-[revision].[ext]"]
         return [*java, "org.apache.ivy.Main", *self.ivy_options(folder), "-confs", "default", *retrieve]
 

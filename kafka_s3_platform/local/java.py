@@ -1,4 +1,4 @@
-"""The Java runtime, and the jars that come with the PySpark wheel."""
+"""Finds the Java runtime, and the jars of the PySpark wheel."""
 
 import importlib.util
 import os
@@ -9,11 +9,12 @@ from pathlib import Path
 
 from kafka_s3_platform.errors import ConfigError
 
+# Kafka 4's broker and Spark 4 need it.
 LEAST_VERSION = 17
 
 
 def find_java() -> Path:
-    """`java` of JAVA_HOME, else of PATH.
+    """Return the `java` of JAVA_HOME, else the one in PATH.
 
     Raises:
         ConfigError: there is none, or it is older than `LEAST_VERSION`.
@@ -23,7 +24,7 @@ def find_java() -> Path:
     if found is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise ConfigError(f"no java in {where}: install Java {LEAST_VERSION} or newer, or set JAVA_HOME")
-    version = _version(Path(found))
+    version = _read_version(Path(found))
     if version < LEAST_VERSION:
         raise ConfigError(
             f"{found} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME"
@@ -31,15 +32,15 @@ def find_java() -> Path:
     return Path(found)
 
 
-def pyspark_jars() -> Path:
-    """The folder of jars in the installed PySpark, which is not imported."""
+def find_pyspark_jars() -> Path:
+    """Return the folder of jars in the installed PySpark, without importing PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError("PySpark is not installed in this environment: run `make setup`")
     return Path(spec.submodule_search_locations[0], "jars")
 
 
-def _version(java: Path) -> int:
+def _read_version(java: Path) -> int:
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', shown)
     if match is None:

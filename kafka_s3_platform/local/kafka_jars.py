@@ -1,4 +1,4 @@
-"""Apache Kafka's own jars, checked against recorded digests."""
+"""Fetches Apache Kafka's own jars, and checks them against recorded digests."""
 
 import hashlib
 from pathlib import Path
@@ -12,17 +12,17 @@ VERSION = "4.3.1"
 DIGESTS = Path(__file__).with_name(f"{MODULE}-{VERSION}.sha256")
 
 
-def kafka_jars(cache: Path) -> Path:
-    """The folder with Kafka's jars below `cache`, fetched if it is not there yet.
+def fetch_kafka_jars(cache: Path) -> Path:
+    """Return the folder with Kafka's jars below `cache`. Fetch it if it is missing.
 
     Raises:
         TransientError: the jars could not be fetched.
-        IntegrityError: what was fetched is not what was recorded.
+        IntegrityError: the fetched jars differ from the recorded ones.
     """
     return _DOWNLOAD.folder(cache)
 
 
-def _verify(libs: Path) -> Path:
+def _verify_digests(libs: Path) -> Path:
     recorded = {name: digest for digest, name in map(str.split, DIGESTS.read_text().splitlines())}
     fetched = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in libs.iterdir()}
     if wrong := sorted(name for name, _ in recorded.items() ^ fetched.items()):
@@ -33,11 +33,11 @@ def _verify(libs: Path) -> Path:
     return libs
 
 
-# Configuration `default` of the module, because `runtime` leaves out the broker's own jar.
+# Ivy takes the module's configuration `default`, because `runtime` lacks the broker's own jar.
 _DOWNLOAD = Download(
     name=f"{MODULE}-{VERSION}",
     title=f"Apache Kafka {VERSION} (43 MB)",
     coordinates=f"{ORGANISATION}:{MODULE}:{VERSION}",
     ivy_options=lambda _: ["-dependency", ORGANISATION, MODULE, VERSION],
-    finish=_verify,
+    finish=_verify_digests,
 )

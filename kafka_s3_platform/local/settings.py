@@ -1,4 +1,4 @@
-"""Where the embedded stack lives: folder, ports, credentials."""
+"""The settings of the embedded stack: folder, ports, credentials."""
 
 import difflib
 import os
@@ -16,7 +16,7 @@ REGISTRY_PATH = "/apis/ccompat/v7"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackSettings:
-    """Every field but `kafka_properties` is set by the environment variable `KAFKA_S3_LOCAL_<FIELD>`, in capitals.
+    """The environment variable `KAFKA_S3_LOCAL_<FIELD>`, in capitals, sets each field but `kafka_properties`.
 
     Default ports lie below Linux's and macOS's ephemeral ranges, so no outgoing connection can hold one.
     """
@@ -38,30 +38,30 @@ class StackSettings:
     aws_secret_access_key: str = field(default="kafka-s3-secret", repr=False)
     bucket: str = "kafka-archive"
     kafka_properties: Mapping[str, str] = field(default_factory=dict)
-    """Broker properties beside, or instead of, the stack's own."""
+    """Properties of the broker. They are added to those of the stack, or replace them."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "StackSettings":
-        """Settings of this environment. Folders become absolute, so that they outlive a change of directory.
+        """Read the settings from environment variables. Folders become absolute, so a change of directory does no harm.
 
         Raises:
-            ConfigError: a `KAFKA_S3_LOCAL_` variable is unknown or no port number.
+            ConfigError: a `KAFKA_S3_LOCAL_` variable is unknown, or is not a port number where it should be one.
         """
         given = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
-        known = {variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
+        known = {name_variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
         if unknown := sorted(given.keys() - known.keys()):
             near = difflib.get_close_matches(unknown[0], known, 1, 0)
             raise ConfigError(f"environment variable {unknown[0]} is unknown; the nearest one is {near[0]}")
         values: dict[str, Any] = {
-            known[name].name: _parse(known[name].type, name, value) for name, value in given.items()
+            known[name].name: _parse_value(known[name].type, name, value) for name, value in given.items()
         }
         data_dir = Path(values.get("data_dir", cls().data_dir)).absolute()
         cache = Path(values.get("cache", data_dir / "cache")).absolute()
         return cls(**{**values, "data_dir": data_dir, "cache": cache})
 
     def environment(self) -> dict[str, str]:
-        """The variables from which another process resolves the same settings, less `kafka_properties`."""
-        return {variable(f.name): str(getattr(self, f.name)) for f in fields(self) if f.name != "kafka_properties"}
+        """Return the variables from which another process reads the same settings, without `kafka_properties`."""
+        return {name_variable(f.name): str(getattr(self, f.name)) for f in fields(self) if f.name != "kafka_properties"}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -73,16 +73,16 @@ class StackSettings:
 
     @property
     def registry_url(self) -> str:
-        """Of the Schema Registry, for clients of Confluent's."""
+        """The URL of the Schema Registry, for Confluent's clients."""
         return f"http://{HOST}:{self.registry_port}{REGISTRY_PATH}"
 
 
-def variable(field_name: str) -> str:
-    """The environment variable of one field of `StackSettings`."""
+def name_variable(field_name: str) -> str:
+    """Return the environment variable of one field of `StackSettings`."""
     return PREFIX + field_name.upper()
 
 
-def _parse(kind: object, name: str, value: str) -> str | int:
+def _parse_value(kind: object, name: str, value: str) -> str | int:
     if kind is not int:
         return value
     if not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):

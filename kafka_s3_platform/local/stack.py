@@ -1,4 +1,4 @@
-"""Start, stop and look at the embedded stack."""
+"""Starts and stops the embedded stack, and reads its status."""
 
 import logging
 import time
@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.processes import locked
+from kafka_s3_platform.local.processes import lock_folder
 from kafka_s3_platform.local.registry import SchemaRegistry
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 
 logger = logging.getLogger(__name__)
 
+# Java starts slowly on a busy machine. A server that stops is noticed at once, without this wait.
 START_SECONDS = 120.0
 POLL_SECONDS = 0.2
 PROGRESS_SECONDS = 5.0
@@ -22,7 +23,7 @@ Server = Broker | SeaweedFS | SchemaRegistry
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One server: its process, and whether it answers as it should; `detail` says what is wrong."""
+    """One server: its process, and whether it answers correctly. `detail` tells what is wrong."""
 
     name: str
     running: bool
@@ -33,7 +34,7 @@ class ServerStatus:
 
 @dataclass(frozen=True, slots=True)
 class StackStatus:
-    """How to reach the stack, and how its servers are."""
+    """How to reach the stack, and the status of its servers."""
 
     bootstrap_servers: str
     s3_endpoint: str
@@ -43,52 +44,54 @@ class StackStatus:
     data_dir: str
     servers: tuple[ServerStatus, ...]
     schema_registry_url: str | None = None
-    """None unless it was started."""
+    """None if the registry was not started."""
 
     @property
     def healthy(self) -> bool:
+        """Whether all servers that should run answer correctly."""
         return all(server.healthy for server in self.servers)
 
 
-def up(settings: StackSettings) -> StackStatus:
-    """Start what does not run and wait until all answer. Data of earlier runs is kept.
+def start_stack(settings: StackSettings) -> StackStatus:
+    """Start the servers that do not run, and wait until all answer. Keep the data of earlier runs.
 
     Raises:
-        ConfigError: a port is taken, Java or `weed` is missing, or the stack runs with other ports.
+        ConfigError: a port is in use, Java or `weed` is missing, or the stack runs with other ports.
         PermanentError: a server stopped while starting.
         TransientError: a server did not answer in time, or Kafka could not be fetched.
     """
-    with locked(settings.data_dir):
-        start(_servers(settings))
+    with lock_folder(settings.data_dir):
+        start_servers(_list_servers(settings))
         SeaweedFS(settings).create_bucket()
-    return status(settings)
+    return read_stack_status(settings)
 
 
-def up_registry(settings: StackSettings) -> StackStatus:
-    """Start the Schema Registry, which is no part of `up`, and wait until it answers. It forgets when it stops.
+def start_registry(settings: StackSettings) -> StackStatus:
+    """Start the Schema Registry, which `start_stack` leaves out, and wait for its answer. It stores nothing on disk.
 
     Raises:
-        ConfigError: its port is taken, Java is missing, or it runs with another port.
+        ConfigError: its port is in use, Java is missing, or it runs with another port.
         PermanentError: it stopped while starting.
         TransientError: it did not answer in time, or could not be fetched.
     """
-    with locked(settings.data_dir):
-        start((SchemaRegistry(settings),))
-    return status(settings)
+    with lock_folder(settings.data_dir):
+        start_servers((SchemaRegistry(settings),))
+    return read_stack_status(settings)
 
 
-def down(settings: StackSettings) -> tuple[str, ...]:
-    """Stop the servers, keep their data. Returns the names of those that ran."""
-    with locked(settings.data_dir):
+def stop_stack(settings: StackSettings) -> tuple[str, ...]:
+    """Stop the servers and keep their data. Return the names of the servers that ran."""
+    with lock_folder(settings.data_dir):
         daemons = [server.daemon for server in (Broker(settings), SeaweedFS(settings), SchemaRegistry(settings))]
+        # All get SIGTERM before the first wait, so they end at the same time.
         running = [daemon for daemon in daemons if daemon.terminate()]
         for daemon in daemons:
             daemon.await_end()
     return tuple(daemon.name for daemon in running)
 
 
-def status(settings: StackSettings) -> StackStatus:
-    """How the stack is now. Starts and changes nothing."""
+def read_stack_status(settings: StackSettings) -> StackStatus:
+    """Read the status of the stack. Start and change nothing."""
     registry = SchemaRegistry(settings)
     return StackStatus(
         bootstrap_servers=settings.bootstrap_servers,
@@ -97,28 +100,28 @@ def status(settings: StackSettings) -> StackStatus:
         aws_secret_access_key=settings.aws_secret_access_key,
         bucket=settings.bucket,
         data_dir=str(settings.data_dir),
-        servers=tuple(_server_status(server) for server in _servers(settings)),
+        servers=tuple(_read_server_status(server) for server in _list_servers(settings)),
         schema_registry_url=settings.registry_url if registry.daemon.is_wanted else None,
     )
 
 
-def _servers(settings: StackSettings) -> tuple[Server, ...]:
-    """Those that should run: the registry if it was asked for."""
+def _list_servers(settings: StackSettings) -> tuple[Server, ...]:
+    """List the servers that should run. The registry is one of them if it was started."""
     registry = SchemaRegistry(settings)
     return Broker(settings), SeaweedFS(settings), *([registry] if registry.daemon.is_wanted else [])
 
 
-def start(servers: tuple[Server, ...]) -> None:
-    """Start those that do not run and wait until all answer. Raises as `up`."""
-    for server in _to_start(servers):
+def start_servers(servers: tuple[Server, ...]) -> None:
+    """Start the servers that do not run, and wait until all answer. Raise the same errors as `start_stack`."""
+    for server in _find_stopped(servers):
         logger.info("starting %s in %s", server.daemon.name, server.daemon.folder)
         server.start()
     for server in servers:
-        _await(server)
+        _await_server(server)
 
 
-def _to_start(servers: tuple[Server, ...]) -> list[Server]:
-    """Those that do not run. Refused as a whole, before any of them starts."""
+def _find_stopped(servers: tuple[Server, ...]) -> list[Server]:
+    """List the servers that do not run. Check the ports of all servers before any of them starts."""
     stopped = [server for server in servers if server.daemon.process() is None]
     for server in servers:
         if server in stopped:
@@ -128,7 +131,7 @@ def _to_start(servers: tuple[Server, ...]) -> list[Server]:
     return stopped
 
 
-def _await(server: Server) -> None:
+def _await_server(server: Server) -> None:
     started = reported = time.monotonic()
     while True:
         try:
@@ -144,8 +147,9 @@ def _await(server: Server) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _server_status(server: Server) -> ServerStatus:
-    name, process = server.daemon.name, server.daemon.process()
+def _read_server_status(server: Server) -> ServerStatus:
+    name = server.daemon.name
+    process = server.daemon.process()
     if process is None:
         return ServerStatus(name, running=False, pid=None, healthy=False, detail="not running")
     try:

@@ -1,8 +1,8 @@
-"""Records as Kafka Connect sees them: keys and values with their schemas, beside the bytes they came as.
+"""Records as Kafka Connect sees them: keys and values with their schemas, and the bytes that they were read as.
 
-Every schema is held as an Avro schema, whatever it came from: the Registry's Avro, JSON Schema, Protobuf, or the
-envelope of Connect's JsonConverter. Decoded values are plain objects in Avro's physical form (a timestamp-millis is an
-int, a decimal is bytes, an enum is a str, a map or record is a dict), so that nothing is lost between two formats.
+Every schema is held as an Avro schema. It may come from the Registry's Avro, JSON Schema or Protobuf, or from the
+envelope of Connect's JsonConverter. Decoded values are plain objects in Avro's physical form, so that no detail gets
+lost between two formats: a timestamp-millis is an int, a decimal is bytes, an enum is a str, a map or record is a dict.
 """
 
 import json
@@ -18,20 +18,25 @@ import pyarrow as pa
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+"""Selects records of a batch: one bool for each record."""
+
+Side = Literal["key", "value"]
+"""The part of a record that a converter or a transform works on."""
 
 NO_SCHEMA = -1
-"""Code of a payload that has no schema: schemaless, or null."""
+"""The code of a payload without a schema: it is schemaless, or null."""
 
 Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER", "TRANSFORMATION", "TASK_PUT"]
-"""Connect's names of what can fail for one record (`__connect.errors.stage`)."""
+"""Connect's names of the stages that can fail for one record (`__connect.errors.stage`)."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What keys or values look like: `text` is the JSON of an Avro schema.
+    """The schema of keys or values. `text` is the JSON of an Avro schema.
 
-    `schema_id`, `subject` and `version` are the Registry's, None where there is none; within a subject, versions order
-    schemas.
+    `schema_id`, `subject` and `version` come from the Registry, None without one. Within a subject, versions give the
+    order of schemas.
     """
 
     text: str
@@ -48,12 +53,14 @@ class Schema:
 class Payload:
     """The keys, or the values, of the records of a batch.
 
-    `raw` are the bytes as they came (null where the record has none), None once something changed them. `codes` gives
-    for each record its schema's index in `schemas`, or NO_SCHEMA. `objects` are decoded at first use: a null is None.
-    `raw_is_value` says that every value of `raw` is the value itself (text, bytes or JSON), without a frame around it.
-    `raw_is_json` says that every value of `raw` is one line of valid JSON, so that it can be written as it is.
-    `avro_start` says that from there on every value of `raw` is one valid datum of its schema in Avro's binary form, so
-    that it can be moved as it is (5 in the wire format of Confluent's Registry); None: it is something else.
+    Attributes:
+        raw: the bytes as they were read, null for a record without any. None after a transform changed the values.
+        codes: for each record the index of its schema in `schemas`, or NO_SCHEMA.
+        objects: the values, decoded at first use. A null is None.
+        raw_is_value: every item of `raw` is the value itself (text, bytes or JSON), without a frame around it.
+        raw_is_json: every item of `raw` is one line of valid JSON, so it can be written as it is.
+        avro_start: from this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, so it
+            can be copied as it is (5 in the wire format of Confluent's Registry). None: it is something else.
     """
 
     raw_is_value: bool = True
@@ -63,17 +70,20 @@ class Payload:
     def __init__(
         self, raw: pa.BinaryArray | None, codes: Int32s, schemas: Sequence[Schema], objects: Sequence[Any] | None = None
     ) -> None:
-        self.raw, self.codes, self.schemas = raw, codes, tuple(schemas)
+        self.raw = raw
+        self.codes = codes
+        self.schemas = tuple(schemas)
+        # Once set, it hides the cached property: nothing is decoded.
         if objects is not None:
             self.objects = objects
 
     @cached_property
     def objects(self) -> Sequence[Any]:
-        """One decoded value a record. Never change them in place."""
+        """The decoded value of each record. Never change these in place."""
         return self._decode()
 
     def _decode(self) -> Sequence[Any]:
-        """For converters to override: bytes are what they are."""
+        """Decode the values: bytes stay bytes. Converters override this."""
         return self.raw.to_pylist() if self.raw is not None else []
 
     def __len__(self) -> int:
@@ -81,22 +91,24 @@ class Payload:
 
     @property
     def is_null(self) -> npt.NDArray[np.bool_]:
-        """Which records have none (tombstones, when these are values)."""
+        """A mask of the records that are null here (tombstones, if these are values)."""
         if self.raw is not None:
             nulls: npt.NDArray[np.bool_] = self.raw.is_null().to_numpy(zero_copy_only=False)
             return nulls
         return np.fromiter((o is None for o in self.objects), bool, len(self))
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """The field at `path` (names from the outside in) of each record, `MISSING` where there is no such field."""
-        return [field_of(o, path) for o in self.objects]
+        """Return the field at `path` (outermost name first) of each record, `MISSING` if a record does not have it."""
+        return [get_field(o, path) for o in self.objects]
 
     def take(self, positions: Positions) -> "Payload":
-        """The payloads at `positions`, in that order."""
-        raw = None if self.raw is None else _taken(self.raw, positions)
+        """Return the payloads at `positions`, in that order."""
+        raw = None if self.raw is None else _take_rows(self.raw, positions)
+        # Subclasses have more attributes, which the copy keeps.
         taken = type(self).__new__(type(self))
         taken.__dict__.update({k: v for k, v in self.__dict__.items() if k != "objects"})
-        taken.raw, taken.codes = raw, self.codes[positions]
+        taken.raw = raw
+        taken.codes = self.codes[positions]
         if "objects" in self.__dict__:
             objects = self.objects
             taken.objects = [objects[i] for i in positions]
@@ -104,11 +116,11 @@ class Payload:
 
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
-"""What `field` gives for a field that is not there, which differs from one that is null."""
+"""What `field` returns for a field that does not exist. A field that exists and is null gives None."""
 
 
-def field_of(value: Any, path: Sequence[str]) -> Any:
-    """The field at `path` of a decoded value, MISSING where there is none."""
+def get_field(value: Any, path: Sequence[str]) -> Any:
+    """Return the field at `path` of a decoded value, MISSING if it does not exist."""
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
             return MISSING
@@ -120,9 +132,9 @@ def field_of(value: Any, path: Sequence[str]) -> Any:
 class ConnectBatch:
     """Records of one kafka partition on their way to objects, ascending by (offset, ordinal).
 
-    `records` has RECORD_SCHEMA: offset, timestamp, headers and the topic that decides the path (a transform may have
-    renamed it); its key and value columns are the bytes of the source record, whatever became of `key` and `value`.
-    `ordinals` tell apart what a mapper made of one record; None while every record is itself.
+    `records` has RECORD_SCHEMA. Its topic decides the path, and a transform may have renamed it. Its key and value
+    columns always hold the bytes of the source record, even after `key` and `value` were changed. `ordinals` number the
+    records that a mapper made from one record. None: each record comes from its own source record.
     """
 
     records: pa.RecordBatch
@@ -132,8 +144,8 @@ class ConnectBatch:
 
     @classmethod
     def of(cls, records: pa.RecordBatch) -> "ConnectBatch":
-        """Records as they are: keys and values without schema, as bytes."""
-        key, value = (_as_bytes(records.column(name)) for name in ("key", "value"))
+        """Make a batch of records whose keys and values are bytes without a schema."""
+        key, value = (_make_bytes_payload(records.column(name)) for name in ("key", "value"))
         return cls(records, key, value)
 
     @property
@@ -152,21 +164,28 @@ class ConnectBatch:
         return times
 
     def take(self, positions: Positions) -> "ConnectBatch":
-        """The records at `positions`, in that order."""
+        """Return the records at `positions`, in that order."""
         if len(positions) == self.num_rows and _is_run(positions):
             return self
         return replace(
             self,
-            records=_taken(self.records, positions),
+            records=_take_rows(self.records, positions),
             key=self.key.take(positions),
             value=self.value.take(positions),
             ordinals=None if self.ordinals is None else self.ordinals[positions],
         )
 
 
+DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
+
+
+class DataError(ValueError):
+    """A record cannot be processed: Connect's DataException."""
+
+
 @dataclass(frozen=True)
 class RecordFailure:
-    """Why one record cannot be archived as asked. `exception` is the name of the error's class."""
+    """Why one record cannot be archived. `exception` is the name of the error's class."""
 
     offset: int
     stage: Stage
@@ -177,7 +196,7 @@ class RecordFailure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage made of a batch: the records that go on, and those that failed. What is in neither was filtered."""
+    """The result of a stage for a batch: the records that go on, and those that failed. It dropped all others."""
 
     batch: ConnectBatch
     failures: tuple[RecordFailure, ...] = ()
@@ -187,21 +206,21 @@ class Transform(Protocol):
     """A stage between conversion and partitioning: a single message transform, or a mapper."""
 
     def apply(self, batch: ConnectBatch) -> Outcome:
-        """What becomes of the records, in their order. Raises nothing for a single record's fault."""
+        """Return the changed records, in their order. Raise nothing for the fault of a single record."""
         ...
 
 
-def _as_bytes(column: pa.BinaryArray) -> Payload:
+def _make_bytes_payload(column: pa.BinaryArray) -> Payload:
     return Payload(column, np.full(len(column), NO_SCHEMA, np.int32), ())
 
 
-def _taken(rows: Any, positions: Positions) -> Any:
-    """A run of rows is a view of them, others are copied."""
+def _take_rows(rows: Any, positions: Positions) -> Any:
+    """Take rows. A run of rows becomes a view without a copy."""
     if _is_run(positions):
         return rows.slice(int(positions[0]), len(positions))
     return rows.take(pa.array(positions))
 
 
 def _is_run(positions: Positions) -> bool:
-    """Whether the positions follow one another; they are ascending wherever rows are only left out."""
+    """Whether the positions follow each other without a hole."""
     return len(positions) > 0 and bool((np.diff(positions) == 1).all())

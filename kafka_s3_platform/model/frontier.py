@@ -1,20 +1,22 @@
-"""Where a kafka partition's log began and ended when it was looked at."""
+"""The bounds of a kafka partition's log at the time of an observation."""
 
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 
-UNTIMED = datetime(1970, 1, 1, tzinfo=timezone.utc)
-"""`observed_at` of a look whose time nobody knows: it tells where the log began, and proves nothing of an hour."""
+from kafka_s3_platform.model.times import EPOCH
+
+UNTIMED = EPOCH
+"""`observed_at` of an observation at an unknown time. It tells where the log began, but proves nothing for an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """The bounds of one kafka partition's log.
 
-    `observed_at` is UTC and taken before the broker was asked: every record appended before it lies below
+    `observed_at` is UTC and was taken before the request to the broker: every record appended before it lies below
     `high_watermark`. `last_stable_offset < high_watermark` means that a transaction is open. `kafka_partition_count` is
-    how many kafka partitions the topic had then: a look that lacks some of them proves nothing of an hour. None where
-    it was not recorded.
+    the number of the topic's kafka partitions at that time, None if it was not recorded. An observation that lacks some
+    of them proves nothing about an hour.
     """
 
     kafka_partition: int
@@ -26,7 +28,7 @@ class Frontier:
     kafka_partition_count: int | None = None
 
     def __post_init__(self) -> None:
-        # Of what a broker answers `kafka.answers` finds this out, of rows of an index `store.sound`.
+        # A last defence: `kafka.answers` checks the broker's answers, and `store.sound` the rows of an index.
         if not 0 <= self.log_start_offset <= min(self.last_stable_offset, self.high_watermark):
             raise ValueError(
                 f"kafka partition {self.kafka_partition}: no log starts at {self.log_start_offset}, is stable up to "

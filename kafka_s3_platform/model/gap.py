@@ -1,4 +1,4 @@
-"""Offsets that count as archived though this archive does not hold them, and why."""
+"""Offsets that count as archived although this archive does not hold them, and the reason."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,11 +8,14 @@ from kafka_s3_platform.model.offsets import OffsetRange
 
 @dataclass(frozen=True, order=True, slots=True)
 class Gap:
-    """Offsets `[start_offset, end_offset)` that this archive does without.
+    """Offsets `[start_offset, end_offset)` that this archive leaves out, by `reason`.
 
-    The broker had deleted them (retention), another sink had archived them (taken over), or somebody decided it: they
-    could not be archived (skipped), or the log lost them after they were archived (truncated: what is archived stays).
-    Holes left by compaction, aborted transactions and control records are not gaps.
+    - retention: the broker had deleted them.
+    - taken over: another sink had archived them.
+    - skipped: they could not be archived, and somebody decided to go on without them.
+    - truncated: the log lost them after they were archived, and somebody accepted it. The archived records stay.
+
+    Holes from compaction, aborted transactions and control records are not gaps.
     """
 
     kafka_partition: int
@@ -26,5 +29,5 @@ class Gap:
 
     @property
     def is_lost(self) -> bool:
-        """Whether records may be missing; else the sink that this one took over from wrote them."""
+        """Whether records may be missing. If not, another sink archived them before this one took over."""
         return self.reason != "taken over"

@@ -1,27 +1,27 @@
-"""How much one object, or one record, may ask of who reads it: the one table of such limits.
+"""The limits of what one object or one record may cost its reader. All such limits are in this one table.
 
-Compressed data may pretend to be a million times as much, and counts need no data at all. So nothing that an object
-says of its size is believed beyond these, and what comes out of it is counted while it comes. Keys of connector files
-raise them (`archive.read.max.*`); the defaults lie far above what sinks write.
+Compressed data may expand to a million times its size, and a count in a file needs no data at all. So readers trust
+what an object says about its size only up to these limits, and count what they really read. Keys of connector files
+raise the limits (`archive.read.max.*`). The defaults lie far above what sinks write.
 """
 
 from dataclasses import dataclass
 
 MAX_DECIMAL_DIGITS = 10_000
-"""Of a decimal with its exponent written out: `1e999999` is eight bytes, and takes a minute to become a number."""
+"""Most digits of a decimal with its exponent written out: `1e999999` is eight bytes, and takes a minute to convert."""
 
 MAX_DECIMAL_BYTES = 4_153
-"""Those digits as Avro's and Protobuf's bytes. A megabyte takes three minutes to become digits."""
+"""The size of so many digits as bytes of Avro or Protobuf. A megabyte takes three minutes to convert to digits."""
 
 MAX_SCHEMA_PLACES = 100_000
-"""Places where types stand, once each type is written out wherever it is named: a schema of a kilobyte may double them
-with each of forty types."""
+"""Most uses of types in a schema, after each name of a type is replaced by its definition. In a schema of a kilobyte,
+each of forty types may double this number."""
 
 MAX_RECORD_VALUES = 1_000_000
-"""Values of one live record, whatever its schema adds to what it holds: a field that is absent takes no byte of it."""
+"""Most values of one live record, including those that its schema adds: an absent field takes no byte in the record."""
 
 NAME_BYTES = 64
-"""Of a field's name, or of a default, as a value: it is written with each record."""
+"""Most bytes of a field's name, or of a default value: it is written with each record."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class ReadLimits:
     """Limits of reading, each with the key that raises it.
 
     Attributes:
-        depth: `archive.read.max.depth`: JSON's, Avro's and Parquet's values inside each other.
-        record_bytes: `archive.read.max.record.bytes`: one line, one value between separators or behind its length.
-        block_bytes: `archive.read.max.block.bytes`: what is in memory as a whole, uncompressed: an Avro block, an array
-            of JSON, a page and the dictionary of a column of Parquet.
+        depth: `archive.read.max.depth`: how deep values of JSON, Avro and Parquet are nested.
+        record_bytes: `archive.read.max.record.bytes`: one line, or one value between separators or after its length.
+        block_bytes: `archive.read.max.block.bytes`: the uncompressed size of what memory holds as a whole: an Avro
+            block, a JSON array, or a page and the dictionary of a Parquet column.
         row_group_bytes: `archive.read.max.row.group.bytes`: a row group of Parquet as it is stored, and each temporary
-            file that some of its columns are put into.
-        footer_bytes: `archive.read.max.footer.bytes`: what an object says of itself: an Avro header, a Parquet footer,
-            an index of Block-GZIP.
-        items: `archive.read.max.items`: items of the arrays and maps of one Avro record, where it is larger than a
-            megabyte, or where an item takes no byte.
+            file for some of its columns.
+        footer_bytes: `archive.read.max.footer.bytes`: what describes an object: an Avro header, a Parquet footer, an
+            index of Block-GZIP.
+        items: `archive.read.max.items`: items in the arrays and maps of one Avro record, if the record is larger than a
+            megabyte or an item takes no byte.
         empty_records: `archive.read.max.empty.records`: records of an object that take no byte.
-        bad_records: `archive.read.max.bad.records`: lines of an object that may be left out alone.
+        bad_records: `archive.read.max.bad.records`: bad lines of an object that can be skipped alone.
     """
 
     depth: int = 250
@@ -54,7 +54,7 @@ class ReadLimits:
 
 
 NO_KEYS = ReadLimits()
-"""Where no connector file says others."""
+"""The limits if no connector file sets others."""
 
 BATCH_BYTES = 134_217_728
-"""`archive.read.max.batch.bytes`, where no connector file says others: what is larger could not be read back either."""
+"""The default of `archive.read.max.batch.bytes`. An archived larger batch could not be read back."""

@@ -1,4 +1,4 @@
-"""Half-open offset ranges and their algebra."""
+"""Half-open ranges of offsets, and sets of such ranges."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 MAX_OFFSET = 2**63 - 1
-"""Kafka's largest offset, of eight bytes."""
+"""Kafka's largest offset: the largest signed number of eight bytes."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -22,7 +22,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, order=True, slots=True)
 class OffsetRange:
-    """Offsets `[start_offset, end_offset)`. Never empty. Increasing, not dense: never a record count."""
+    """Offsets `[start_offset, end_offset)`, never empty. Kafka's offsets have holes: the length is no record count."""
 
     start_offset: int
     end_offset: int
@@ -41,10 +41,11 @@ class OffsetRange:
         return self.start_offset <= offset < self.end_offset
 
     def overlaps(self, other: "OffsetRange") -> bool:
+        """Whether the ranges share an offset."""
         return self.start_offset < other.end_offset and other.start_offset < self.end_offset
 
     def cut(self, offsets: Iterable[int]) -> list["OffsetRange"]:
-        """Split at each of `offsets` that lies strictly inside."""
+        """Split the range at each of `offsets` that lies strictly inside."""
         inside = sorted({o for o in offsets if self.start_offset < o < self.end_offset})
         bounds = [self.start_offset, *inside, self.end_offset]
         return [OffsetRange(a, b) for a, b in pairwise(bounds)]
@@ -84,13 +85,16 @@ class RangeSet:
         return RangeSet([*self.ranges, *other.ranges])
 
     def __sub__(self, other: "RangeSet") -> "RangeSet":
-        return RangeSet(piece for item in self.ranges for piece in _minus(item, other.within(item)))
+        pieces: list[OffsetRange] = []
+        for item in self.ranges:
+            pieces += _subtract_ranges(item, other.within(item))
+        return RangeSet(pieces)
 
     def __and__(self, other: "RangeSet") -> "RangeSet":
         return self - (self - other)
 
     def within(self, bounds: OffsetRange) -> Iterator[OffsetRange]:
-        """The parts of the set inside `bounds`, found without looking at the others."""
+        """Yield the parts of the set inside `bounds`. Search for the first one instead of looking at all ranges."""
         at = bisect_right(self.ranges, bounds.start_offset, key=lambda r: r.end_offset)
         while at < len(self.ranges) and self.ranges[at].start_offset < bounds.end_offset:
             item = self.ranges[at]
@@ -98,24 +102,25 @@ class RangeSet:
             at += 1
 
     def covers(self, start_offset: int, end_offset: int) -> bool:
-        """Whether every offset of `[start_offset, end_offset)` is in the set; an empty span always is."""
+        """Whether every offset of `[start_offset, end_offset)` is in the set. An empty span always is."""
         if start_offset >= end_offset:
             return True
+        # The ranges of a set are never adjacent, so a single one has to hold the whole span.
         return any(r.start_offset <= start_offset and end_offset <= r.end_offset for r in self.ranges)
 
     @property
     def end_offset(self) -> int | None:
-        """The offset after the last one held, None when empty."""
+        """The offset after the last one in the set, None if the set is empty."""
         return self.ranges[-1].end_offset if self.ranges else None
 
 
-def span(start_offset: int, end_offset: int) -> RangeSet:
-    """The set of `[start_offset, end_offset)`, empty when the bounds meet or cross."""
+def make_span(start_offset: int, end_offset: int) -> RangeSet:
+    """Return the set of the offsets `[start_offset, end_offset)`. Empty if the start is not below the end."""
     return RangeSet([OffsetRange(start_offset, end_offset)] if start_offset < end_offset else [])
 
 
-def _minus(item: OffsetRange, holes: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """What `holes`, which lie inside of `item` in order, leave of it."""
+def _subtract_ranges(item: OffsetRange, holes: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    """Yield what remains of `item` without `holes`, which lie inside it and ascend."""
     start = item.start_offset
     for hole in holes:
         if start < hole.start_offset:

@@ -1,6 +1,6 @@
-"""The record: an Arrow schema named as Spark's Kafka source names its columns.
+"""The Arrow schema of records. Its columns have the names of Spark's Kafka source.
 
-Null, empty and absent are three different things and stay so.
+Null, empty and absent are three different things, and every stage keeps them apart.
 Source of the names: Spark's Structured Streaming + Kafka integration guide.
 """
 
@@ -20,7 +20,7 @@ RECORD_SCHEMA = pa.schema(
         pa.field("timestampType", pa.int32(), nullable=False),
     ]
 )
-"""`headers` is null when a record has none. `timestamp` is the broker's, -1 ms when it has none.
+"""`headers` is null for a record without headers. `timestamp` is the one in Kafka, -1 ms if there is none.
 `timestampType` is Spark's: 0 CreateTime, 1 LogAppendTime, -1 none."""
 
 NO_TIMESTAMP = -1

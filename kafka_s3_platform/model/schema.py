@@ -1,15 +1,15 @@
-"""What the index keeps of a Schema Registry: enough to register the same schemas in another one."""
+"""The schemas of a Schema Registry in the index, with all that is needed to register them in another registry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_REFERENCES_DEEP = 100
-"""How many schemas may refer to each other in a row. Real ones are a few deep."""
+"""The longest chain of schemas that refer to each other. Real chains have a few schemas."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """Another schema that one names: `name` is what its text calls it, the rest is the registry's."""
+    """A schema's reference to another one. `name` is the name in its text, the rest is from the registry."""
 
     name: str
     subject: str
@@ -19,7 +19,7 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True)
 class SubjectVersion:
-    """Where a schema stands in its registry. `compatibility` is the mode that held for the subject, if one was told."""
+    """A schema's place in its registry. `compatibility` is the subject's mode, None if the registry reported none."""
 
     subject: str
     version: int
@@ -30,7 +30,7 @@ class SubjectVersion:
 class ArchivedSchema:
     """One schema of the registry at `registry_url`, as it was registered.
 
-    `schema_type` is AVRO, JSON or PROTOBUF. `schema_references` keep the order that the registry gave them.
+    `schema_type` is AVRO, JSON or PROTOBUF. `schema_references` are in the registry's order.
     """
 
     registry_url: str
@@ -41,8 +41,8 @@ class ArchivedSchema:
     schema_references: tuple[SchemaReference, ...] = ()
 
 
-def references_flaw(outer: Sequence[object], schema: object) -> str | None:
-    """Why the references of `schema` are not followed, which those of the `outer` ones led to; None where they are."""
+def find_references_flaw(outer: Sequence[object], schema: object) -> str | None:
+    """Explain why references of `schema` are not followed. None if they are. `outer` are the schemas that led to it."""
     if schema in outer:
         return "refers to itself in the end"
     if len(outer) >= MAX_REFERENCES_DEEP:

@@ -1,4 +1,4 @@
-"""What the index holds of a topic's archive: segments, scans, reservations, hours and the topic itself."""
+"""The rows of a topic's index: segments, scans, reservations, hours and the topic itself."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,12 +13,12 @@ from kafka_s3_platform.model.offsets import OffsetRange
 Chunk = Literal["hourly", "daily"]
 
 OUT_OF_RANGE = "__out_of_range__"
-"""Encoded partition of records whose timestamp is outside [start hour, planning time + 1 day]."""
+"""The encoded partition of records whose timestamps are outside of [start hour, planning time + 1 day]."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object of the store as it was finished. `sha256` in hex."""
+    """An object of the store, as it was when its upload ended. `sha256` is in hex."""
 
     key: str
     size: int
@@ -30,11 +30,12 @@ class StoredObject:
 class Segment:
     """One finished S3 object: records of one kafka partition and one encoded partition, in offset order.
 
-    `start_offset` is the first record's, `end_offset` the last record's + 1. `chunk_start` is the start of the hour
-    or day, None for out-of-range records. `late_count` counts records that arrived after their hour's end and the
-    allowed lateness. `record_bytes` are bytes of keys, values and headers, `size` is the object's. Timestamps are epoch
-    milliseconds. `settings` is the JSON of the layout that wrote it. `siblings` are the objects that belong to it:
-    keys, headers, an index of its blocks. `schema_ids` are the Registry's, of the schemas of its values.
+    `start_offset` is the offset of the first record, `end_offset` is one above the last record's. `chunk_start` is the
+    start of the hour or day, None for out-of-range records. `late_count` counts records that arrived after the end of
+    their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is the
+    object's. Timestamps are epoch ms. `settings` is the JSON of the layout that wrote the segment. `siblings` are the
+    objects that belong to it: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the schemas
+    of its values.
     """
 
     key: str
@@ -64,17 +65,17 @@ class Segment:
 
     @property
     def format(self) -> str:
-        """The format that it was written in, whatever its connector writes today."""
-        return str(_layout(self.settings).get("format", "envelope.parquet"))
+        """The format of this segment. Its connector may write another one today."""
+        return str(_parse_layout(self.settings).get("format", "envelope.parquet"))
 
     @property
     def zone(self) -> ZoneInfo:
-        """The timezone whose hour or day it is, whatever its connector's is today."""
-        return ZoneInfo(_layout(self.settings).get("timezone", "UTC"))
+        """The timezone of its hour or day. Its connector may have another one today."""
+        return ZoneInfo(_parse_layout(self.settings).get("timezone", "UTC"))
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
-        """All its objects, the one that names it first."""
+        """All its objects. The first one gives the segment its key."""
         return (StoredObject(self.key, self.size, self.etag, self.sha256), *self.siblings)
 
     @property
@@ -83,14 +84,15 @@ class Segment:
         return tuple(o.key for o in self.objects)
 
 
+# Many segments have the same layout.
 @lru_cache(maxsize=1024)
-def _layout(settings: str) -> Mapping[str, Any]:
+def _parse_layout(settings: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(settings)
     return found
 
 
 class SegmentTotals:
-    """Sums over the `segments` of what has some."""
+    """Adds sums over `segments` to a class that has segments."""
 
     segments: tuple[Segment, ...]
 
@@ -111,8 +113,8 @@ class SegmentTotals:
         return sum(s.late_count for s in self.segments)
 
 
-def overlap_clusters(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Segments of one kafka partition, by first offset, in groups no two of which overlap in offset range."""
+def cluster_overlaps(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    """Group the segments of one kafka partition, in order, so that the offsets of two groups never overlap."""
     cluster: list[Segment] = []
     end_offset = 0
     for segment in sorted(segments, key=lambda s: (s.start_offset, s.end_offset)):
@@ -127,11 +129,11 @@ def overlap_clusters(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """An offset range of a kafka partition that was read once, whole.
+    """An offset range of a kafka partition that was read once, as a whole.
 
-    Where unresolved offsets split what was read in one go, the counts of all its pieces stand with the first.
-    `record_count` records were read. `filtered_count` of them a transform or a null value left out, `dead_letter_count`
-    failed and were tolerated; what the others became are `output_count` records in segments.
+    If unresolved offsets split such a range, the first piece has the counts of all pieces. `record_count` records were
+    read. A transform or a setting for null values dropped `filtered_count` of them. `dead_letter_count` of them failed
+    and were tolerated. The others became `output_count` records in segments.
     """
 
     kafka_partition: int
@@ -151,7 +153,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A range that one run means to scan. Its row is present while the run may still commit."""
+    """A range that one run is going to scan. Its row exists while the run may still commit."""
 
     kafka_partition: int
     start_offset: int
@@ -167,11 +169,11 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class HourRange:
-    """Where an hour that was asked for lies in a kafka partition, as ListOffsets said when it was planned.
+    """The offsets of a requested hour in a kafka partition, as ListOffsets reported them when the hour was planned.
 
-    `[start_offset, end_offset)` may be empty; the hour is scanned when coverage holds it. The end is None while nobody
-    can tell it: the hour was not over, or a transaction was open in it. So is the start: nothing of the kafka partition
-    was archived, and its leader did not answer.
+    `[start_offset, end_offset)` may be empty. The hour is scanned when coverage holds this range. The end is None while
+    it is unknown: the hour was not over, or a transaction was open in it. The start is None if it is unknown: nothing
+    of the kafka partition was archived yet, and its leader did not answer.
     """
 
     hour: datetime
@@ -180,7 +182,7 @@ class HourRange:
     end_offset: int | None
 
     def holds(self, offset: int) -> bool:
-        """Whether the offset lies in the hour's range as far as that is known."""
+        """Whether the offset lies in the hour's range, as far as the range is known."""
         if self.start_offset is None:
             return False
         return self.start_offset <= offset and (self.end_offset is None or offset < self.end_offset)
@@ -188,7 +190,7 @@ class HourRange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicAcl:
-    """Who may do what with a topic, by Kafka's names: an access control entry of its literal name."""
+    """Who may do what with a topic, in Kafka's names: an access control entry for its literal name."""
 
     principal: str
     host: str
@@ -201,9 +203,9 @@ class TopicAcl:
 
 @dataclass(frozen=True, slots=True)
 class TopicGeneration:
-    """The topic as it was archived: what a faithful restore needs of it.
+    """What a faithful restore needs to know about the topic, as it was archived.
 
-    `acls` are None where they are unknown: nobody may read them, or the cluster keeps none.
+    `acls` are None if they are unknown: we may not read them, or the cluster keeps none.
     """
 
     topic: str
@@ -215,10 +217,10 @@ class TopicGeneration:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a consumer group had committed of one kafka partition: `committed_offset` is the next that it reads.
+    """A consumer group's committed offset in one kafka partition. `committed_offset` is the next one that it reads.
 
-    `observed_at` is UTC and before the log's end was asked for, so that the offset lies within what that run archives.
-    `group_state` is Kafka's word. Of a group only the rows that were observed last are present.
+    `observed_at` is UTC. The observation comes before the request for the end of the log, so the offset lies within
+    what that run archives. `group_state` is Kafka's word. Only a group's latest observation has rows.
     """
 
     group_id: str
@@ -232,7 +234,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The day that a run means to merge, by its start. Its row is present while the run may still commit."""
+    """The day that a run is going to merge, by its start. Its row exists while the run may still commit."""
 
     chunk_start: datetime
     run_id: str
@@ -242,9 +244,10 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """An orphan that a vacuum deletes: no later run writes an object of this first offset at `key` again.
+    """An orphan that a vacuum deletes. No later run writes an object with this first offset at `key` again.
 
-    So whenever its DELETE arrives, nothing live is there. The row stays for good. `epoch` is the version that holds it.
+    So nothing live lies at `key` when the DELETE arrives, however late. The row stays forever. `epoch` is the version
+    of the index that added it.
     """
 
     key: str
@@ -254,17 +257,17 @@ class Condemned:
 
 
 MAINTENANCE_LEASE = timedelta(hours=1)
-"""How long a `Maintenance` row holds off runs."""
+"""How long a `Maintenance` row keeps other runs waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """A vacuum of a version that held off other runs while it deleted; this one's does not, and writes no such row."""
+    """A vacuum of an earlier version, which kept other runs waiting while it deleted. This version writes none."""
 
     run_id: str
     epoch: int
     reserved_at: datetime
 
     def holds(self, now: datetime) -> bool:
-        """Whether the run may still be at work; a row left behind by a killed one holds nobody off after the lease."""
+        """Whether the run may still be at work. The row of a killed run has no effect after the lease."""
         return now < self.reserved_at + MAINTENANCE_LEASE

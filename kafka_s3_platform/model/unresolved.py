@@ -1,4 +1,4 @@
-"""Offsets that the log holds and that nobody could archive."""
+"""Offsets that the log holds but that could not be archived."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -9,9 +9,9 @@ from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 
 @dataclass(frozen=True, order=True, slots=True)
 class Unreadable:
-    """Offsets `[start_offset, end_offset)` of one kafka partition of which a reader could deliver nothing.
+    """Offsets `[start_offset, end_offset)` of one kafka partition that a reader could not read.
 
-    `reason` is "batch": the record batch that holds them is damaged, or was written so that it cannot be believed.
+    `reason` is "batch": the record batch that holds them is damaged, or its contents cannot be trusted.
     """
 
     start_offset: int
@@ -22,12 +22,12 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """Offsets `[start_offset, end_offset)` that a scan met and could not archive. They are no part of coverage.
+    """Offsets `[start_offset, end_offset)` that a scan found and could not archive. They are not part of coverage.
 
-    `reason` says in few words what failed, `message` what was said of the first of them. `found_at` is UTC.
-    `min_timestamp` (epoch ms) is the earliest time of their records, None where it is unknown. `retention_ms` is how
-    long the topic kept records when they were found, -1 where it deletes none for their age, None where nobody asked.
-    A later scan that reads them, or somebody who decides (`kafka-s3 resolve`), ends them.
+    `reason` names in a few words what failed. `message` is the message for the first of these offsets. `found_at` is
+    UTC. `min_timestamp` (epoch ms) is the earliest time of their records, None if it is unknown. `retention_ms` is how
+    long the topic kept records when they were found: -1 if it deletes no records by age, None if it was not requested.
+    The row has no effect after a later scan reads the offsets, or after somebody decides (`kafka-s3 resolve`).
     """
 
     kafka_partition: int
@@ -44,8 +44,8 @@ class Unresolved:
         return OffsetRange(self.start_offset, self.end_offset)
 
 
-def without(rows: Iterable[Unresolved], offsets: RangeSet) -> Iterator[Unresolved]:
-    """What is left of rows of one kafka partition, which do not overlap, outside of `offsets`; in order."""
+def subtract_offsets(rows: Iterable[Unresolved], offsets: RangeSet) -> Iterator[Unresolved]:
+    """Yield, in order, what remains of one kafka partition's rows without `offsets`. The rows do not overlap."""
     known = sorted(rows, key=lambda u: u.start_offset)
     left = RangeSet(u.offsets for u in known) - offsets
     for item in known:

@@ -1,6 +1,6 @@
-"""Kafka Connect's timestamp extractors: which time decides a record's encoded partition.
+"""Kafka Connect's timestamp extractors, which find the time that decides a record's encoded partition.
 
-Wallclock is no extractor here: the hours of offsets are planned.
+There is no extractor for Wallclock: the plan gives the hour of each offset.
 """
 
 from abc import ABC, abstractmethod
@@ -17,41 +17,43 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.plugins import TIMESTAMP_EXTRACTOR, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.java.joda_iso8601 import parse_texts
+from kafka_s3_platform.java.zones import convert_local_times
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions
-from kafka_s3_platform.partitioners.field_types import logical_type
-from kafka_s3_platform.partitioners.iso8601 import parse_texts
-from kafka_s3_platform.partitioners.zones import from_local
+from kafka_s3_platform.model.times import DAY_MS
+from kafka_s3_platform.partitioners.field_types import find_logical_type
 
 SECONDS_BELOW = 100_000_000_000
-"""Numbers nearer to 0 count seconds, others milliseconds: 5138-11-16 in seconds, 1973-03-03 in milliseconds."""
+"""Numbers nearer to 0 are seconds, others milliseconds: this is 5138-11-16 in seconds, 1973-03-03 in milliseconds."""
 
-_DAY_MS = 86_400_000
+# Lies outside of the calendar, but still fits into 64 bits as milliseconds.
 _MANY_DAYS = 10**8
 _UNITS_PER_MS = {"millis": 1, "micros": 1_000, "nanos": 1_000_000}
+# Times of day: they have no date, so they are no instant.
 _TIMELESS = ("time-millis", "time-micros")
 
 Found = tuple[Int64s, npt.NDArray[np.bool_], str]
-"""Times (epoch ms), which of them are known, and why the others are not."""
+"""Times (epoch ms), a mask of the known ones, and why the others are unknown."""
 
 
 @dataclass(frozen=True)
 class ExtractedTimes:
-    """`times` are epoch ms, null where there is no answer; `reasons` say why, by position."""
+    """The times of a batch (epoch ms), null for records without one. `reasons` (position -> text) explain the nulls."""
 
     times: pa.Int64Array
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 
 class TimestampExtractor(Protocol):
-    """Made with the connector's `LayoutSettings`, once a range of offsets."""
+    """Finds the times of records. Made once for each offset range, with the connector's `LayoutSettings`."""
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
-        """The time of each record of a batch. Raises nothing for a single record's fault."""
+        """Return the time of each record of a batch. Raise nothing for the fault of a single record."""
         ...
 
 
 def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
-    """The extractor that `timestamp.extractor` names: Record, RecordField, or a class of the user's.
+    """Make the extractor that `timestamp.extractor` names: Record, RecordField, or a user's class.
 
     Raises:
         ConfigError: the class cannot be loaded, or RecordField has no field.
@@ -65,7 +67,7 @@ def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
 
 
 class RecordTimestampExtractor:
-    """The timestamp of the Kafka record."""
+    """Takes the timestamp of the Kafka record."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self.layout = layout
@@ -75,65 +77,73 @@ class RecordTimestampExtractor:
 
 
 class RecordFieldTimestampExtractor:
-    """The time in the field `timestamp.field` of the value, nested by dots.
+    """Takes the time from the field `timestamp.field` of the value. Dots separate the names of nested fields.
 
-    Honoured are numbers (epoch seconds or milliseconds, see SECONDS_BELOW), texts of such numbers, ISO 8601 texts, and
-    Avro's logical types of dates and timestamps. Dates begin, and texts without an offset are, in the layout's
-    timezone. A tombstone, which has no fields, has its record's timestamp.
+    The field may hold a number (epoch seconds or milliseconds, see SECONDS_BELOW), the text of such a number, an ISO
+    8601 text, or an Avro date or timestamp (logical types). Dates, and texts without an offset, are in the layout's
+    timezone. A tombstone has no fields: its time is the timestamp of its record.
     """
 
     def __init__(self, layout: LayoutSettings) -> None:
         if not layout.timestamp_field:
             raise ConfigError("timestamp.extractor is RecordField, so timestamp.field has to name a field of the value")
-        self._name, self._path = layout.timestamp_field, layout.timestamp_field.split(".")
+        self._name = layout.timestamp_field
+        self._path = layout.timestamp_field.split(".")
         self._zone = ZoneInfo(layout.timezone)
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
         values = batch.value.field(self._path)
-        times, known = batch.timestamps.copy(), np.ones(batch.num_rows, bool)
+        times = batch.timestamps.copy()
+        known = np.ones(batch.num_rows, bool)
         reasons: dict[int, str] = {}
         for logical, rows in self._by_logical_type(batch):
-            for kind, of_kind in _by_type(values, rows):
+            for kind, of_kind in _group_by_type(values, rows):
                 picked = values if len(of_kind) == len(values) else [values[i] for i in of_kind.tolist()]
                 times[of_kind], known[of_kind], why = self._times(kind, picked, logical)
                 reasons |= dict.fromkeys(of_kind[~known[of_kind]].tolist(), f"timestamp.field {self._name} {why}")
         return ExtractedTimes(pa.array(times, mask=~known), reasons)
 
     def _by_logical_type(self, batch: ConnectBatch) -> Iterator[tuple[str | None, Positions]]:
-        """The positions of the records that have a value, by their field's logical type."""
+        """Group the positions of records by the logical type of their field. Leave out records without a value."""
+        # A code below NO_SCHEMA marks the tombstones: they are no group.
         codes = np.where(batch.value.is_null, NO_SCHEMA - 1, batch.value.codes)
         for code in np.unique(codes[codes >= NO_SCHEMA]).tolist():
-            logical = None if code == NO_SCHEMA else logical_type(batch.value.schemas[code], self._path)
+            logical = None if code == NO_SCHEMA else find_logical_type(batch.value.schemas[code], self._path)
             yield logical, np.flatnonzero(codes == code)
 
     def _times(self, kind: type, values: Sequence[Any], logical: str | None) -> Found:
         if kind is int and logical not in _TIMELESS:
             return self._numbers(values, logical)
         if kind is float:
-            return _decimals(np.array(values, np.float64))
+            return _convert_floats(np.array(values, np.float64))
         if kind is str:
-            return self._texts(_text_array(values))
+            return self._texts(_build_text_array(values))
         why = "is missing" if kind is type(MISSING) else "is null" if kind is type(None) else ""
-        return _unknown(len(values), why or f"is no date or time but {logical or kind.__name__}")
+        return _answer_unknown(len(values), why or f"is no date or time but {logical or kind.__name__}")
 
     def _numbers(self, values: Sequence[int], logical: str | None) -> Found:
         try:
-            numbers, known = np.array(values, np.int64), np.ones(len(values), bool)
+            numbers = np.array(values, np.int64)
+            known = np.ones(len(values), bool)
         except OverflowError:
+            # Decoded JSON holds numbers of any size.
             known = np.array([abs(i) < 2**63 for i in values])
             numbers = np.array([i if abs(i) < 2**63 else 0 for i in values], np.int64)
         return self._instants(numbers, logical), known, "is a number of more than 64 bits"
 
     def _instants(self, numbers: Int64s, logical: str | None) -> Int64s:
         if logical == "date":
-            return from_local(np.clip(numbers, -_MANY_DAYS, _MANY_DAYS) * _DAY_MS, self._zone)
+            return convert_local_times(np.clip(numbers, -_MANY_DAYS, _MANY_DAYS) * DAY_MS, self._zone)
         name, _, unit = (logical or "").rpartition("-")
         if name not in {"timestamp", "local-timestamp"} or unit not in _UNITS_PER_MS:
-            return np.where(_are_seconds(numbers), numbers * 1000, numbers)
+            return np.where(_find_seconds(numbers), numbers * 1000, numbers)
         ms: Int64s = numbers // _UNITS_PER_MS[unit]
-        return from_local(ms, self._zone) if name == "local-timestamp" else ms
+        if name == "local-timestamp":
+            return convert_local_times(ms, self._zone)
+        return ms
 
     def _texts(self, texts: pa.StringArray) -> Found:
+        # Up to 18 digits always fit into 64 bits.
         numeric = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
         if pc.all(numeric).as_py():
             return self._numbers(texts.cast(pa.int64()).to_pylist(), None)
@@ -148,7 +158,7 @@ class RecordFieldTimestampExtractor:
 
 @dataclass(frozen=True)
 class Record:
-    """A record as `RecordExtractor` gives it: key and value as their converters understand them."""
+    """A record for a user's `RecordExtractor`. Key and value are as their converters decoded them."""
 
     topic: str
     kafka_partition: int
@@ -160,19 +170,23 @@ class Record:
 
 
 class RecordExtractor(ABC):
-    """For extractors of one's own that look at single records: slower than those that look at batches."""
+    """Base class for a user's extractor that looks at single records. An extractor of whole batches is faster."""
 
     def __init__(self, layout: LayoutSettings) -> None:
-        self.layout, self.zone = layout, ZoneInfo(layout.timezone)
+        self.layout = layout
+        self.zone = ZoneInfo(layout.timezone)
 
     @abstractmethod
     def timestamp(self, record: Record) -> int | None:
-        """The record's time in epoch ms; None, or a ValueError, TypeError or LookupError, where it has none."""
+        """Return the record's time in epoch ms.
+
+        If it has none, return None or raise a ValueError, TypeError or LookupError, whose text becomes the reason.
+        """
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
         times: list[int | None] = []
         reasons: dict[int, str] = {}
-        for position, record in enumerate(_records(batch)):
+        for position, record in enumerate(_build_records(batch)):
             time, reason = self._answer(record)
             times.append(time)
             if time is None:
@@ -186,7 +200,7 @@ class RecordExtractor(ABC):
             return None, f"{type(error).__name__}: {error}"
 
 
-def _records(batch: ConnectBatch) -> Iterator[Record]:
+def _build_records(batch: ConnectBatch) -> Iterator[Record]:
     names = ("topic", "partition", "offset", "headers")
     columns = [batch.records.column(name).to_pylist() for name in names]
     rows = zip(*columns, batch.timestamps.tolist(), batch.key.objects, batch.value.objects, strict=True)
@@ -195,8 +209,8 @@ def _records(batch: ConnectBatch) -> Iterator[Record]:
         yield Record(topic, kafka_partition, offset, timestamp, key, value, pairs)
 
 
-def _by_type(values: Sequence[Any], rows: Positions) -> Iterator[tuple[type, Positions]]:
-    """`rows` by the Python type of their values."""
+def _group_by_type(values: Sequence[Any], rows: Positions) -> Iterator[tuple[type, Positions]]:
+    """Group `rows` by the Python type of their values."""
     types = [*map(type, values if len(rows) == len(values) else [values[i] for i in rows.tolist()])]
     kinds = list(dict.fromkeys(types))
     if len(kinds) == 1:
@@ -207,25 +221,25 @@ def _by_type(values: Sequence[Any], rows: Positions) -> Iterator[tuple[type, Pos
         yield kind, rows[codes == code]
 
 
-def _text_array(texts: Sequence[str]) -> pa.StringArray:
+def _build_text_array(texts: Sequence[str]) -> pa.StringArray:
     try:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold and UTF-8 cannot
         return pa.array([text.encode(errors="replace").decode() for text in texts], pa.string())
 
 
-def _decimals(numbers: npt.NDArray[np.float64]) -> Found:
-    """Seconds with a fraction are rounded to milliseconds, milliseconds are cut."""
+def _convert_floats(numbers: npt.NDArray[np.float64]) -> Found:
+    """Convert decimal numbers. Round seconds to milliseconds, and cut off fractions of milliseconds."""
     known = np.abs(numbers) < 2.0**63
     numbers = np.where(known, numbers, 0)
-    times = np.where(_are_seconds(numbers), np.rint(numbers * 1000), np.trunc(numbers))
+    times = np.where(_find_seconds(numbers), np.rint(numbers * 1000), np.trunc(numbers))
     return times.astype(np.int64), known, "is no number that a time can have"
 
 
-def _are_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _find_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     seconds: npt.NDArray[np.bool_] = (numbers > -SECONDS_BELOW) & (numbers < SECONDS_BELOW)
     return seconds
 
 
-def _unknown(count: int, why: str) -> Found:
+def _answer_unknown(count: int, why: str) -> Found:
     return np.zeros(count, np.int64), np.zeros(count, bool), why

@@ -1,7 +1,7 @@
-"""Encoded partitions read back: whether a folder is one of the partitioner's, and what it tells of its records.
+"""Reads encoded partitions back: whether the partitioner makes such a folder, and what it tells about its records.
 
-A partitioner of the user's may do the same: with a method `folder(encoded_partition)` that gives a `Folder`, or None
-for what is not its own. One that extends `TimeBasedPartitioner` and puts a folder of its own around the time's::
+A user's partitioner may do the same with a method `folder(encoded_partition)`. It returns a `Folder`, or None for a
+folder that it does not make. This one extends `TimeBasedPartitioner` and puts its own folder around the time folders::
 
     class RegionPartitioner(TimeBasedPartitioner):
         def folder(self, encoded_partition: str) -> Folder | None:
@@ -18,14 +18,14 @@ from zoneinfo import ZoneInfo
 
 from babel import Locale
 
-from kafka_s3_platform.config.path_format import compile_path_format
 from kafka_s3_platform.config.plugins import FOLDERS, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
-from kafka_s3_platform.partitioners.zones import EPOCH, ONE_MS
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
 
 Window = tuple[int, int]
-"""Half-open, epoch ms."""
+"""A half-open span of time, in epoch ms."""
 
 _TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
 _LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of a clock's face
@@ -34,7 +34,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Folder:
-    """What an encoded partition tells: the times that its records may have, and their kafka partition."""
+    """What an encoded partition tells: the span of its records' times and their kafka partition. None: unknown."""
 
     window: Window | None = None
     kafka_partition: int | None = None
@@ -44,12 +44,12 @@ class Folders(Protocol):
     """Reads encoded partitions."""
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        """What it tells, None where the partitioner makes no such folder."""
+        """Return what the folder tells. None if the partitioner makes no such folder."""
         ...
 
 
 def new_folders(layout: LayoutSettings) -> Folders:
-    """The reader of the folders of the layout's partitioner; one of the user's that reads none takes any.
+    """Make the reader of the layout's folders. It accepts every folder if a user's partitioner cannot read them.
 
     Raises:
         ConfigError: the class cannot be loaded.
@@ -64,16 +64,16 @@ def new_folders(layout: LayoutSettings) -> Folders:
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
     own = load_class(layout.partitioner, FOLDERS)(layout)
-    return own if hasattr(own, "folder") else _Any()
+    return own if hasattr(own, "folder") else _AnyFolders()
 
 
-class _Any:
+class _AnyFolders:
     def folder(self, encoded_partition: str) -> Folder | None:  # noqa: ARG002  the protocol's
         return Folder()
 
 
 class DefaultFolders:
-    """`partition=<kafka partition>`."""
+    """Reads `partition=<kafka partition>`."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         del layout
@@ -84,23 +84,28 @@ class DefaultFolders:
 
 
 class FieldFolders:
-    """`<field>=<value>` of each field, in their order."""
+    """Reads `<field>=<value>` for each field, in their order."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         names = [f"{re.escape(name)}=.*" for name in layout.partition_fields]
         self._pattern = re.compile(re.escape(layout.directory_delim).join(names), re.DOTALL)
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        return Folder() if self._pattern.fullmatch(encoded_partition) else None
+        if self._pattern.fullmatch(encoded_partition):
+            return Folder()
+        return None
 
 
 class TimeFolders:
-    """Time folders by `path.format`. The window of one that does not tell its year is not known."""
+    """Reads time folders by `path.format`. A folder without a year has no known window."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
-        self._zone, self._duration = ZoneInfo(layout.timezone), timedelta(milliseconds=layout.partition_duration_ms)
-        self._pattern, self._fields = _compiled(layout.path_format.removesuffix(layout.directory_delim), layout.locale)
+        self._zone = ZoneInfo(layout.timezone)
+        self._duration = timedelta(milliseconds=layout.partition_duration_ms)
+        self._pattern, self._fields = _compile_pattern(
+            layout.path_format.removesuffix(layout.directory_delim), layout.locale
+        )
 
     def folder(self, encoded_partition: str) -> Folder | None:
         if encoded_partition == OUT_OF_RANGE:
@@ -110,20 +115,25 @@ class TimeFolders:
             return None
         values = {letter: convert(match[f"{letter}_0"]) for letter, convert in self._fields.items()}
         try:
-            span = _span(values)
+            span = _find_span(values)
         except (ValueError, OverflowError):
             return None
-        return Folder() if span is None else self._shown(*span, encoded_partition)
+        if span is None:
+            return Folder()
+        return self._shown(*span, encoded_partition)
 
     def _shown(self, start: datetime, end: datetime, encoded_partition: str) -> Folder | None:
-        """The folder of times whose spans begin in `[start, end)`, by the clock of the zone."""
+        """Return the folder of all times whose partition duration begins in `[start, end)`, in local time.
+
+        None if no duration begins there, or if the partitioner would write the folder in another way.
+        """
         first = _LOCAL_EPOCH - (_LOCAL_EPOCH - start) // self._duration * self._duration
         past = _LOCAL_EPOCH + ((end - _LOCAL_EPOCH - ONE_MS) // self._duration + 1) * self._duration
         if first >= end or self._format(start.replace(tzinfo=self._zone)) != encoded_partition:
             return None
         if first <= _LOCAL_EPOCH:
             first -= self._duration  # before 1970 Connect rounds up
-        # An hour that occurs twice, or never, is taken for the longer of what it may be.
+        # When clocks change, a local hour occurs twice or never: the window spans all instants that it may mean.
         return Folder(window=(min(self._instants(first)), max(self._instants(past))))
 
     def _instants(self, local: datetime) -> tuple[int, int]:
@@ -131,16 +141,16 @@ class TimeFolders:
         return first, last
 
 
-def window_of(fields: Mapping[str, int], timezone: str) -> Window | None:
-    """The times that `yyyy`, `MM`, `dd` and `HH` name, as far as they go; None without a year, or of no calendar day.
+def find_window(fields: Mapping[str, int], timezone: str) -> Window | None:
+    """Return the span of time that `yyyy`, `MM`, `dd` and `HH` name. None without a year, or if the day does not exist.
 
     Args:
-        fields: of a template's timestamp.
-        timezone: whose clock they are of.
+        fields: the fields of a template's timestamp, or the first ones of them.
+        timezone: the timezone of their local time.
     """
     letters = {"yyyy": "y", "MM": "M", "dd": "d", "HH": "H"}
     try:
-        span = _span({letters[name]: value for name, value in fields.items()})
+        span = _find_span({letters[name]: value for name, value in fields.items()})
     except (ValueError, OverflowError):
         return None
     if span is None:
@@ -150,50 +160,52 @@ def window_of(fields: Mapping[str, int], timezone: str) -> Window | None:
     return (first - EPOCH) // ONE_MS, (past - EPOCH) // ONE_MS
 
 
-def _span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
-    """The times that fields name, by the clock's face: from the coarsest on, as far as they go without a hole."""
-    day = _day(values)
+def _find_span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
+    """Return the span of local time that the fields name, from the year down to the first field that is missing."""
+    day = _find_day(values)
     if day is None:
         return None
     start, end = day
     if end - start > _DAY:
         return start, end
-    hour = _hour(values)
+    hour = _find_hour(values)
     if hour is None:
         return start, end
-    start, size = start + timedelta(hours=hour), timedelta(hours=1)
+    start = start + timedelta(hours=hour)
+    size = timedelta(hours=1)
     for letter, unit in (("m", timedelta(minutes=1)), ("s", timedelta(seconds=1))):
         if letter not in values:
             break
-        start, size = start + values[letter] * unit, unit
+        start = start + values[letter] * unit
+        size = unit
     return start, start + size
 
 
-def _day(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
+def _find_day(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
     year = values.get("y", values.get("Y"))
     if "x" in values and "w" in values:
         first = date.fromisocalendar(values["x"], values["w"], values.get("e", 1))
-        return _days(first, first + (_DAY if "e" in values else 7 * _DAY))
+        return _build_days(first, first + (_DAY if "e" in values else 7 * _DAY))
     if year is None:
         return None
     if "D" in values:
         first = date(year, 1, 1) + timedelta(days=values["D"] - 1)
-        return _days(first, first + _DAY)
+        return _build_days(first, first + _DAY)
     if "M" not in values:
-        return _days(date(year, 1, 1), date(year + 1, 1, 1))
+        return _build_days(date(year, 1, 1), date(year + 1, 1, 1))
     month = values["M"]
     if "d" not in values:
-        return _days(date(year, month, 1), date(year + month // 12, month % 12 + 1, 1))
+        return _build_days(date(year, month, 1), date(year + month // 12, month % 12 + 1, 1))
     first = date(year, month, values["d"])
-    return _days(first, first + _DAY)
+    return _build_days(first, first + _DAY)
 
 
-def _days(first: date, end: date) -> tuple[datetime, datetime]:
+def _build_days(first: date, end: date) -> tuple[datetime, datetime]:
     start, past = (datetime(d.year, d.month, d.day) for d in (first, end))  # noqa: DTZ001 - of a clock's face
     return start, past
 
 
-def _hour(values: Mapping[str, int]) -> int | None:
+def _find_hour(values: Mapping[str, int]) -> int | None:
     if "H" in values or "k" in values:
         return values["H"] if "H" in values else values["k"] % 24
     if "a" in values and ("h" in values or "K" in values):
@@ -201,17 +213,18 @@ def _hour(values: Mapping[str, int]) -> int | None:
     return None
 
 
-def _compiled(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], int]]]:
-    """The regular expression of a Joda pattern, and how the fields that it names are understood."""
+def _compile_pattern(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], int]]]:
+    """Compile a Joda pattern to a regular expression, and for each field to a function that parses its text."""
     counts: dict[str, int] = {}
     fields: dict[str, Callable[[str], int]] = {}
     parts = []
     for token in _TOKEN.finditer(pattern):
-        letter, width = token[1], len(token[0])
+        letter = token[1]
+        width = len(token[0])
         if letter is None:
             parts.append(re.escape(re.sub(r"''|'", lambda quote: quote[0][1:], token[0])))
             continue
-        text, convert = _field(letter, width, locale)
+        text, convert = _compile_field(letter, width, locale)
         number = counts[letter] = counts.get(letter, -1) + 1
         parts.append(f"(?P<{letter}_{number}>{text})" if convert else text)
         if convert is not None:
@@ -219,7 +232,7 @@ def _compiled(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Cal
     return re.compile("".join(parts)), fields
 
 
-def _field(letter: str, width: int, locale: str) -> tuple[str, Callable[[str], int] | None]:
+def _compile_field(letter: str, width: int, locale: str) -> tuple[str, Callable[[str], int] | None]:
     if letter == "M" and width > 2:
         language = Locale.parse(locale.replace("_", "-"), sep="-")
         names = {name: n for n, name in language.months["format"]["wide" if width > 3 else "abbreviated"].items()}
@@ -230,7 +243,7 @@ def _field(letter: str, width: int, locale: str) -> tuple[str, Callable[[str], i
         return "|".join(re.escape(halves[name]) for name in ("am", "pm")), lambda text: int(text == halves["pm"])
     if letter in "EGZ":
         return ".+?", None
-    # Joda's two digits of a year are of any century.
+    # Two digits of a year do not tell the century, so these fields name no time.
     if letter in "SC" or (letter in "yYx" and width == 2):
         return r"\d+", None
     return rf"\d{{{width},}}", int

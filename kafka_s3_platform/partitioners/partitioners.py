@@ -1,4 +1,4 @@
-"""Kafka Connect's partitioners: which encoded partition, the folders below the topic's, a record goes to."""
+"""Kafka Connect's partitioners, which find a record's encoded partition: its folders below the folder of the topic."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,31 +9,32 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.folders import refusal
 from kafka_s3_platform.config.plugins import PARTITIONER, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.java.zones import factorize_values
 from kafka_s3_platform.model.connect import MISSING, ConnectBatch, Int32s, Int64s, Positions, RecordFailure
-from kafka_s3_platform.partitioners.field_types import logical_type
-from kafka_s3_platform.partitioners.keys import MAX_KEY_BYTES
+from kafka_s3_platform.model.object_key import MAX_KEY_BYTES, explain_bad_folders
+from kafka_s3_platform.partitioners.field_types import find_logical_type
 from kafka_s3_platform.partitioners.time_based import TimePaths
-from kafka_s3_platform.partitioners.zones import factorize
 
+# Kafka's limit of a topic's name.
 _LONGEST_TOPIC = 249
 _REST_OF_KEY = 80
-"""Bytes of delimiters, kafka partition, epoch, ordinal and extension."""
+"""Bytes of a key to reserve for delimiters, kafka partition, epoch, ordinal and extension."""
 _UNSAFE = r"\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff/\\"
-"""Some stores read a backslash as a slash."""
+"""Characters that no folder may hold. Some stores read a backslash as a slash."""
 
 _PRINTED = (str, int, bool)
-Folder = tuple[type, Any, str | None]
+_FolderValue = tuple[type, Any, str | None]
+# The class that Connect's FieldPartitioner throws. Headers of dead letters name it.
 _EXCEPTION = "io.confluent.connect.storage.errors.PartitionException"
 _EPOCH_DAY = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class EncodedPartitions:
-    """The encoded partitions that occur, and each record's index among them; that of a failed one means nothing."""
+    """The encoded partitions that occur, and each record's index in them. A failed record's index means nothing."""
 
     names: Sequence[str]
     codes: Int32s
@@ -41,15 +42,15 @@ class EncodedPartitions:
 
 
 class Partitioner(Protocol):
-    """Made with the connector's `LayoutSettings`, once a range of offsets."""
+    """Finds encoded partitions. Made once for each offset range, with the connector's `LayoutSettings`."""
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
-        """Where each record of a batch goes, given its time (epoch ms). Raises nothing for a single record's fault."""
+        """Return the folders of each record by its time (epoch ms). Raise nothing for the fault of a single record."""
         ...
 
 
 def new_partitioner(layout: LayoutSettings) -> Partitioner:
-    """The partitioner that `partitioner.class` names: one of Connect's, or a class of the user's.
+    """Make the partitioner that `partitioner.class` names: one of Connect's, or a user's class.
 
     Raises:
         ConfigError: the class cannot be loaded, or FieldPartitioner has no field.
@@ -63,11 +64,11 @@ def new_partitioner(layout: LayoutSettings) -> Partitioner:
     }
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
-    return _Checked(load_class(layout.partitioner, PARTITIONER)(layout), layout)
+    return _CheckedPartitioner(load_class(layout.partitioner, PARTITIONER)(layout), layout)
 
 
 class DefaultPartitioner:
-    """`partition=<kafka partition>`."""
+    """Makes `partition=<kafka partition>`."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self.layout = layout
@@ -78,7 +79,7 @@ class DefaultPartitioner:
 
 
 class TimeBasedPartitioner:
-    """The times' folders by `path.format`, one each `partition.duration.ms`; Hourly and Daily are this, too."""
+    """Makes time folders by `path.format`, one for each `partition.duration.ms`. Hourly and Daily use this too."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self.layout = layout
@@ -90,12 +91,12 @@ class TimeBasedPartitioner:
 
 
 class FieldPartitioner:
-    """`<field>=<value>` for each of `partition.field.name`, nested by dots, joined by `directory.delim`.
+    """Makes `<field>=<value>` for each of `partition.field.name`, joined by `directory.delim`. Dots name nested fields.
 
-    Whole numbers, texts and booleans are written as Connect writes them, null as `null`, dates as `2019-03-12` (on
-    which Connect fails). What a folder cannot hold is percent-encoded: slashes of both kinds, the delimiter, control
-    characters, a percent sign that would look encoded, and the text `null`; so the folder tells the value. A field that
-    is missing, or of another type, is the record's failure. Tombstones, which have no fields, go to
+    Whole numbers, texts and booleans are written as Connect writes them, null as `null`, and dates as `2019-03-12`
+    (Connect fails for dates). Characters that a folder cannot hold are percent-encoded: both slashes, the delimiter,
+    control characters, and a percent sign that would look encoded. The text `null` is encoded too, so each folder means
+    one value. A record fails if a field is missing or has another type. Tombstones have no fields and go to
     `tombstone.encoded.partition`.
     """
 
@@ -111,25 +112,29 @@ class FieldPartitioner:
         found = joined(fields, self.layout.directory_delim)
         names = [*found.names, self.layout.tombstone_partition]
         codes = np.where(nulls, np.int32(len(names) - 1), found.codes)
-        return _checked(EncodedPartitions(names, codes, found.failures), batch, self, self.layout)
+        return _check_partitions(EncodedPartitions(names, codes, found.failures), batch, self, self.layout)
 
     def _field(self, batch: ConnectBatch, name: str, rows: Positions) -> EncodedPartitions:
         path = name.split(".")
-        values, schema_codes = batch.value.field(path), batch.value.codes
-        logical = [*(logical_type(schema, path) for schema in batch.value.schemas), None]  # NO_SCHEMA is the last
+        values = batch.value.field(path)
+        schema_codes = batch.value.codes
+        logical = [*(find_logical_type(schema, path) for schema in batch.value.schemas), None]  # NO_SCHEMA is the last
         kinds = [logical[code] for code in np.unique(schema_codes).tolist()]
-        folders, codes = _texts(values, kinds) or _distinct(values, [logical[c] for c in schema_codes.tolist()])
+        folders, codes = _factorize_texts(values, kinds) or _factorize_folders(
+            values, [logical[c] for c in schema_codes.tolist()]
+        )
         names = [self._folder(name, *folder) for folder in folders]
+        # A text that is no folder explains why there is none.
         refused = {i: text for i, text in enumerate(names) if not text.startswith(f"{name}=")}
         bad = [(row, refused[codes[row]]) for row in rows[np.isin(codes[rows], list(refused))].tolist()]
-        return EncodedPartitions(names or [name], codes, _failures(batch, bad, self))
+        return EncodedPartitions(names or [name], codes, _build_failures(batch, bad, self))
 
     def _folder(self, name: str, kind: type, value: Any, logical: str | None) -> str:
-        """The folder, or why there is none."""
+        """Return the folder, or a text that explains why there is none."""
         if kind is str:
-            return f"{name}={self._unsafe.sub(_percent_encoded, value)}"
+            return f"{name}={self._unsafe.sub(_percent_encode, value)}"
         if kind is int and logical == "date":
-            return _date_folder(name, value)
+            return _name_date_folder(name, value)
         if kind is bool or kind is type(None) or (kind is int and logical is None):
             return f"{name}={'null' if value is None else str(value).lower()}"
         if kind is type(MISSING):
@@ -137,8 +142,8 @@ class FieldPartitioner:
         return f"the field {name} is of a type that names no folder: {logical or kind.__name__}"
 
 
-def _texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tuple[list[Folder], Int32s] | None:
-    """`_distinct` of values that are all text, which is quick; None where they are not."""
+def _factorize_texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tuple[list[_FolderValue], Int32s] | None:
+    """Do what `_factorize_folders` does, with Arrow, if all values are texts of one logical type. Else return None."""
     if set(map(type, values)) != {str} or len(set(kinds)) != 1:
         return None
     try:
@@ -148,9 +153,9 @@ def _texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tuple[list[Fol
     return [(str, text, kinds[0]) for text in encoded.dictionary.to_pylist()], encoded.indices.to_numpy()
 
 
-def _distinct(values: Sequence[Any], logical: Sequence[str | None]) -> tuple[list[Folder], Int32s]:
-    """What occurs of (type, value where it is printed, logical type), and each value's index among it."""
-    folders: dict[Folder, int] = {}
+def _factorize_folders(values: Sequence[Any], logical: Sequence[str | None]) -> tuple[list[_FolderValue], Int32s]:
+    """Return the distinct triples (type, value if a folder shows it, logical type), and each value's index in them."""
+    folders: dict[_FolderValue, int] = {}
     found = (
         (type(value), value if type(value) in _PRINTED else None, kind)
         for value, kind in zip(values, logical, strict=True)
@@ -159,47 +164,52 @@ def _distinct(values: Sequence[Any], logical: Sequence[str | None]) -> tuple[lis
     return list(folders), codes
 
 
-class _Checked:
-    """A partitioner of the user's, whose folders stay inside of the topic's."""
+class _CheckedPartitioner:
+    """Wraps a user's partitioner, and refuses folders that lead out of the folder of the topic."""
 
     def __init__(self, inner: Any, layout: LayoutSettings) -> None:
-        self._inner, self.layout = inner, layout
+        self._inner = inner
+        self.layout = layout
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
-        found, name = self._inner.encode(batch, times_ms), type(self._inner).__name__
+        found = self._inner.encode(batch, times_ms)
+        name = type(self._inner).__name__
         if not isinstance(found, EncodedPartitions) or len(found.codes) != batch.num_rows:
             raise ConfigError(
                 f"{name}.encode has to return EncodedPartitions with one code for each record of the batch"
             )
-        return _checked(found, batch, self._inner, self.layout)
+        return _check_partitions(found, batch, self._inner, self.layout)
 
 
 def joined(parts: Sequence[EncodedPartitions], delim: str) -> EncodedPartitions:
-    """The encoded partitions of several partitioners one below the other."""
-    names, codes = parts[0].names, parts[0].codes
+    """Join the encoded partitions of several partitioners: the folders of each lie below those of the one before."""
+    names = parts[0].names
+    codes = parts[0].codes
     for part in parts[1:]:
+        # Each pair of folders gets one number.
         width = len(part.names)
-        pairs, codes = factorize(codes.astype(np.int64) * width + part.codes)
+        pairs, codes = factorize_values(codes.astype(np.int64) * width + part.codes)
         names = [f"{names[pair // width]}{delim}{part.names[pair % width]}" for pair in pairs]
-    return EncodedPartitions(names, codes, _first_of_each(f for part in parts for f in part.failures))
+    return EncodedPartitions(names, codes, _keep_first_of_each(f for part in parts for f in part.failures))
 
 
-def _checked(
+def _check_partitions(
     found: EncodedPartitions, batch: ConnectBatch, partitioner: Partitioner, layout: LayoutSettings
 ) -> EncodedPartitions:
-    """Each name once, and a failure for each record whose folders cannot be in a key."""
-    refused = {i: why for i, name in enumerate(found.names) if (why := _refusal(name, layout))}
+    """List each name once, and add a failure for each record whose folders cannot be in a key."""
+    refused = {i: why for i, name in enumerate(found.names) if (why := _explain_refusal(name, layout))}
     index: dict[str, int] = {}
     places = np.array([index.setdefault(name, len(index)) for name in found.names], np.int32)
     bad = [(row, refused[found.codes[row]]) for row in np.flatnonzero(np.isin(found.codes, list(refused))).tolist()]
-    failures = _first_of_each([*found.failures, *_failures(batch, bad, partitioner)])
+    failures = _keep_first_of_each([*found.failures, *_build_failures(batch, bad, partitioner)])
     return EncodedPartitions([*index], places[found.codes], failures)
 
 
-def _refusal(encoded: str, layout: LayoutSettings) -> str | None:
-    """Why an encoded partition cannot be in a key, None where it can."""
-    if why := refusal(encoded):
+def _explain_refusal(encoded: str, layout: LayoutSettings) -> str | None:
+    """Explain why an encoded partition cannot be in a key. None if it can."""
+    if why := explain_bad_folders(encoded):
         return f"its encoded partition {why}"
+    # The topic is in the folder and in the name. An offset of 64 bits has 19 digits.
     name = 2 * _LONGEST_TOPIC + max(layout.offset_pad_width, 19) + _REST_OF_KEY
     room = MAX_KEY_BYTES - name - len(layout.topics_dir.encode())
     if len(encoded.encode()) > room:
@@ -207,25 +217,26 @@ def _refusal(encoded: str, layout: LayoutSettings) -> str | None:
     return None
 
 
-def _failures(
+def _build_failures(
     batch: ConnectBatch, reasons: Sequence[tuple[int, str]], partitioner: Partitioner
 ) -> tuple[RecordFailure, ...]:
-    offsets, name = batch.offsets, type(partitioner).__name__
+    offsets = batch.offsets
+    name = type(partitioner).__name__
     return tuple(RecordFailure(int(offsets[row]), "TASK_PUT", name, _EXCEPTION, reason) for row, reason in reasons)
 
 
-def _first_of_each(failures: Iterable[RecordFailure]) -> tuple[RecordFailure, ...]:
+def _keep_first_of_each(failures: Iterable[RecordFailure]) -> tuple[RecordFailure, ...]:
     by_offset: dict[int, RecordFailure] = {}
     for failure in failures:
         by_offset.setdefault(failure.offset, failure)
     return tuple(by_offset.values())
 
 
-def _percent_encoded(match: re.Match[str]) -> str:
+def _percent_encode(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode(errors="surrogatepass"))
 
 
-def _date_folder(name: str, days: int) -> str:
+def _name_date_folder(name: str, days: int) -> str:
     try:
         return f"{name}={_EPOCH_DAY + timedelta(days=days)}"
     except OverflowError:

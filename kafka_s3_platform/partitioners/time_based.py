@@ -1,37 +1,29 @@
-"""Kafka Connect's TimeBasedPartitioner: times to hours and encoded partitions, vectorised."""
+"""Kafka Connect's TimeBasedPartitioner: converts times to hours and encoded partitions, vectorised."""
 
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from kafka_s3_platform.config.path_format import compile_path_format
 from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.java.joda_format import compile_path_format
+from kafka_s3_platform.java.zones import MAX_MS, MIN_MS, convert_local_times, factorize_values, find_utc_offsets
 from kafka_s3_platform.model.connect import Int32s, Int64s
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
-from kafka_s3_platform.partitioners.zones import (
-    EPOCH,
-    HOUR_MS,
-    MAX_MS,
-    MIN_MS,
-    ONE_MS,
-    factorize,
-    from_local,
-    utc_offsets,
-)
+from kafka_s3_platform.model.times import EPOCH, HOUR_MS, ONE_MS
 
 NO_HOUR = -(2**63)
-"""Stands for the hour of a time that no calendar year 1 to 9999 holds."""
+"""The hour of a time outside of the years 1 to 9999, which Python's calendar does not hold."""
 
 
-def hour_starts(times_ms: Int64s, timezone: str) -> Int64s:
-    """The starts of hours (epoch ms) on the timezone's clock, or NO_HOUR; the hour repeated in autumn is two."""
-    known, times = _known(times_ms)
-    starts: Int64s = times - (times + utc_offsets(times, ZoneInfo(timezone))) % HOUR_MS
+def find_hour_starts(times_ms: Int64s, timezone: str) -> Int64s:
+    """Return the start (epoch ms) of each time's local hour, or NO_HOUR. The hour repeated in autumn counts as two."""
+    known, times = _replace_unknown(times_ms)
+    starts: Int64s = times - (times + find_utc_offsets(times, ZoneInfo(timezone))) % HOUR_MS
     return starts if known is None else np.where(known, starts, NO_HOUR)
 
 
 class TimePaths:
-    """Encodes times as Connect's `TimeBasedPartitioner` does; its Hourly and Daily forms fix the duration."""
+    """Encodes times as Connect's `TimeBasedPartitioner` does. Its Hourly and Daily forms have a fixed duration."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
@@ -40,31 +32,33 @@ class TimePaths:
         self._names: dict[int, str] = {}
 
     def encode(self, times_ms: Int64s) -> tuple[list[str], Int32s]:
-        """The encoded partitions that occur, and for each time (epoch ms, any order) its index among them.
+        """Return the encoded partitions that occur, and for each time (epoch ms, in any order) its index in them.
 
-        Times that no calendar year 1 to 9999 holds are OUT_OF_RANGE.
+        Times outside of the years 1 to 9999 get OUT_OF_RANGE.
         """
-        known, times = _known(times_ms)
-        local = times + utc_offsets(times, self._zone)
-        # fmod has the sign of its dividend: Connect divides Java longs, so before 1970 it rounds up.
-        starts, codes = factorize(local - np.fmod(local, self._duration_ms))
+        known, times = _replace_unknown(times_ms)
+        local = times + find_utc_offsets(times, self._zone)
+        # fmod keeps the sign of its dividend, as `%` of Java's longs does: before 1970 Connect rounds up.
+        starts, codes = factorize_values(local - np.fmod(local, self._duration_ms))
         names = [self._name(start) for start in starts]
         if known is None:
             return names, codes
         return [*names, OUT_OF_RANGE], np.where(known, codes, np.int32(len(names)))
 
     def _name(self, local_ms: int) -> str:
-        """The encoded partition that begins at a local time; one that a clock change skips begins after the gap."""
+        """Name the encoded partition that begins at a local time. If clocks skip this time, it begins after it."""
         if local_ms not in self._names:
-            # Times spread over ages must not fill the memory.
+            # Times that spread over centuries must not fill the memory.
             if len(self._names) > 100_000:
                 self._names.clear()
-            begin = int(from_local(np.array([local_ms], np.int64), self._zone)[0])
+            begin = int(convert_local_times(np.array([local_ms], np.int64), self._zone)[0])
             self._names[local_ms] = self._format((EPOCH + begin * ONE_MS).astimezone(self._zone))
         return self._names[local_ms]
 
 
-def _known(times_ms: Int64s) -> tuple[np.ndarray | None, Int64s]:
-    """Which times the calendar holds, None where all; and the times, those that it does not hold replaced."""
+def _replace_unknown(times_ms: Int64s) -> tuple[np.ndarray | None, Int64s]:
+    """Return a mask of the times in the calendar (None: all are), and the times with 0 in place of the others."""
     known = (times_ms >= MIN_MS) & (times_ms < MAX_MS)
-    return (None, times_ms) if known.all() else (known, np.where(known, times_ms, 0))
+    if known.all():
+        return (None, times_ms)
+    return (known, np.where(known, times_ms, 0))

@@ -1,5 +1,6 @@
-"""The documents that a restore keeps in the bucket, read as what somebody may have changed or made up."""
+"""The documents that a restore stores in the bucket. They are read with care: somebody may have changed them."""
 
+from dataclasses import dataclass
 from io import BytesIO
 from typing import TypeVar
 
@@ -7,21 +8,92 @@ import msgspec
 import pyarrow as pa
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.parquet_batches import RowGroupReader
-from kafka_s3_platform.formats.parquet_pages import opened
+from kafka_s3_platform.formats.parquet.batches import RowGroupReader
+from kafka_s3_platform.formats.parquet.pages import open_checked
 from kafka_s3_platform.model.limits import NO_KEYS
 
 T = TypeVar("T")
 
 BATCH_RECORDS = 65_536
 _MOST_TIMES = 100
-"""By how much such a document, which is in memory as a whole, may be larger than it is stored."""
+"""A document is in memory as a whole, and may be so many times larger there than it is stored."""
 
 _ADVICE = "Somebody changed it, or something else wrote it: restore under another restore id"
 
 
-def document(content: bytes, kind: type[T], key: str) -> T:
-    """A JSON document as `kind`, every field of the type that it is declared with; what is unknown is left out.
+@dataclass(frozen=True, slots=True)
+class StreamDocuments:
+    """The object keys of the documents of one stream."""
+
+    prefix: str
+
+    @property
+    def checkpoint(self) -> str:
+        """How far the stream has come."""
+        return f"{self.prefix}.json"
+
+    @property
+    def mapping(self) -> str:
+        """Which offset of the target each source offset became."""
+        return f"{self.prefix}.mapping.parquet"
+
+    @property
+    def left_out(self) -> str:
+        """The bad objects that the restore does without."""
+        return f"{self.prefix}.left-out.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreDocuments:
+    """The object keys of the documents of a restore in `folder`. No other code makes such a key."""
+
+    folder: str
+    restore_id: str
+
+    @staticmethod
+    def of_plan(key: str) -> "RestoreDocuments":
+        """Return the documents of the restore whose plan lies at `key`."""
+        folder, _, name = key.rpartition("/")
+        return RestoreDocuments(folder, name.removesuffix(".json"))
+
+    @property
+    def plan(self) -> str:
+        """What is sent, and to where."""
+        return f"{self.folder}/{self.restore_id}.json"
+
+    @property
+    def report(self) -> str:
+        """What was sent and verified. The restore is finished once this object exists."""
+        return f"{self.folder}/{self.restore_id}.report.json"
+
+    @property
+    def page(self) -> str:
+        """The report for people."""
+        return f"{self.folder}/{self.restore_id}.report.html"
+
+    @property
+    def known(self) -> str:
+        """What the restores before this one have sent."""
+        return f"{self.folder}/{self.restore_id}.known.parquet"
+
+    @property
+    def successor(self) -> str:
+        """Which restore comes after this one."""
+        return f"{self.folder}/{self.restore_id}.next"
+
+    @property
+    def streams(self) -> str:
+        """The folder of the documents of streams."""
+        return f"{self.folder}/{self.restore_id}/"
+
+    def stream(self, kafka_partition: int, topic: str = "") -> StreamDocuments:
+        """Return the documents of one stream. `topic` is empty if the restore has only one."""
+        name = f"{topic}/{kafka_partition}" if topic else str(kafka_partition)
+        return StreamDocuments(f"{self.streams}{name}")
+
+
+def parse_document(content: bytes, kind: type[T], key: str) -> T:
+    """Parse a JSON document as `kind`, and check the type of every field. Unknown fields are ignored.
 
     Raises:
         IntegrityError: it is no such document.
@@ -32,22 +104,25 @@ def document(content: bytes, kind: type[T], key: str) -> T:
         raise IntegrityError(f"{key} is no document of a restore ({kind.__name__}): {err}. {_ADVICE}") from err
 
 
-def table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
-    """A Parquet document with these columns.
+def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
+    """Parse a Parquet document that has these columns.
 
     Raises:
-        IntegrityError: it is none, is damaged, or asks for more memory than objects may.
+        IntegrityError: it is no such document, is damaged, or needs more memory than objects may.
     """
     source = BytesIO(content)
     try:
-        checked = opened(source, key, NO_KEYS)
+        checked = open_checked(source, key, NO_KEYS)
         found = checked.file.schema_arrow
         if not found.equals(schema):
             raise IntegrityError(f"{key} is no document of a restore: its columns are {found.names}. {_ADVICE}")
-        reader, batches, come = RowGroupReader(source, checked, key, NO_KEYS), list[pa.RecordBatch](), 0
+        reader = RowGroupReader(source, checked, key, NO_KEYS)
+        batches: list[pa.RecordBatch] = []
+        come = 0
         for number in range(len(checked.row_groups)):
             for batch in reader.batches(number, BATCH_RECORDS):
                 come += batch.nbytes
+                # Counted while reading: a small document may hold more than the memory of the process.
                 if come > max(NO_KEYS.block_bytes, _MOST_TIMES * len(content)):
                     raise IntegrityError(f"{key} comes to {come:,} bytes from {len(content):,}. {_ADVICE}")
                 batches.append(batch)

@@ -1,4 +1,4 @@
-"""Sending and verifying a plan that is in the bucket, whichever archive it is of, and the report of it."""
+"""Send and verify a stored plan, whichever source it has, and store the report."""
 
 import logging
 import time
@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
+from itertools import chain
 
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.restore.checkpoint import Position, positions, save_document
-from kafka_s3_platform.restore.foreign_stream import ForeignStreamTask
-from kafka_s3_platform.restore.plan import TargetStart
-from kafka_s3_platform.restore.rates import shares
-from kafka_s3_platform.restore.replay import ReplayResult, ReplayTask, replay
+from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions, save_document
+from kafka_s3_platform.restore.replay.progress import CheckpointWatch
+from kafka_s3_platform.restore.replay.rates import share_out_limit
+from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
+from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.report_page import save_page
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.verification import Verification, Verified
-from kafka_s3_platform.restore.watch import CheckpointWatch
+from kafka_s3_platform.restore.source.base import RecordStream, TargetStart
+from kafka_s3_platform.restore.verify.verification import Verification, Verified
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Execution:
-    """The streams of a restore that has begun, and its target topics. `store` is where its documents are."""
+    """The streams of a restore that has begun, and its target topics. `store` holds its documents."""
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
@@ -38,7 +39,7 @@ class Execution:
         """Send what has not arrived, read everything back, and store the report, which marks the restore as finished.
 
         Raises:
-            PlatformError: what went wrong; where it was in sending, the message ends with how far each stream came.
+            PlatformError: any failure. If sending failed, the message ends with how far each stream came.
         """
         tasks = self._limited()
         started = time.monotonic()
@@ -46,58 +47,64 @@ class Execution:
         replayed = time.monotonic()
         verified = Verification(self.request, tasks, self.targets, self.runner).run(sent)
         report = replace(
-            _verified(planned, verified),
-            left_out=tuple(sorted(key for r in sent for key in r.left_out)),
+            _add_verified(planned, verified),
+            left_out=tuple(sorted(chain.from_iterable(r.left_out for r in sent))),
             sent_count=sum(r.sent_count for r in sent),
             replay_seconds=replayed - started,
             verify_seconds=time.monotonic() - replayed,
             finished_at=datetime.now(timezone.utc).isoformat(),
         )
-        # The page first: the document is what marks the restore as finished.
-        save_page(self.store, self.request.page_key, report)
-        save_document(self.store, self.request.report_key, report.to_json())
+        # The page first: the report marks the restore as finished, and a finished restore writes nothing any more.
+        save_page(self.store, self.request.documents.page, report)
+        save_document(self.store, self.request.documents.report, report.to_json())
         return report
 
     def _limited(self) -> list[ReplayTask]:
-        """Each with its share of the limits; the largest first, so that no long one is left for the end."""
-        request, tasks = self.request, self.streams
+        """Return the tasks with their shares of the limits. The largest come first: no long one is left for the end."""
+        request = self.request
+        tasks = self.streams
         at_once = self.runner.at_once(request.config.tasks_max) if tasks else 1
-        records = shares(request.records_per_second, [t.stream.record_count for t in tasks], at_once)
-        sizes = shares(request.bytes_per_second, [t.stream.record_bytes for t in tasks], at_once)
+        records = share_out_limit(request.records_per_second, [t.stream.size for t in tasks], at_once)
+        sizes = share_out_limit(request.bytes_per_second, [_count_bytes(t.stream) for t in tasks], at_once)
         limits = zip(tasks, records, sizes, strict=True)
         limited = [replace(t, records_per_second=r, bytes_per_second=b) for t, r, b in limits]
-        return sorted(limited, key=lambda t: -t.stream.record_count)
+        return sorted(limited, key=lambda t: -t.stream.size)
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
-        what, expected = f"restore {self.request.restore_id}", sum(t.stream.record_count for t in tasks)
-        progress, results = Progress(logger, what, len(tasks), expected), list[ReplayResult]()
-        counts_bytes = any(isinstance(t.stream, ForeignStreamTask) for t in tasks)
-        passed = partial(_passed_bytes, tasks) if counts_bytes else None
-        with CheckpointWatch(self.store, what, [t.checkpoint_key for t in tasks], expected, passed):
+        what = f"restore {self.request.restore_id}"
+        expected = sum(t.stream.size for t in tasks)
+        progress = Progress(logger, what, len(tasks), expected)
+        results = list[ReplayResult]()
+        counts_records = all(t.stream.record_count is not None for t in tasks)
+        passed = None if counts_records else partial(_sum_passed, tasks)
+        with CheckpointWatch(self.store, what, [t.documents.checkpoint for t in tasks], expected, passed):
             try:
                 for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
                     progress.advance(result.size, result.sent_count, result.sent_bytes)
                     results.append(result)
             except PlatformError as err:
+                # The same type: it decides whether the run is tried again.
                 raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
         return results
 
     def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
         in_order = sorted(tasks, key=lambda t: (t.stream.topic, t.kafka_partition))
         try:
-            reached = positions(self.store, [t.checkpoint_key for t in in_order])
+            reached = read_positions(self.store, [t.documents.checkpoint for t in in_order])
         except PlatformError as err:
             return f"How far it came cannot be read from the bucket: {err}"
-        places = "; ".join(_how_far(t, p) for t, p in zip(in_order, reached, strict=True))
+        places = "; ".join(_describe_position(t, p) for t, p in zip(in_order, reached, strict=True))
         return (
             f"How far restore {self.request.restore_id} came: {places}. Run it again under the same id to go on, "
             f"unless the error says otherwise"
         )
 
 
-def _verified(planned: RestoreReport, found: Verified) -> RestoreReport:
+def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
     parts = found.kafka_partitions
-    notes = dict.fromkeys(f"{p.topic}-{p.kafka_partition}: {note}" for p in parts for note in p.notes)
+    notes: dict[str, None] = {}
+    for part in parts:
+        notes |= dict.fromkeys(f"{part.topic}-{part.kafka_partition}: {note}" for note in part.notes)
     return replace(
         planned,
         kafka_partitions=parts,
@@ -105,27 +112,36 @@ def _verified(planned: RestoreReport, found: Verified) -> RestoreReport:
         record_bytes=sum(p.record_bytes for p in parts),
         exact=True,
         out_of_range_count=sum(p.out_of_range_count for p in parts),
-        gaps=(*planned.gaps, *(gap for p in parts for gap in p.gaps)),
+        gaps=(*planned.gaps, *chain.from_iterable(p.gaps for p in parts)),
         notes=(*planned.notes, *notes, *found.notes),
-        skipped=(*planned.skipped, *(line for p in parts for line in p.skipped)),
+        skipped=(*planned.skipped, *chain.from_iterable(p.skipped for p in parts)),
         targets=found.targets,
         verified=True,
     )
 
 
-def _passed_bytes(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
-    """Bytes of the objects that were sent, about."""
+def _count_bytes(stream: RecordStream) -> int:
+    """Return the bytes of keys, values and headers. If nobody knows them, return those of the objects."""
+    if stream.record_bytes is None:
+        return stream.object_bytes
+    return stream.record_bytes
+
+
+def _sum_passed(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
+    """Return about how much of the streams' sizes was sent."""
     found = ((t.stream, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
-    return sum(s.bytes_before(p.next_source_offset) for s, p in found if isinstance(s, ForeignStreamTask))
+    return sum(stream.passed(p.record_count, p.next_source_offset) for stream, p in found)
 
 
-def _how_far(task: ReplayTask, position: Position | None) -> str:
+def _describe_position(task: ReplayTask, position: Position | None) -> str:
     where = f"{task.stream.topic}-{task.kafka_partition}"
     if position is None or not position.record_count:
-        # Of a run that was superseded, nothing is noted of what it has committed since its last checkpoint.
+        # A superseded run may have committed more since its last checkpoint, so this does not claim that none arrived.
         return f"{where}: no record is noted as delivered to {task.to_topic}"
     said = (
         f"{where}: {position.record_count:,} records, those below source offset {position.next_source_offset}, were "
         f"delivered to {task.to_topic}"
     )
-    return said if position.next_target_offset is None else f"{said} below offset {position.next_target_offset}"
+    if position.next_target_offset is None:
+        return said
+    return f"{said} below offset {position.next_target_offset}"

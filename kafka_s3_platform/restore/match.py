@@ -1,4 +1,4 @@
-"""Finds the archived records, in order, among those of the target: how a restore is verified, and how it is resumed."""
+"""Finds the archived records, in order, among those of the target. Verifying and resuming a restore use it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,16 +9,16 @@ import pyarrow.compute as pc
 
 CONTENT = ("key", "value", "headers")
 NARROW = 64
-"""Records compared at once after a difference; wider again with every agreement."""
+"""How many records are compared at once after a difference. Every agreement widens that again."""
 
 
 class SubsequenceMatch:
     """The archived stream as a subsequence of the target's, each archived record at its first possible place.
 
-    Iterate it once for pairs of record batches of equal length: archived records and those of the target that equal
-    them in key, value, headers and timestamp, one by one. Only `any_timestamp` ones (epoch ms) match at any time.
-    Afterwards `extra_count` counts the target's other records and `missing()` tells what was not found. The archive
-    is read no further than the target demands.
+    Iterate it once for pairs of record batches of equal length: archived records, and those of the target that equal
+    them one by one in key, value, headers and timestamp. Archived records with a timestamp of `any_timestamp` (epoch
+    ms) match records of any timestamp. Afterwards `extra_count` is the number of the target's other records, and
+    `missing()` returns what was not found. The archive is read only as far as the target requires.
     """
 
     def __init__(
@@ -27,7 +27,8 @@ class SubsequenceMatch:
         target: Iterable[pa.RecordBatch],
         any_timestamp: frozenset[int] = frozenset(),
     ) -> None:
-        self._archived, self._target = _Cursor(archived), _Cursor(target)
+        self._archived = _Cursor(archived)
+        self._target = _Cursor(target)
         self._free = np.array(sorted(any_timestamp), np.int64)
         self._width: int | None = None
         self.extra_count = 0
@@ -44,56 +45,65 @@ class SubsequenceMatch:
                 self._skip(archived, target)
 
     def missing(self) -> int | None:
-        """The source offset of the first archived record that was not found, None if all were."""
+        """Return the source offset of the first archived record that was not found, None if all were."""
         archived = self._archived.head()
-        return None if archived is None else int(archived.column("offset")[0].as_py())
+        if archived is None:
+            return None
+        return int(archived.column("offset")[0].as_py())
 
     def _agreeing(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
-        """How many records, from the first on, are the same."""
+        """Count how many records are the same, from the first on."""
         length = min(archived.num_rows, target.num_rows, self._width or archived.num_rows)
-        times = _times(archived, length)
-        same = (times == _times(target, length)) | np.isin(times, self._free)
+        # Compare times first: that is cheap, and most differences show there.
+        times = _read_times(archived, length)
+        same = (times == _read_times(target, length)) | np.isin(times, self._free)
         length = length if same.all() else int(same.argmin())
-        found = _common_prefix(archived.slice(0, length), target.slice(0, length))
+        found = _find_common_prefix(archived.slice(0, length), target.slice(0, length))
         full = found == length and same.all()
-        self._width = (self._width * 4 if self._width else None) if full else NARROW
+        if not full:
+            self._width = NARROW
+        elif self._width is not None:
+            self._width *= 4
         return found
 
     def _skip(self, archived: pa.RecordBatch | None, target: pa.RecordBatch) -> None:
-        """Pass over the target's first record, and those after it that cannot be the archived one either."""
+        """Skip the target's first record, and those after it that cannot be the archived one either."""
         count = target.num_rows if archived is None else self._next_possible(archived, target)
         self._target.advance(count)
         self.extra_count += count
 
     def _next_possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
-        """Place of the next of the target's records that has time, key and value of the first archived one."""
-        start, width = 1, NARROW
+        """Find the place of the next of the target's records that has time, key and value of the first archived one."""
+        start = 1
+        width = NARROW
         while start < target.num_rows:
             possible = np.flatnonzero(self._possible(archived, target.slice(start, width)))
             if possible.size:
                 return start + int(possible[0])
-            start, width = start + width, width * 4
+            start += width
+            width *= 4
         return int(target.num_rows)
 
     def _possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        wanted = _times(archived, 1)
-        possible: npt.NDArray[np.bool_] = (_times(target, target.num_rows) == wanted) | np.isin(wanted, self._free)
+        wanted = _read_times(archived, 1)
+        possible: npt.NDArray[np.bool_] = (_read_times(target, target.num_rows) == wanted) | np.isin(wanted, self._free)
         for name in ("key", "value") if possible.any() else ():
-            column, first = target.column(name), archived.column(name)[0]
+            column = target.column(name)
+            first = archived.column(name)[0]
             same = pc.fill_null(pc.equal(column, first), fill_value=False) if first.is_valid else column.is_null()
             possible &= same.to_numpy(zero_copy_only=False)
         return possible
 
 
 class _Cursor:
-    """What is left of a stream of record batches."""
+    """The part of a stream of record batches that is not used yet."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
         self._current: pa.RecordBatch | None = None
 
     def head(self) -> pa.RecordBatch | None:
-        """The rest of the current batch, None at the end."""
+        """Return the rest of the current batch, None at the end."""
         while self._current is None or not self._current.num_rows:
             self._current = next(self._batches, None)
             if self._current is None:
@@ -101,30 +111,31 @@ class _Cursor:
         return self._current
 
     def advance(self, count: int) -> None:
-        """Pass over the first `count` records of `head`."""
+        """Skip the first `count` records of `head`."""
         self._current = None if self._current is None else self._current.slice(count)
 
 
-def _times(batch: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
+def _read_times(batch: pa.RecordBatch, count: int) -> npt.NDArray[np.int64]:
     times: npt.NDArray[np.int64] = batch.column("timestamp").slice(0, count).cast(pa.int64()).to_numpy()
     return times
 
 
-def _common_prefix(first: pa.RecordBatch, second: pa.RecordBatch) -> int:
-    """Length of the longest common prefix of two batches of one length. Compares each record about twice at most."""
-    if _equal(first, second, 0, first.num_rows):
+def _find_common_prefix(first: pa.RecordBatch, second: pa.RecordBatch) -> int:
+    """Find the length of the common prefix of two batches of one length. Compare each record about twice at most."""
+    if _are_equal(first, second, 0, first.num_rows):
         return int(first.num_rows)
-    same, different = 0, first.num_rows
+    same = 0
+    different = first.num_rows
     while different - same > 1:
         middle = (same + different) // 2
-        if _equal(first, second, same, middle):
+        if _are_equal(first, second, same, middle):
             same = middle
         else:
             different = middle
     return same
 
 
-def _equal(first: pa.RecordBatch, second: pa.RecordBatch, start: int, end: int) -> bool:
+def _are_equal(first: pa.RecordBatch, second: pa.RecordBatch, start: int, end: int) -> bool:
     return all(
         first.column(name).slice(start, end - start).equals(second.column(name).slice(start, end - start))
         for name in CONTENT

@@ -1,4 +1,4 @@
-"""What a caller asks of a restore, and what it gets back."""
+"""The request of a restore, and its report."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from kafka_s3_platform.config.keys.transforms.steps import is_python_class
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     ConverterSettings,
@@ -15,28 +16,28 @@ from kafka_s3_platform.config.settings import (
     ThawTier,
     TransformSettings,
 )
-from kafka_s3_platform.config.transform_catalogue import is_python_class
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.restore.documents import document
+from kafka_s3_platform.restore.documents import RestoreDocuments, parse_document
 
 Delivery = Literal["exactly_once", "at_least_once"]
 
 OnError = Literal["fail", "ignore", "log"]
-"""`behavior.on.error`: what becomes of a bad object, which is left out whole, or of a bad record."""
+"""`behavior.on.error`: what happens to a bad object, which is only left out whole, or to a bad record."""
 
 Offsets = int | Mapping[int, int] | None
-"""One offset for every kafka partition, or kafka partition -> offset; what is not named is unbounded."""
+"""One offset for every kafka partition, or kafka partition -> offset. A kafka partition without one has no bound."""
 
 _RESTORE_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")
 
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Which records of the window are restored; a record has to pass everything that is set.
+    """Choose among the records of the window. A record must pass every filter that is set.
 
-    `keys`, `key_prefixes` and `key_regex` (Python, full match, on the key as UTF-8) choose by key, any of them.
-    `predicate` is the dotted name of a function from a RECORD_SCHEMA batch to a boolean array; `sql` a condition over
-    the same columns. `latest_per_key`: of each key only the last record that passes, a tombstone included.
+    `keys`, `key_prefixes` and `key_regex` (Python, full match, on the key as UTF-8) are one filter: one of them must
+    match the key. `predicate` is the dotted name of a function from a RECORD_SCHEMA batch to a boolean array. `sql` is
+    a condition over the same columns. `latest_per_key` keeps of each key only the last record that passes, which may be
+    a tombstone.
     """
 
     keys: tuple[bytes, ...] = ()
@@ -49,12 +50,12 @@ class RecordFilter:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What becomes of records on their way to the target.
+    """How records are changed before they are sent to the target.
 
     `partitioning`: `source` keeps kafka partition numbers, `murmur2` (Java's default) and `crc32` (librdkafka's
-    consistent) hash the key, else a user's dotted Python name. `provenance_headers` adds the source's offset, kafka
-    partition and timestamp as headers. `value` and `key` re-encode with the target's registry; `map_schema_ids`
-    registers archived schemas there and rewrites the ids in payloads.
+    consistent) hash the key. Any other value is the dotted Python name of a user's class. `provenance_headers` adds the
+    source's offset, kafka partition and timestamp as headers. `value` and `key` re-encode with the target's registry.
+    `map_schema_ids` registers archived schemas there and rewrites the ids in payloads.
     """
 
     partitioning: str = "source"
@@ -67,15 +68,15 @@ class Outgoing:
 
     @property
     def has_mapper(self) -> bool:
-        """Whether a user's own class may make several records of one."""
+        """Whether a user's own class may make several records from one."""
         return any(is_python_class(step) for step in self.transforms)
 
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
-    """Copies of objects in cold storage are asked for, for so many days; `days` None: none are.
+    """Request copies of objects in cold storage, to be kept for `days` days. `days` None: request none.
 
-    `tier` None is S3's default, `Standard`. `wait_seconds`: how long the restore waits for them.
+    `tier` None is S3's default, `Standard`. The restore waits `wait_seconds` for the copies at most.
     """
 
     days: int | None = None
@@ -88,17 +89,17 @@ class RestoreRequest:
     """Replay archived records of `topic` to `to_topic`.
 
     Without times and offsets everything is restored, records with out-of-range timestamps included. Times (with a
-    timezone) and offsets are half-open and must both hold for a record. `target` is None for the connector's own
-    cluster. The rates bound the whole restore. Run again under the same `restore_id`, it goes on where it ended.
+    timezone) and offsets are half-open, and a record must be inside both. `target` is None for the connector's own
+    cluster. The rates limit the whole restore. A second run under the same `restore_id` goes on where the first ended.
 
-    `windows` are more windows of time, in any order: a record has to be in one of them too (hours picked here and
-    there). `exact` reads everything on a dry run, to count what filters let pass. A new topic gets
-    `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
-    `connectors` are all that are known here: preflight looks among them for one that archives the target. Without
-    `behavior_on_error` a source connector's file says it, see `on_error`; so it does of `thaw`, see `thawing`.
+    `windows` are further windows of time, in any order: a record must also be in one of them (such as single hours).
+    `exact` reads everything on a dry run, to count what passes the filters. A new topic gets `target_kafka_partitions`,
+    by default as many as the source, and `replication_factor`, by default that of the brokers. `connectors` are all
+    that this installation has: preflight looks for one that archives the target. Without `behavior_on_error` or `thaw`
+    the file of a source connector decides, see `on_error` and `thawing`.
 
     Raises:
-        ConfigError: the id cannot stand in an object key, or a window is empty or has no timezone.
+        ConfigError: the id is not allowed in an object key, or a window is empty or has no timezone.
     """
 
     config: ConnectorConfig
@@ -141,38 +142,27 @@ class RestoreRequest:
 
     @property
     def target_kafka(self) -> KafkaSettings:
+        """The cluster of the target: the connector's own if the request names none."""
         return self.target or self.config.kafka
 
     @property
     def on_error(self) -> OnError:
-        """`behavior.on.error` as asked, else as the file of a source connector has it, else `fail`."""
+        """`behavior.on.error` of the request, else of the source connector's file, else `fail`."""
         source = self.config.source
         return self.behavior_on_error or (source.behavior_on_error if source else "fail")
 
     @property
     def thawing(self) -> Thaw:
-        """`thaw` as asked, else as the file of a source connector has it."""
+        """`thaw` of the request. What it leaves open, the source connector's file decides."""
         source = self.config.source
         if source is None:
             return self.thaw
         return replace(self.thaw, days=self.thaw.days or source.thaw_days, tier=self.thaw.tier or source.thaw_tier)
 
-    def key(self, name: str) -> str:
-        """Object key of one of this restore's documents: `<restore dir>/<restore id><name>`."""
-        return f"{self.config.archive.restore_dir}/{self.restore_id}{name}"
-
     @property
-    def plan_key(self) -> str:
-        return self.key(".json")
-
-    @property
-    def report_key(self) -> str:
-        return self.key(".report.json")
-
-    @property
-    def page_key(self) -> str:
-        """The report for people."""
-        return self.key(".report.html")
+    def documents(self) -> RestoreDocuments:
+        """The keys of the documents of this restore."""
+        return RestoreDocuments(self.config.archive.restore_dir, self.restore_id)
 
 
 def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
@@ -191,8 +181,8 @@ def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
 class LeftOut:
     """How many records a stream did not send, and why.
 
-    They had no key where the latest of each is wanted; a transform dropped them; they failed, which was ignored; they
-    were routed to another topic.
+    `without_key`: only the latest record of each key was wanted, and they had none. `filtered`: a transform dropped
+    them. `failed`: they failed, and `behavior.on.error` ignored that. `elsewhere`: they were routed to another topic.
     """
 
     without_key: int = 0
@@ -211,14 +201,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class KafkaPartitionReport:
-    """What was restored of one source kafka partition, as read back from the target.
+    """What was restored from one source kafka partition, as read back from the target.
 
-    Offsets are those of the first and the last record, None when there was no record. `foreign_count` and
-    `doubled_count` are those of the target's kafka partition (`TargetReport`), and 0 where several streams of the
-    restore may share it: `RestoreReport.targets` tells them then. `altered_timestamps` counts records whose timestamp
-    the client cannot send. `digest` is the record digest of the archived records that were selected. Of objects that
-    others wrote, `topic` is the source's, `skipped` names bad objects and records that were left out, `notes` say what
-    cannot be known of the records, and `gaps` which offsets between two objects are in none.
+    Offsets are those of the first and the last record, None if there was no record. `foreign_count` and
+    `doubled_count` are those of the target's kafka partition (`TargetReport`). They are 0 if several streams of the
+    restore may share it: then `RestoreReport.targets` has them. `altered_timestamps` counts records whose timestamp
+    the client cannot send. `digest` is the record digest of the selected archived records. For objects of another
+    sink, `topic` is the source's, `skipped` names bad objects and records that were left out, `notes` describe what is
+    not known of the records, and `gaps` are offsets between two objects that no object holds.
     """
 
     kafka_partition: int
@@ -243,11 +233,11 @@ class KafkaPartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """What a kafka partition of the target holds besides what was sent there, in offsets `[start_offset, end_offset)`.
+    """What a kafka partition of the target holds beside the sent records, in offsets `[start_offset, end_offset)`.
 
-    `doubled_count` counts records that equal one which was sent there, beyond those: the same record once more.
-    `foreign_count` counts the others: other writers' records. `open_offset` is where an open transaction of somebody
-    begins, behind which nothing was read; None where there was none. `stream_count` source kafka partitions go there.
+    `doubled_count` counts further copies of records that were sent there. `foreign_count` counts the others, which
+    other writers wrote. `open_offset` is where somebody's open transaction begins: nothing was read from there on. It
+    is None if there was no such transaction. `stream_count` source kafka partitions go there.
     """
 
     to_topic: str
@@ -269,16 +259,16 @@ class TargetReport:
 class RestoreReport:
     """What a restore did, or on a dry run what it would do.
 
-    `record_count` and `record_bytes` (keys, values and headers) are exact once restored; of a dry run they are exact
-    where `exact` is true and an upper bound otherwise; with `before_transforms` they are of records as they are read,
-    and transforms or failures may make fewer or more of them. `sent_count` is what this run sent: less than
-    `record_count` where an earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences
-    for people: what the archive lacks of the window, what preflight had to say, and why it would refuse (dry run only).
-    `already_finished`: this restore id was finished before, nothing was sent now and the numbers are those of then.
-    `asked` is what was asked for, the windows among it, as JSON; `skipped` are sentences, one for each object or record
-    that was left out because it is bad; `schema_ids` are pairs of an archived id and the target registry's.
+    `record_count` and `record_bytes` (keys, values and headers) are exact after a restore. On a dry run they are exact
+    if `exact` is true, else an upper bound. With `before_transforms` they count records as they are read: transforms or
+    failures may make fewer or more of them. `sent_count` is what this run sent. It is less than `record_count` if an
+    earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences for people: what of the
+    window the archive does not hold, the remarks of preflight, and why it would refuse (dry run only).
+    `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are those of then.
+    `asked` is the request, with its windows, as JSON. `skipped` are sentences, one for each object or record that was
+    left out because it is bad. `schema_ids` are pairs of an archived id and the id in the target's registry.
     `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects, None in reports of earlier versions.
-    `targets` are the kafka partitions that records may have gone to, as read back; reports of earlier versions have
+    `targets` are the kafka partitions to which records may have gone, as read back. Reports of earlier versions have
     none. `of_others`: objects were read by their format and names, not by an index.
     """
 
@@ -315,28 +305,31 @@ class RestoreReport:
 
     @property
     def records_per_second(self) -> float:
-        """Of sending, verification apart."""
-        return self.sent_count / self.replay_seconds if self.replay_seconds else 0.0
+        """The rate of sending, without the time of verification."""
+        if self.replay_seconds:
+            return self.sent_count / self.replay_seconds
+        return 0.0
 
     @property
     def page_key(self) -> str:
-        """Object key of this report as a page."""
-        return self.plan_key.removesuffix(".json") + ".report.html"
+        """The object key of the HTML page of this report."""
+        return RestoreDocuments.of_plan(self.plan_key).page
 
     @property
     def foreign_count(self) -> int:
-        """Records of other writers between and after ours."""
+        """Records of other writers between and after those of the restore."""
         return sum(p.foreign_count for p in self.targets or self.kafka_partitions)
 
     @property
     def doubled_count(self) -> int:
-        """Records that the target holds once more than they were sent."""
+        """Records that the target holds more often than they were sent."""
         return sum(p.doubled_count for p in self.targets)
 
     def to_json(self) -> bytes:
+        """Write the report as it is stored."""
         return json.dumps(asdict(self), indent=1).encode()
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "RestoreReport":
-        """The report that `to_json` wrote. IntegrityError if it is none."""
-        return document(content, RestoreReport, key)
+        """Read the report that `to_json` wrote. IntegrityError if it is no report."""
+        return parse_document(content, RestoreReport, key)

@@ -1,4 +1,4 @@
-"""DuckDB for what may be more than memory holds: bounded, the rest in temporary files."""
+"""DuckDB for what may exceed memory: its memory is limited, the rest goes to temporary files."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -10,16 +10,19 @@ import pyarrow as pa
 from kafka_s3_platform.errors import PermanentError
 
 MEMORY_LIMIT = "256MB"
+"""For each task: an executor may run several at once."""
 
 
-def spilling(folder: str) -> duckdb.DuckDBPyConnection:
-    """A database of its own in memory; what does not fit goes to files in `folder`."""
+def open_spilling_database(folder: str) -> duckdb.DuckDBPyConnection:
+    """Open a new database in memory. What does not fit goes to files in `folder`."""
     return duckdb.connect(
         ":memory:",
         config={
             "memory_limit": MEMORY_LIMIT,
             "temp_directory": folder,
+            # A Spark task has one core by default.
             "threads": "1",
+            # Keeping the order of insertion takes memory, and no query here needs it.
             "preserve_insertion_order": "false",
         },
     )
@@ -27,11 +30,11 @@ def spilling(folder: str) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatchReader]:
-    """The batches for a query that is made while this is entered. `what` is being done, for messages.
+    """Give the batches to a query that is made while this is entered. `what` names the work, for messages.
 
     Raises:
-        PermanentError: there is not enough memory, or room for temporary files.
-        Exception: what reading the batches has raised; DuckDB passes on no more than its text.
+        PermanentError: there is not enough memory, or no room for temporary files.
+        Exception: the error of reading the batches itself. DuckDB alone would pass on only its text.
     """
     raised: list[Exception] = []
 
@@ -46,6 +49,7 @@ def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: s
         yield pa.RecordBatchReader.from_batches(schema, read())
     except duckdb.Error as err:
         if raised:
+            # DuckDB passes on only the text of an error, without its type.
             raise raised[0] from None
         if not isinstance(err, duckdb.OutOfMemoryException | duckdb.IOException):
             raise

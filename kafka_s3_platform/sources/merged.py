@@ -1,4 +1,4 @@
-"""Records that tell their offsets, of any number of objects, in the order of these offsets."""
+"""Merges the records of any number of objects by offset, if each record has its offset."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ import pyarrow as pa
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Payload, Positions, Schema
 
 Repeated = Callable[[str, Int64s], None]
-"""Takes the key of an object, and offsets of it that an object before it has, or that it has itself more than once."""
+"""Takes the key of an object and those of its offsets that are repeated, in it or from an object before it."""
 
 
 class Merged:
-    """Objects that are being read, by offset. A batch of each is in memory, and what is held of it."""
+    """The objects that are being read, merged by offset. Memory has one batch of each, and all of the held ones."""
 
     def __init__(self, repeated: Repeated) -> None:
         self._repeated = repeated
@@ -21,21 +21,22 @@ class Merged:
 
     @property
     def held_bytes(self) -> int:
-        """Of the objects that are held in memory as a whole."""
+        """The bytes of the objects that are held in memory as a whole."""
         return sum(c.held_bytes for c in self._cursors)
 
     def add(self, key: str, batches: Iterator[ConnectBatch], held_bytes: int) -> None:
-        """An object with records of ascending offsets, none of them below what was read."""
+        """Add an object. Its offsets ascend, and none of them is below an offset that was already returned."""
         cursor = _Cursor(key, batches, held_bytes)
         if cursor.fill():
             self._cursors.append(cursor)
 
     def before(self, end: int | None) -> Iterator[ConnectBatch]:
-        """The records below an offset, all of them without one."""
+        """Return the records below offset `end`; None: all records."""
         while due := [c for c in self._cursors if end is None or c.head < end]:
+            # Beyond the last offset of any current batch, its next batch may hold lower offsets than the others.
             horizon = min([c.last + 1 for c in due] + ([] if end is None else [end]))
             parts = [(c.key, c.take(horizon)) for c in due if c.head < horizon]
-            yield from in_order(parts, self._repeated)
+            yield from merge_in_order(parts, self._repeated)
             self._cursors = [c for c in self._cursors if c.fill()]
 
 
@@ -51,7 +52,9 @@ class _Cursor:
 
     @property
     def _offsets(self) -> Int64s:
-        return np.empty(0, np.int64) if self.batch is None else self.batch.offsets
+        if self.batch is None:
+            return np.empty(0, np.int64)
+        return self.batch.offsets
 
     @property
     def head(self) -> int:
@@ -62,22 +65,24 @@ class _Cursor:
         return int(self._offsets[-1])
 
     def take(self, horizon: int) -> ConnectBatch:
-        """The records before offset `horizon`, of which there are some."""
+        """Take the records before offset `horizon`; there is at least one."""
         assert self.batch is not None  # noqa: S101 - there is a head
-        start, self.row = self.row, int(np.searchsorted(self._offsets, horizon))
+        start = self.row
+        self.row = int(np.searchsorted(self._offsets, horizon))
         return self.batch.take(np.arange(start, self.row))
 
     def fill(self) -> bool:
-        """Whether records are left; reads on when the current batch is used up."""
+        """Read the next batch if the current one is used up. Return whether records are left."""
         while self.row == len(self._offsets):
-            self.batch, self.row = next(self.batches, None), 0
+            self.batch = next(self.batches, None)
+            self.row = 0
             if self.batch is None:
                 return False
         return True
 
 
-def in_order(parts: Sequence[tuple[str, ConnectBatch]], repeated: Repeated) -> Iterator[ConnectBatch]:
-    """The records of batches, each of the object with this key, by offset; of equal offsets the first one's."""
+def merge_in_order(parts: Sequence[tuple[str, ConnectBatch]], repeated: Repeated) -> Iterator[ConnectBatch]:
+    """Merge batches, each with its object's key, by offset. Keep the first of the records with equal offsets."""
     if not parts:
         return
     if len(parts) == 1 and (np.diff(parts[0][1].offsets) > 0).all():
@@ -91,25 +96,25 @@ def in_order(parts: Sequence[tuple[str, ConnectBatch]], repeated: Repeated) -> I
     of_parts = np.searchsorted(ends, again, side="right")
     for at in np.unique(of_parts).tolist():
         repeated(parts[at][0], offsets[again[of_parts == at]])
-    yield from _arranged([batch for _, batch in parts], ends, order[~is_again])
+    yield from _arrange_rows([batch for _, batch in parts], ends, order[~is_again])
 
 
-def _arranged(batches: Sequence[ConnectBatch], ends: Positions, order: Positions) -> Iterator[ConnectBatch]:
-    """The rows of all batches at the positions `order`."""
-    key, value = (_joined([getattr(batch, name) for batch in batches]) for name in ("key", "value"))
+def _arrange_rows(batches: Sequence[ConnectBatch], ends: Positions, order: Positions) -> Iterator[ConnectBatch]:
+    """Take the rows of all batches at the positions `order`."""
+    key, value = (_join_payloads([getattr(batch, name) for batch in batches]) for name in ("key", "value"))
     if key is not None and value is not None:
         records = pa.concat_batches([batch.records for batch in batches])
         yield ConnectBatch(records, key, value).take(order)
         return
-    # Payloads of several kinds cannot be one: runs of rows of the same batch follow each other.
+    # Payloads of several kinds cannot be joined: yield each run of rows that comes from the same batch.
     of_batches = np.searchsorted(ends, order, side="right")
     for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(of_batches)) + 1):
         at = int(of_batches[run[0]])
         yield batches[at].take(order[run] - (int(ends[at - 1]) if at else 0))
 
 
-def _joined(payloads: Sequence[Payload]) -> Payload | None:
-    """The payloads as one, None where they are of several kinds."""
+def _join_payloads(payloads: Sequence[Payload]) -> Payload | None:
+    """Join the payloads into one. Return None if they are of several kinds."""
     raws = [payload.raw for payload in payloads]
     kinds = {(type(payload), None if payload.raw is None else payload.raw.type) for payload in payloads}
     if len(kinds) > 1 or any(raw is None for raw in raws):

@@ -1,36 +1,22 @@
-"""Objects that others wrote, or that no index holds: what their keys tell, and in which order they are read."""
+"""Foreign objects, which another sink wrote or no index holds: what their keys tell, and the order of reading them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Literal
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.layouts.segment_key import Problem
 from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.store.objects import COLD
-
-Problem = Literal[
-    "outside",
-    "extension",
-    "index",
-    "other_topic",
-    "unparsable",
-    "misplaced",
-    "topic",
-    "duplicate",
-    "incomplete",
-    "cold",
-]
-"""Why an object is skipped, or worth a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignObject:
-    """One object and what its key tells of its records.
+    """One object, and what its key tells about its records.
 
-    `first_offset` and `last_offset` are None where the key does not tell them, `window` (half-open, epoch ms) where
+    `first_offset` and `last_offset` are None if the key does not tell them. `window` (half-open, epoch ms) is None if
     the folder tells no time.
     """
 
@@ -49,22 +35,25 @@ class ForeignObject:
 
     @property
     def place(self) -> int | None:
-        """The offset that its key tells: the first, else the last."""
-        return self.last_offset if self.first_offset is None else self.first_offset
+        """The offset in its key: the first one, else the last one."""
+        if self.first_offset is None:
+            return self.last_offset
+        return self.first_offset
 
     @property
     def is_cold(self) -> bool:
+        """Whether it lies in cold storage, so that it has to be thawed before it can be read."""
         return self.storage_class in COLD
 
     @property
     def order(self) -> tuple[str, int, int]:
-        """By topic, kafka partition and offset."""
+        """The sort key: topic, kafka partition and offset."""
         return (self.topic, self.kafka_partition, self.place or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectSet:
-    """The objects of the same records: their values, or of tombstones none, their keys and headers."""
+    """The objects of the same records: their values (tombstones have none), their keys and their headers."""
 
     value: ForeignObject | None = None
     key: ForeignObject | None = None
@@ -72,17 +61,18 @@ class ObjectSet:
 
     @property
     def objects(self) -> tuple[ForeignObject, ...]:
-        """Those that are there, the one that names the records first."""
+        """The objects that exist. The first one names the records."""
         return tuple(o for o in (self.value, self.key, self.headers) if o is not None)
 
     @property
     def name(self) -> ForeignObject:
+        """The object that names the records: the first one of values, key and headers that exists."""
         return self.objects[0]
 
     def lacks(self, layout: LayoutSettings) -> str:
-        """What of the layout's objects is not there, nothing if all are: without them a key or a value would be null.
+        """Explain which objects of the records are missing. Without these, keys or values would become null.
 
-        Connect writes all of them for each record, but no values of those in the folder of tombstones.
+        Connect writes all parts of each record, except that records in the folder of tombstones have no values.
         """
         wanted: Mapping[ObjectPart, bool] = {
             "value": self.value is not None or not self.name.is_tombstone,
@@ -96,7 +86,7 @@ class ObjectSet:
 
 @dataclass(frozen=True)
 class ObjectGroup:
-    """The objects of one source kafka partition in the order in which they are read."""
+    """The objects of one source kafka partition, in reading order."""
 
     topic: str
     kafka_partition: int
@@ -104,12 +94,13 @@ class ObjectGroup:
 
     @property
     def size(self) -> int:
+        """The bytes of all its objects."""
         return sum(o.size for s in self.sets for o in s.objects)
 
 
 @dataclass(frozen=True, slots=True)
 class BadObject:
-    """One that `behavior.on.error` leaves out. None of its records comes before `start_offset`."""
+    """An object that `behavior.on.error` leaves out. None of its records lies before `start_offset`."""
 
     key: str
     start_offset: int
@@ -118,9 +109,9 @@ class BadObject:
 
 @dataclass
 class ScanReport:
-    """What a scan skipped, or wondered at: how many objects of each kind, and a line for each, for people.
+    """What a scan skipped or found odd: the number of objects for each problem, and a line for each object.
 
-    `bad` are the lines of those objects that were left out because `behavior.on.error` allowed it.
+    `bad` holds the lines of the objects that were left out because `behavior.on.error` allows it.
     """
 
     counts: dict[Problem, int] = field(default_factory=dict)
@@ -128,7 +119,7 @@ class ScanReport:
     bad: list[str] = field(default_factory=list)
 
     def add(self, kind: Problem, line: str = "") -> None:
-        """Count an object; past a thousand lines they are only counted."""
+        """Count an object and keep its line. Beyond MAX_LINES, objects are only counted."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if line and len(self.lines) < MAX_LINES:
             self.lines.append(line)
@@ -137,6 +128,7 @@ class ScanReport:
 
 
 MAX_LINES = 1_000
+"""Most lines of one kind that a report keeps. The rest is only counted: a bucket may hold millions of bad objects."""
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -146,33 +138,33 @@ _BAD: frozenset[Problem] = frozenset({"unparsable", "misplaced", "duplicate", "i
 
 
 @dataclass(frozen=True)
-class Selected:
-    """The objects whose folders may hold records of a window, and what there is to say about the choice."""
+class SelectedObjects:
+    """The objects whose folders may hold records of a window, and notes about the choice."""
 
     objects: tuple[ForeignObject, ...]
     notes: tuple[str, ...]
 
 
-def by_name(key: str, place: int | None) -> tuple[str | int, ...]:
-    """Orders keys of one offset; those that tell none as people do: `part-2` before `part-10`."""
+def order_by_name(key: str, place: int | None) -> tuple[str | int, ...]:
+    """Return the sort key for objects with the same offset. Without an offset, numbers count: `part-2`, `part-10`."""
     if place is not None:
         return (key,)
     return tuple(int(text) if at % 2 else text for at, text in enumerate(_DIGITS.split(key)))
 
 
-def groups(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
-    """The objects of each topic and kafka partition, values with their keys and headers, in reading order.
+def group_objects(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
+    """Group objects by topic and kafka partition, values with their keys and headers, in reading order.
 
-    Those without an offset, or with the same one, stay in the order in which they are given.
+    Objects without an offset, or with the same one, keep the order of `objects`.
     """
     ordered = sorted(objects, key=lambda o: o.order)
     return [
-        ObjectGroup(topic, kafka_partition, _sets(list(found)))
+        ObjectGroup(topic, kafka_partition, _build_sets(list(found)))
         for (topic, kafka_partition), found in groupby(ordered, lambda o: (o.topic, o.kafka_partition))
     ]
 
 
-def _sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
+def _build_sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
     of_records: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
     for item in objects:
         own = item.key if item.place is None else item.place
@@ -180,16 +172,17 @@ def _sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
     return tuple(ObjectSet(**parts) for parts in of_records.values())
 
 
-def within(objects: Iterable[ForeignObject], from_ms: int | None, to_ms: int | None) -> Selected:
-    """The objects whose folders may hold records of the half-open window (epoch ms, None: open).
+def select_window(objects: Iterable[ForeignObject], from_ms: int | None, to_ms: int | None) -> SelectedObjects:
+    """Select the objects whose folders may hold records of the half-open window (epoch ms, None: open).
 
-    Records without a timestamp cannot be chosen one by one: a folder is taken whole, also where the window cuts it, and
-    where no folder tells a time every object is taken. Both are noted.
+    Records without a timestamp cannot be chosen one by one. So a folder is taken whole, even if the window cuts it. An
+    object is always taken if its folder tells no time. The notes report both cases.
     """
     found = tuple(objects)
     if from_ms is None and to_ms is None:
-        return Selected(found, ())
-    start, end = -(2**63) if from_ms is None else from_ms, 2**63 if to_ms is None else to_ms
+        return SelectedObjects(found, ())
+    start = -(2**63) if from_ms is None else from_ms
+    end = 2**63 if to_ms is None else to_ms
     kept = tuple(o for o in found if o.window is None or (o.window[0] < end and o.window[1] > start))
     cut = {o.encoded_partition for o in kept if o.window and (o.window[0] < start or o.window[1] > end)}
     timeless = {o.encoded_partition for o in kept if o.window is None}
@@ -200,4 +193,4 @@ def within(objects: Iterable[ForeignObject], from_ms: int | None, to_ms: int | N
     notes += [
         f"folder {folder} tells no time: its objects are taken, whatever the window" for folder in sorted(timeless)
     ]
-    return Selected(kept, tuple(notes[:MAX_LINES]))
+    return SelectedObjects(kept, tuple(notes[:MAX_LINES]))

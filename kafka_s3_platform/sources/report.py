@@ -1,22 +1,23 @@
-"""What reading objects that others wrote has to say of their records."""
+"""The report of reading foreign objects: counts, gaps, skipped objects and records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
-from kafka_s3_platform.sources.how_read import how_read
+from kafka_s3_platform.sources.how_read import explain_reading
 from kafka_s3_platform.sources.objects import BadObject
 
+# Most objects or records that one sentence names. A longer list cannot be read.
 _NAMED = 10
 
 
 @dataclass
 class ReadReport:
-    """What a stream gave, and what there is to say of it.
+    """Counts of what a stream read, and sentences about it.
 
-    `position_count` records have no proven offset; of `unnamed_count` not even the name of their object tells one.
-    `gaps` are sentences on holes between objects, `disordered` on objects whose records lay between those of others,
-    nobody can tell where.
+    `position_count` records have no proven offset. For `unnamed_count` of these, not even the object's name has one.
+    `gaps` are sentences about holes between objects. `disordered` are sentences about objects that overlap others, so
+    that the order of the records is unknown.
     """
 
     record_count: int = 0
@@ -32,8 +33,10 @@ class ReadReport:
     bad_objects: dict[str, BadObject] = field(default_factory=dict)
 
     def notes(self, config: ConnectorConfig) -> list[str]:
-        """Sentences for the restore's report."""
-        how = how_read(config.layout, self.record_count, self.position_count, self.unnamed_count, self.timeless_count)
+        """Return the sentences for the restore's report."""
+        how = explain_reading(
+            config.layout, self.record_count, self.position_count, self.unnamed_count, self.timeless_count
+        )
         return [*how, *self._order(), *self._counts(), *self._of_layout(config.layout)]
 
     def _order(self) -> Iterator[str]:

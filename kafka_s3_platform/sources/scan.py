@@ -1,24 +1,27 @@
-"""Which objects there are: the listing of a bucket, each key judged, in the order in which objects are read."""
+"""Finds the objects of a source: lists a bucket, judges each key, and returns the objects in reading order."""
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
-from kafka_s3_platform.sources.layouts import KeyReader, Refusal, Told, new_key_reader, wanted_topics
-from kafka_s3_platform.sources.objects import ForeignObject, Problem, ScanReport, by_name, groups
-from kafka_s3_platform.sources.own import is_own
-from kafka_s3_platform.sources.sample import Sample, sample_keys
+from kafka_s3_platform.java.regex import compile_java_regex
+from kafka_s3_platform.layouts.key_reader import KeyReader
+from kafka_s3_platform.layouts.new_layout import new_key_reader
+from kafka_s3_platform.layouts.segment_key import Problem, ReadKey, Refusal
+from kafka_s3_platform.sources.objects import ForeignObject, ScanReport, group_objects, order_by_name
+from kafka_s3_platform.sources.own import is_own_document
+from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 
 logger = logging.getLogger(__name__)
 
 LISTED_OUTSIDE = 100_000
-"""Keys of the whole bucket that are looked at to count what lies outside of `topics.dir`."""
+"""Most keys of the bucket that are listed to count what lies outside of `topics.dir`: a bucket may hold millions."""
 
 _WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
-"""What `behavior.on.error` decides about of a key alone."""
+"""Problems of a key for which `behavior.on.error` decides what happens."""
 
 _INSTEAD: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
@@ -33,14 +36,15 @@ _INSTEAD: Mapping[Problem, str] = {
     "cold": "lie in cold storage",
 }
 
+# Most lines in an error message. The report keeps more.
 _NAMED = 10
 
 
-class Scan:
-    """The objects of a source, by topic, kafka partition and first offset; `report` is whole once they were iterated.
+class SourceListing:
+    """The objects of a source, by topic, kafka partition and first offset. `report` is whole after the iteration.
 
-    Iterated again, it lists again: objects and folders that came later are found. Of two that begin at the same offset,
-    one of the `known` keys is kept.
+    Each iteration lists the bucket again and finds new objects and folders. If two objects begin at the same offset,
+    the one whose key is in `known` is kept.
 
     Raises (when iterated):
         IntegrityError: a key does not parse or an object is misplaced, and `behavior.on.error` is `fail`.
@@ -53,20 +57,23 @@ class Scan:
         store: ObjectStore | None = None,
         known: Container[str] = (),
     ) -> None:
-        self._config, self._topics, self._known = config, tuple(topics), known
+        self._config = config
+        self._topics = tuple(topics)
+        self._known = known
         self._store = store or ObjectStore(config.store)
         self._behavior = (config.source or SourceSettings()).behavior_on_error
-        self._is_wanted = wanted_topics(config, self._topics)
+        self._is_wanted = compile_topic_filter(config, self._topics)
         self.report = ScanReport()
 
     @property
     def named(self) -> Sequence[str]:
-        """The topics that are asked for by name, none where every one is that is found."""
+        """The topics that the caller or the connector file names. Empty: every topic that is found."""
         return self._topics or self._config.topics
 
     def searched(self) -> str:
-        """Where the objects of which topics were looked for, and what was there instead."""
-        layout, root = self._config.layout, new_key_reader(self._config).root
+        """Describe which topics were looked for, where, and what was found instead."""
+        layout = self._config.layout
+        root = new_key_reader(self._config).root
         pattern = f"topics.regex {self._config.topics_regex}" if self._config.topics_regex else "any topic"
         topic = self.named[0] if self.named else "<topic>"
         how = f"layout {layout.key_layout}, partitioner {layout.partitioner}, format {layout.format}"
@@ -79,7 +86,7 @@ class Scan:
 
     def _example(self, topic: str) -> str:
         try:
-            keys = sample_keys(self._config, Sample(topic, self._config.archive.start_hour))
+            keys = make_sample_keys(self._config, Sample(topic, self._config.archive.start_hour))
         except ConfigError:
             return ""  # such as a folder that takes a record's value
         return f", such as {keys[0]}"
@@ -93,7 +100,10 @@ class Scan:
             item = self._judged(reader, info, wrong)
             if item is not None:
                 found[item.key] = item
-        in_order = sorted(found.values(), key=lambda o: (*o.order, o.key not in self._known, by_name(o.key, o.place)))
+        # Of objects at the same offset, the first one is kept: known keys come first.
+        in_order = sorted(
+            found.values(), key=lambda o: (*o.order, o.key not in self._known, order_by_name(o.key, o.place))
+        )
         objects = self._complete(self._distinct(in_order, wrong), wrong)
         if wrong and self._behavior == "fail":
             more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
@@ -110,9 +120,10 @@ class Scan:
         yield from objects
 
     def _listed(self, reader: KeyReader) -> Iterator[ObjectInfo]:
-        named, layout = self.named, self._config.layout
+        named = self.named
+        layout = self._config.layout
         is_by_topic = layout.key_layout == "connect"
-        # A file in the folder of another topic counts as what its name says: all folders are looked at then.
+        # Unless bad keys fail, an object in another topic's folder counts by its name. So all folders are listed.
         if not named or not is_by_topic or self._behavior != "fail":
             yield from self._store.list(reader.root)
             return
@@ -121,31 +132,31 @@ class Scan:
 
     def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
         is_marker = info.key.endswith("/") and not info.size
-        if is_marker or is_own(info.key, self._config):
+        if is_marker or is_own_document(info.key, self._config):
             return None  # a folder's own marker, or a document of ours
         read = reader.read(info.key)
-        told = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
-        if told is None:
+        found = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
+        if found is None:
             return None
-        if not self._is_wanted(told.topic):
+        if not self._is_wanted(found.segment.topic):
             self.report.add("other_topic")
             return None
-        item = _object(told, info)
+        item = _build_object(found, info)
         if item.is_cold:
             self.report.add("cold", f"{item.key} lies in {item.storage_class}: it has to be thawed first")
         return item
 
-    def _refused(self, refusal: Refusal, key: str, wrong: list[str]) -> Told | None:
-        """What is read all the same: an object in the folder of another topic, as its name says."""
+    def _refused(self, refusal: Refusal, key: str, wrong: list[str]) -> ReadKey | None:
+        """Report a refused key. Return what its name tells if it is read anyway: it lies in another topic's folder."""
         line = f"object {key}: {refusal.reason}"
         if refusal.problem in _WRONG:
             self._refuse(refusal.problem, line, wrong)
         else:
             self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
-        return refusal.told
+        return refusal.read
 
     def _distinct(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
-        """The objects without those that begin at the offset of another one in the same folder."""
+        """Leave out the objects that begin at the offset of another one in the same folder."""
         seen: dict[tuple[object, ...], str] = {}
         kept = []
         for item in objects:
@@ -160,9 +171,9 @@ class Scan:
         return kept
 
     def _complete(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
-        """The objects without those that lack the values, keys or headers of the same records."""
+        """Leave out the objects that lack the values, keys or headers of the same records."""
         left_out: set[str] = set()
-        for objects_of_records in (s for group in groups(objects) for s in group.sets):
+        for objects_of_records in (s for group in group_objects(objects) for s in group.sets):
             if line := objects_of_records.lacks(self._config.layout):
                 self._refuse("incomplete", line, wrong)
                 left_out.update(o.key for o in objects_of_records.objects)
@@ -179,7 +190,7 @@ class Scan:
             return
         try:
             listed = (info.key for info in islice(self._store.list(""), LISTED_OUTSIDE))
-            count = sum(not key.startswith(root) and not is_own(key, self._config) for key in listed)
+            count = sum(not key.startswith(root) and not is_own_document(key, self._config) for key in listed)
         except AuthorizationError:
             self.report.lines.append(f"what lies outside of {root} was not counted: no right to list the bucket")
             return
@@ -187,45 +198,60 @@ class Scan:
             self.report.counts["outside"] = count
 
 
-def scan(
+def scan_objects(
     config: ConnectorConfig,
     topics: Sequence[str] = (),
     store: ObjectStore | None = None,
     known: Container[str] = (),
-) -> Scan:
-    """The objects of a source: of `topics`, else of those that its file names, else of every topic found."""
-    return Scan(config, topics, store, known)
+) -> SourceListing:
+    """Return a scan of a source's objects: of `topics`, else of the topics in its file, else of every topic found."""
+    return SourceListing(config, topics, store, known)
 
 
-Place = tuple[str, int, int | None]
-"""A topic, a kafka partition and the first offset, if it is told."""
+FirstPlace = tuple[str, int, int | None]
+"""A topic, a kafka partition and the first offset (None: the key does not tell it)."""
 
 
-def as_told(config: ConnectorConfig, topics: Sequence[str], objects: Iterable[ForeignObject]) -> Iterator[Place | str]:
-    """What the key of each object tells, or why none of its kind is restored."""
-    reader, is_wanted = new_key_reader(config), wanted_topics(config, tuple(topics))
+def read_places(
+    config: ConnectorConfig, topics: Sequence[str], objects: Iterable[ForeignObject]
+) -> Iterator[FirstPlace | str]:
+    """Read the place from the key of each object, or explain why the object is not restored."""
+    reader = new_key_reader(config)
+    is_wanted = compile_topic_filter(config, tuple(topics))
     for item in objects:
-        is_below = item.key.startswith(reader.root) and not is_own(item.key, config)
+        is_below = item.key.startswith(reader.root) and not is_own_document(item.key, config)
         read = reader.read(item.key) if is_below else None
-        told = read.told if isinstance(read, Refusal) else read
-        if told is None or not is_wanted(told.topic):
+        found = read.read if isinstance(read, Refusal) else read
+        if found is None or not is_wanted(found.segment.topic):
             yield f"none that this connector reads below {reader.root or 'its bucket'}"
         else:
-            yield told.topic, told.kafka_partition, told.first_offset
+            yield found.segment.topic, found.segment.kafka_partition, found.segment.first_offset
 
 
-def _object(told: Told, info: ObjectInfo) -> ForeignObject:
+def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return a function that tests whether a topic is wanted: by `topics`, else by the file. Without both, all are."""
+    named = set(topics or config.topics)
+    if named:
+        return named.__contains__
+    if config.topics_regex is None:
+        return lambda _: True
+    pattern = compile_java_regex(config.topics_regex)
+    return lambda topic: pattern.fullmatch(topic) is not None
+
+
+def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:
+    segment = read.segment
     return ForeignObject(
-        topic=told.topic,
-        kafka_partition=told.kafka_partition,
-        first_offset=told.first_offset,
-        encoded_partition=told.encoded_partition,
-        part=told.part,
+        topic=segment.topic,
+        kafka_partition=segment.kafka_partition,
+        first_offset=segment.first_offset,
+        encoded_partition=segment.encoded_partition,
+        part=read.part,
         key=info.key,
         size=info.size,
         etag=info.etag,
         storage_class=info.storage_class,
-        window=told.window,
-        is_tombstone=told.is_tombstone,
-        last_offset=told.last_offset,
+        window=read.window,
+        is_tombstone=read.is_tombstone,
+        last_offset=read.last_offset,
     )

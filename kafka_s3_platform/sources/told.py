@@ -1,11 +1,11 @@
-"""What an object tells of its records' offsets before it is read: by its metadata, or by what lies beside it."""
+"""Reads what is known about the offsets of an object before it is opened: from its metadata, or an object beside it."""
 
 from dataclasses import dataclass
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.kept_offsets import BESIDE, METADATA, REPEATED, KeptOffsets
-from kafka_s3_platform.partitioners.keys import offsets_key
+from kafka_s3_platform.layouts.segment_key import make_offsets_key
 from kafka_s3_platform.sources.objects import ForeignObject
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.store.upload import Provenance
@@ -13,11 +13,11 @@ from kafka_s3_platform.store.upload import Provenance
 
 @dataclass(frozen=True)
 class ToldOffsets:
-    """How many records, the last one's offset, and the offset of each, None for what is not told.
+    """The number of records, the offset of the last one, and the offset of each. None: unknown.
 
-    Of objects of others, the name may tell the last offset.
+    The last offset of a foreign object may come from its name.
 
-    `is_ours`: this platform wrote the object, and may have put records of others' offsets between its own.
+    `is_ours`: this platform wrote the object. Then other objects may hold offsets between its own.
     """
 
     count: int | None = None
@@ -27,44 +27,44 @@ class ToldOffsets:
 
 
 RECORD_COUNT = "record-count"
-"""What the metadata of our own objects say besides their offsets."""
+"""The key of the number of records in the metadata of our own objects."""
 
 
-def is_ours(info: ObjectInfo) -> bool:
-    """Whether this platform wrote the object, by its metadata."""
+def is_written_here(info: ObjectInfo) -> bool:
+    """Whether this platform wrote the object. Its metadata show it."""
     return RECORD_COUNT in info.metadata or Provenance.of(info) is not None
 
 
-def told_of(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> ToldOffsets:
-    """What is told of an object, by one look at it.
+def read_told_offsets(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> ToldOffsets:
+    """Read what is known about the offsets of an object, with one request for its metadata.
 
     Raises:
-        IntegrityError: what is told is not true of the object's name, or cannot be understood.
+        IntegrityError: the kept offsets contradict the object's name, or cannot be parsed.
     """
     info = store.head(item.key)
     if info is None:
-        return ToldOffsets(last=item.last_offset)  # whoever opens it tells that it is gone
-    count, last = (_number(info.metadata.get(name, "")) for name in (RECORD_COUNT, "last-offset"))
+        return ToldOffsets(last=item.last_offset)  # whoever opens it reports that it is gone
+    count, last = (_parse_number(info.metadata.get(name, "")) for name in (RECORD_COUNT, "last-offset"))
     kept = info.metadata.get(METADATA, "")
-    text = _beside(config, store, item) if kept == BESIDE else "" if kept == REPEATED else kept
+    text = _read_beside(config, store, item) if kept == BESIDE else "" if kept == REPEATED else kept
     if text:
-        offsets = _parsed(text, item, config.store.limits.block_bytes)
+        offsets = _parse_offsets(text, item, config.store.limits.block_bytes)
         return ToldOffsets(offsets.count, offsets.last, offsets, is_ours=True)
-    dense = None if kept else _dense(item.first_offset, count, last)
+    dense = None if kept else _build_dense(item.first_offset, count, last)
     last = item.last_offset if last is None else last
-    return ToldOffsets(count, last, dense, is_ours=bool(kept) or is_ours(info))
+    return ToldOffsets(count, last, dense, is_ours=bool(kept) or is_written_here(info))
 
 
-def _dense(first: int | None, count: int | None, last: int | None) -> KeptOffsets | None:
-    """Earlier versions told no more than this: enough where the records have no hole between them."""
+def _build_dense(first: int | None, count: int | None, last: int | None) -> KeptOffsets | None:
+    """Build the offsets of an object of an earlier version, which kept no list. None if the offsets have a hole."""
     if first is None or not count or last is None or last - first + 1 != count:
         return None
     return KeptOffsets.dense(first, count)
 
 
-def _beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> str:
-    """What is kept in an object of its own; nothing where that was lost."""
-    key = offsets_key(item.key, config.layout.directory_delim)
+def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> str:
+    """Read the offsets from the object that keeps them. Return an empty text if that object was lost."""
+    key = make_offsets_key(item.key, config.layout.directory_delim)
     info = store.head(key)
     if info is None:
         return ""
@@ -73,7 +73,7 @@ def _beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) ->
     return store.get(key).decode(errors="replace")
 
 
-def _parsed(text: str, item: ForeignObject, most_bytes: int) -> KeptOffsets:
+def _parse_offsets(text: str, item: ForeignObject, most_bytes: int) -> KeptOffsets:
     try:
         found = KeptOffsets.parse(text, most_bytes)
     except ValueError as err:
@@ -86,5 +86,5 @@ def _parsed(text: str, item: ForeignObject, most_bytes: int) -> KeptOffsets:
     return found
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None

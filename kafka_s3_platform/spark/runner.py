@@ -1,7 +1,7 @@
 """Runs independent tasks as Spark jobs of one Spark task each.
 
-One job a task, from a bounded pool of driver threads: `tasks.max` bounds what runs at once without fixing which task
-runs where, results arrive one by one (progress is live), and a slow task holds up nobody.
+Each task is a job of its own, started by a bounded pool of driver threads. So `tasks.max` bounds how many tasks run at
+once but not where they run, results arrive one by one (progress is live), and a slow task does not delay others.
 """
 
 import logging
@@ -25,38 +25,42 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Which try of a task this is: ids grow with every try that one Spark application starts."""
+    """One attempt at a task. Ids grow with every attempt that a Spark application starts."""
 
     attempt_id: int
     number: int
 
     @property
     def is_last(self) -> bool:
+        """Whether Spark does not retry the task after this attempt."""
         return self.number + 1 >= MAX_TASK_ATTEMPTS
 
 
 class TaskRunner(Protocol):
-    """Runs `function(task, attempt)` for each task somewhere, at most `max_concurrent` at once."""
+    """Runs `function(task, attempt)` for each task, at most `max_concurrent` at once."""
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
-        """Results as they come, in any order. The first error that no retry mends is raised; nothing new starts."""
+        """Yield results as tasks end, in any order.
+
+        Raise the first permanent error, or the first transient one after the last attempt. Then no new task starts.
+        """
         ...
 
     def at_once(self, max_concurrent: int) -> int:
-        """How many tasks run at once at the most: limits are shared out among these."""
+        """Return how many tasks run at once at most. Limits of a run are divided by this number."""
         ...
 
 
 @dataclass(frozen=True)
 class _Outcome(Generic[R]):
-    """What comes back from an executor: errors as values, because Spark would turn them into text."""
+    """The answer of an executor. Errors are values in it, because Spark would turn a raised one into text."""
 
     result: R | None
     error: Exception | None
 
 
 class SparkRunner:
-    """The tasks run on Spark; the session is asked for when there is a first task, so an idle run starts none."""
+    """Runs tasks on Spark. The session is requested with the first task, so a run without tasks starts no Spark."""
 
     def __init__(self, session: "Callable[[], SparkSession]") -> None:
         self._session = session
@@ -65,8 +69,8 @@ class SparkRunner:
         if not tasks:
             return
         context: Any = self._session().sparkContext
-        # Python workers of a cluster have an environment of their own: what may be loaded is decided by this process.
-        context.environment[plugins.VARIABLE] = ",".join(plugins.allowance())
+        # Python workers of a cluster have their own environment, but this process decides which classes they may load.
+        context.environment[plugins.VARIABLE] = ",".join(plugins.read_allowance())
         with ThreadPoolExecutor(max_concurrent, thread_name_prefix="spark-task") as pool:
             pending = {pool.submit(self._one, context, function, task) for task in tasks}
             try:
@@ -75,28 +79,30 @@ class SparkRunner:
                     for future in done:
                         yield future.result()
             finally:
-                _stop(pending)
+                _cancel_pending(pending)
 
     def at_once(self, max_concurrent: int) -> int:
-        """No more than this machine's cores where Spark runs in it; a cluster may give as many as are asked for."""
+        """Return this machine's number of cores at most if Spark is local. A cluster may run as many as requested."""
         context = self._session().sparkContext
         is_local = str(context.master).startswith("local")
-        return min(max_concurrent, context.defaultParallelism) if is_local else max_concurrent
+        if is_local:
+            return min(max_concurrent, context.defaultParallelism)
+        return max_concurrent
 
     def _one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
-        outcome: _Outcome[R] = context.parallelize([task], 1).map(_guarded(function)).collect()[0]
+        outcome: _Outcome[R] = context.parallelize([task], 1).map(_guard_task(function)).collect()[0]
         if outcome.error is not None:
             raise outcome.error
         return outcome.result  # type: ignore[return-value]
 
 
-def _stop(pending: "set[Future[Any]]") -> None:
-    """Jobs that have not started never do; those that run are awaited by the pool, so none outlives its run."""
+def _cancel_pending(pending: "set[Future[Any]]") -> None:
+    """Cancel the jobs that have not started. The pool waits for those that run, so no job outlives its run."""
     for future in pending:
         future.cancel()
 
 
-def _guarded(function: Callable[[T, Attempt], R]) -> Callable[[T], _Outcome[R]]:
+def _guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], _Outcome[R]]:
     def call(task: T) -> _Outcome[R]:
         from pyspark import TaskContext
 
@@ -107,6 +113,7 @@ def _guarded(function: Callable[[T, Attempt], R]) -> Callable[[T], _Outcome[R]]:
         except PermanentError as err:
             return _Outcome(None, err)
         except TransientError as err:
+            # Raised, it makes Spark retry the task. The last attempt returns it, to keep its type.
             if attempt.is_last:
                 return _Outcome(None, err)
             raise

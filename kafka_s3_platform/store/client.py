@@ -12,7 +12,8 @@ from kafka_s3_platform.store.credentials import new_client
 from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted
 
 MAX_BACKOFF_SECONDS = 20.0
-_CONNECT_SECONDS, _READ_SECONDS = 5, 60
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 60
 _MAX_CONNECTIONS = 32
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset(
@@ -33,8 +34,8 @@ _PASSING_CODES = frozenset(
 )
 
 
-def s3_client(settings: StoreSettings) -> Any:
-    """A client of the store. Raises ConfigError, and what the credentials' provider raises."""
+def new_s3_client(settings: StoreSettings) -> Any:
+    """Return a client of the store. Raises ConfigError, and what the credentials' provider raises."""
     proxy = settings.proxy_url and settings.proxy_url.get_secret_value()
     config = Config(
         # repeated by `Backoff`: botocore has no setting for how long to wait
@@ -66,10 +67,11 @@ class Backoff:
     """
 
     def __init__(self, max_retries: int, backoff_ms: int) -> None:
-        self._max_retries, self._backoff_ms = max_retries, backoff_ms
+        self._max_retries = max_retries
+        self._backoff_ms = backoff_ms
 
     def __call__(self, response: Any, attempts: int, caught_exception: Any, **_: Any) -> float | None:
-        """The event `needs-retry` of botocore: how long to wait in seconds, None where the request is not repeated."""
+        """Answer botocore's event `needs-retry`: the seconds to wait, None where the request is not repeated."""
         if attempts > self._max_retries or not _is_passing(response, caught_exception):
             return None
         longest = min(self._backoff_ms / 1000 * 2.0 ** (attempts - 1), MAX_BACKOFF_SECONDS)
@@ -83,8 +85,8 @@ def _is_passing(response: Any, error: Any) -> bool:
     return http.status_code in _PASSING_STATUS or parsed.get("Error", {}).get("Code") in _PASSING_CODES
 
 
-def delta_endpoint(settings: StoreSettings) -> str | None:
-    """The endpoint as delta-rs wants it, which does not put the bucket into a host name itself; None: AWS's own."""
+def find_delta_endpoint(settings: StoreSettings) -> str | None:
+    """Return the endpoint for delta-rs, which puts no bucket into a host name itself; None: AWS's own."""
     if settings.accelerate:
         return f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
     if settings.endpoint_url is None or settings.path_style:

@@ -18,8 +18,8 @@ _SENT = "kafka-s3-sent"
 class StoreTime:
     """One answer: its `Date`, and this machine's clock when the request was sent and when the answer had come, UTC.
 
-    A `Date` has whole seconds, so the store's clock stood between `told` and a second later. `received_at` is that of
-    `time.monotonic`, which nobody sets.
+    A `Date` has whole seconds, so the store's clock showed a time between `told` and one second later. `received_at` is
+    the time of `time.monotonic`, a clock that nobody can set.
     """
 
     told: datetime
@@ -29,15 +29,16 @@ class StoreTime:
 
     @property
     def difference(self) -> timedelta:
-        """How far this machine's clock is ahead of the store's at the least, below zero where it is behind.
+        """The least that this machine's clock is ahead of the store's. It is negative if this clock is behind.
 
-        Zero where the clocks may agree, for all that is known: the answer was made at some time while it was awaited.
+        It is zero if the clocks may agree: the store made the answer at an unknown time between request and response.
         """
-        least, most = self.sent - self.told - SECOND, self.received - self.told
+        least = self.sent - self.told - SECOND
+        most = self.received - self.told
         return max(least, timedelta()) + min(most, timedelta())
 
     def now(self) -> datetime:
-        """The time by the store's clock now, at the least."""
+        """Return the least time that the store's clock shows now."""
         return self.told + timedelta(seconds=time.monotonic() - self.received_at)
 
 
@@ -47,14 +48,13 @@ class StoreClock:
     def __init__(self) -> None:
         self.latest: StoreTime | None = None
 
-    def now(self) -> datetime | None:
-        """The time by the store's clock now, at the least. None: it has not told the time."""
-        return self.latest.now() if self.latest else None
-
     def earlier_now(self) -> datetime:
-        """The time by this machine's clock or by the store's, whichever is earlier: none of them alone is believed."""
+        """Return the earlier of the times of this machine's clock and the store's clock: either may be wrong.
+
+        Return this machine's time if no answer of the store had a time.
+        """
         here = datetime.now(timezone.utc)
-        return min(here, self.now() or here)
+        return min(here, self.latest.now()) if self.latest else here
 
     def watch(self, client: Any) -> None:
         """Look at every answer that the boto3 client gets from now on, also at refusals."""
@@ -66,13 +66,14 @@ class StoreClock:
 
     def _received(self, context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
         headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        told = None if "age" in headers else _moment(headers.get("date", ""))
+        # an answer with an `Age` comes from a cache
+        told = None if "age" in headers else _parse_date(headers.get("date", ""))
         if told is not None and _SENT in context:
             self.latest = StoreTime(told, context[_SENT], datetime.now(timezone.utc), time.monotonic())
 
 
-def _moment(text: str) -> datetime | None:
-    """A `Date` header's, None where it cannot be read or is missing. An answer with an `Age` comes from a cache."""
+def _parse_date(text: str) -> datetime | None:
+    """Return the time of a `Date` header, None where it cannot be read or is missing."""
     try:
         found = parsedate_to_datetime(text)
     except ValueError:

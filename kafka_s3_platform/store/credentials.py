@@ -1,8 +1,8 @@
-"""Where the store's credentials come from.
+"""Get the store's credentials.
 
-A process has one provider for each way of getting them, shared by boto3 and delta-rs, and refreshed before its
-credentials expire: AWS's default chain, a fixed access key, a role assumed by AWS's Security Token Service (STS), or a
-user's own class.
+They come from AWS's default chain, from a fixed access key, from a role that is assumed at AWS's Security Token Service
+(STS), or from a user's own class. A process has one provider for each of these ways. boto3 and delta-rs share it, and
+it renews credentials before they expire.
 """
 
 import os
@@ -21,7 +21,7 @@ from botocore.credentials import CredentialProvider, CredentialResolver, Refresh
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, chained, load_class, without_options
+from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, choose_cause, load_class, mask_options
 from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
 from kafka_s3_platform.errors import (
     AuthorizationError,
@@ -30,14 +30,19 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted, untrusted
+from kafka_s3_platform.store.errors import UNREACHABLE, build_untrusted_error, is_untrusted
 
-ADVISORY_SECONDS, MANDATORY_SECONDS = 120, 60
-"""How long before their expiry credentials are refreshed: where that works, and where it must."""
+ADVISORY_SECONDS = 120
+MANDATORY_SECONDS = 60
+"""How long before their expiry credentials are renewed.
+
+A renewal that fails in the advisory time is tried again: the old credentials are still valid. In the mandatory time it
+is an error.
+"""
 
 _NEVER = datetime.max.replace(tzinfo=timezone.utc)
 _LOCK = threading.RLock()
-"""botocore's clients may be shared by threads, its sessions not."""
+"""Threads may share botocore's clients but not its sessions."""
 
 _CHAIN = {
     "env": "environment variables",
@@ -54,7 +59,7 @@ _CHAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An access key. `token` belongs to temporary ones, which end at `expiry` (with a timezone; None: never)."""
+    """An access key. A temporary one has a `token`, and expires at `expiry` (with a timezone; None: never)."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -63,15 +68,18 @@ class Credentials:
 
 
 class CredentialsProvider(Protocol):
-    """What `s3.credentials.provider.class` names: a class called with its options, by their names without prefix."""
+    """The class that `s3.credentials.provider.class` names.
+
+    It is called with one mapping: its options, by their names without the prefix.
+    """
 
     def credentials(self) -> Credentials:
-        """Valid credentials. Called again before they expire."""
+        """Return valid credentials. Called again before they expire."""
         ...
 
 
 def new_client(settings: StoreSettings, service: str, **options: Any) -> Any:
-    """A boto3 client with the provider's credentials.
+    """Return a boto3 client with the provider's credentials.
 
     Raises:
         AuthorizationError: the provider refuses.
@@ -79,47 +87,51 @@ def new_client(settings: StoreSettings, service: str, **options: Any) -> Any:
         ConfigError: its class cannot be used.
     """
     with _LOCK:
-        session = _session(_Method.of(settings))
-        _resolved(session)
+        session = _get_session(_Method.of(settings))
+        _resolve_credentials(session)
         return session.client(service, **options)
 
 
-def current(settings: StoreSettings) -> Credentials:
-    """Credentials that are valid for `MANDATORY_SECONDS` at least, where the provider's last that long.
+def find_credentials(settings: StoreSettings) -> Credentials:
+    """Return credentials that are valid for at least `MANDATORY_SECONDS`, if the provider's credentials last so long.
 
-    Raises as `new_client`, and AuthorizationError where there are none at all.
+    Raises the errors of `new_client`, and AuthorizationError if there are no credentials at all.
     """
-    found = _found(settings)
-    with _refusals("refreshing the store's credentials"):
+    found = _require_credentials(settings)
+    with _translate_refusals("refreshing the store's credentials"):
         frozen = found.get_frozen_credentials()
     return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
 
-def describe(settings: StoreSettings) -> str:
-    """Which provider wins, and the access key id that it gives, masked. Raises as `current`."""
-    found = _found(settings)
-    how = _chain(found.method, settings.chain) if _loader(_Method.of(settings)) is None else found.method
-    return f"{how}; access key id {_masked(current(settings).access_key)}"
+def describe_credentials(settings: StoreSettings) -> str:
+    """Describe which provider is used, and its access key id, masked. Raises the errors of `find_credentials`."""
+    found = _require_credentials(settings)
+    how = (
+        _provider_chain(found.method, settings.chain) if _choose_loader(_Method.of(settings)) is None else found.method
+    )
+    return f"{how}; access key id {_mask_key(find_credentials(settings).access_key)}"
 
 
-def _chain(method: str, only: tuple[str, ...]) -> str:
+def _provider_chain(method: str, only: tuple[str, ...]) -> str:
     whose = "AWS's default chain" if not only else "s3.credentials.provider.class"
     return f"{whose}: {_CHAIN.get(method, method)}"
 
 
-def _masked(access_key: str) -> str:
-    return f"{access_key[:4]}****{access_key[-4:]}" if len(access_key) >= 16 else "****"
+def _mask_key(access_key: str) -> str:
+    if len(access_key) >= 16:
+        return f"{access_key[:4]}****{access_key[-4:]}"
+    return "****"
 
 
-def _found(settings: StoreSettings) -> Any:
+def _require_credentials(settings: StoreSettings) -> Any:
     with _LOCK:
-        found = _resolved(_session(_Method.of(settings)))
+        found = _resolve_credentials(_get_session(_Method.of(settings)))
     if found is None:
-        raise AuthorizationError(_none_found(settings.chain))
+        raise AuthorizationError(_explain_none_found(settings.chain))
     return found
 
 
-def _none_found(chain: tuple[str, ...]) -> str:
+def _explain_none_found(chain: tuple[str, ...]) -> str:
     if chain:
         asked = " or ".join(_CHAIN.get(name, name) for name in chain)
         found = f"no AWS credentials: s3.credentials.provider.class names only {asked}, and there are none"
@@ -136,15 +148,18 @@ def _none_found(chain: tuple[str, ...]) -> str:
     )
 
 
-def _resolved(session: Any) -> Any:
-    """The session's credentials, None where the default chain finds none."""
-    with _refusals("looking for AWS credentials"):
+def _resolve_credentials(session: Any) -> Any:
+    """Return the session's credentials. Return None if the default chain finds none."""
+    with _translate_refusals("looking for AWS credentials"):
         return session.get_credentials()
 
 
 @dataclass(frozen=True)
 class _Method:
-    """One way to get credentials; without any value AWS's default chain. `region` is for profiles that have none."""
+    """One way to get credentials. Without any other value it is AWS's default chain.
+
+    `region` is used where a profile has none.
+    """
 
     region: str
     access_key_id: SecretStr | None = None
@@ -168,23 +183,24 @@ class _Method:
 
 
 @cache
-def _session(method: _Method) -> Any:
-    """The process's one session of a method: each new one would read S3's service model again (60 ms)."""
-    load = _loader(method)
+def _get_session(method: _Method) -> Any:
+    """Return the process's only session for a method. A new one would read S3's service model again (60 ms)."""
+    load = _choose_loader(method)
     if load is None:
-        return boto3.session.Session(botocore_session=_default_chain(method.region, method.chain))
+        return boto3.session.Session(botocore_session=_build_default_chain(method.region, method.chain))
     session = botocore.session.Session()
     session.register_component("credential_provider", CredentialResolver([_Loaded(load)]))
     return boto3.session.Session(botocore_session=session)
 
 
-def _default_chain(region: str, only: tuple[str, ...]) -> botocore.session.Session:
-    """AWS's default chain, or `only` some members of it.
+def _build_default_chain(region: str, only: tuple[str, ...]) -> botocore.session.Session:
+    """Build AWS's default chain, or a chain of `only` some of its members.
 
-    A profile whose source is the environment can only mean to come before it.
+    A profile with `credential_source = Environment` assumes its role with the environment's access key. In the default
+    chain that key itself would come first and hide the role. The profile comes first if it is named explicitly.
     """
     session = botocore.session.Session()
-    with _refusals("reading AWS's profiles"):
+    with _translate_refusals("reading AWS's profiles"):
         if session.get_scoped_config().get("credential_source") == "Environment":
             session = botocore.session.Session(profile=session.get_config_variable("profile") or "default")
         if session.get_config_variable("region") is None:
@@ -195,21 +211,28 @@ def _default_chain(region: str, only: tuple[str, ...]) -> botocore.session.Sessi
     return session
 
 
-def _loader(method: _Method) -> Callable[[], Any] | None:
+def _choose_loader(method: _Method) -> Callable[[], Any] | None:
     if (provider := method.provider) is not None:
-        return lambda: _refreshed(f"s3.credentials.provider.class {provider.class_name}", _own_provider(provider))
+        return lambda: _build_refreshable(
+            f"s3.credentials.provider.class {provider.class_name}", _load_own_provider(provider)
+        )
     if (role := method.role) is not None:
-        source = _session(_Method(role.region, method.access_key_id, method.secret_access_key, method.session_token))
-        return lambda: _refreshed(f"sts.role.arn {role.arn}, session {role.session_name}", _assumed(role, source))
+        source = _get_session(
+            _Method(role.region, method.access_key_id, method.secret_access_key, method.session_token)
+        )
+        return lambda: _build_refreshable(
+            f"sts.role.arn {role.arn}, session {role.session_name}", _assume_role(role, source)
+        )
     if method.access_key_id is None or method.secret_access_key is None:
         return None
-    key, secret = method.access_key_id.get_secret_value(), method.secret_access_key.get_secret_value()
+    key = method.access_key_id.get_secret_value()
+    secret = method.secret_access_key.get_secret_value()
     token = None if method.session_token is None else method.session_token.get_secret_value()
     return lambda: botocore.credentials.Credentials(key, secret, token, method="aws.access.key.id")
 
 
 class _Loaded(CredentialProvider):
-    """A chain of one."""
+    """The only member of a chain: it returns what `load` returns."""
 
     METHOD = CANONICAL_NAME = "kafka-s3-platform"
 
@@ -221,11 +244,11 @@ class _Loaded(CredentialProvider):
         return self._load()
 
 
-def _refreshed(method: str, fetch: Callable[[], Credentials]) -> RefreshableCredentials:
-    """Credentials of botocore that `fetch` renews; each is checked not to have expired already."""
+def _build_refreshable(method: str, fetch: Callable[[], Credentials]) -> RefreshableCredentials:
+    """Build credentials of botocore that `fetch` renews. Credentials that have expired already are refused."""
 
     def metadata() -> dict[str, str | None]:
-        found = _checked(fetch(), method)
+        found = _refuse_expired(fetch(), method)
         return {
             "access_key": found.access_key,
             "secret_key": found.secret_key,
@@ -238,13 +261,13 @@ def _refreshed(method: str, fetch: Callable[[], Credentials]) -> RefreshableCred
     )
 
 
-def _checked(found: Credentials, method: str) -> Credentials:
+def _refuse_expired(found: Credentials, method: str) -> Credentials:
     if found.expiry is not None and found.expiry <= datetime.now(timezone.utc):
         raise AuthorizationError(f"{method}: gave credentials that expired at {found.expiry}; check the clocks")
     return found
 
 
-def _assumed(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
+def _assume_role(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
     what = f"AssumeRole of {role.arn} at {role.endpoint_url or f'the STS of {role.region}'}"
     quick = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 4})
     asked: dict[str, Any] = {
@@ -254,25 +277,25 @@ def _assumed(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
     }
     if role.external_id is not None:
         asked["ExternalId"] = role.external_id.get_secret_value()
-    with _refusals(what):
+    with _translate_refusals(what):
         client = source.client("sts", region_name=role.region, endpoint_url=role.endpoint_url, config=quick)
 
     def fetch() -> Credentials:
-        with _refusals(what):
+        with _translate_refusals(what):
             given = client.assume_role(**asked)["Credentials"]
         return Credentials(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"], given["Expiration"])
 
     return fetch
 
 
-def _own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
+def _load_own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
     what = f"s3.credentials.provider.class {provider.class_name}"
     options: Mapping[str, str] = {name: value.get_secret_value() for name, value in provider.options}
-    with _faults_of_a_user(what, options.values()):
+    with _translate_provider_errors(what, options.values()):
         source: CredentialsProvider = load_class(provider.class_name, CREDENTIALS_PROVIDER)(options)
 
     def fetch() -> Credentials:
-        with _faults_of_a_user(what, options.values()):
+        with _translate_provider_errors(what, options.values()):
             given = source.credentials()
             found = Credentials(given.access_key, given.secret_key, given.token, given.expiry)
         if not found.access_key or not found.secret_key:
@@ -285,26 +308,28 @@ def _own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
 
 
 @contextmanager
-def _faults_of_a_user(what: str, options: Collection[str]) -> Iterator[None]:
-    """A user's class raises what it likes: what cannot be reached may be later, the rest is refused.
+def _translate_provider_errors(what: str, options: Collection[str]) -> Iterator[None]:
+    """Translate the errors of a user's class. A service that cannot be reached is a transient error, the rest is not.
 
-    What it says is told without its options.
+    The values of the options are masked in the message: they may be secrets.
     """
     try:
         yield
     except Exception as err:
-        cause = chained(err, options)
+        cause = choose_cause(err, options)
         if isinstance(err, PlatformError) and cause is not None:
             raise
-        raise _fault(what, err, without_options(str(err), options)) from cause
+        raise _build_provider_error(what, err, mask_options(str(err), options)) from cause
 
 
-def _fault(what: str, err: Exception, said: str) -> PlatformError:
+def _build_provider_error(what: str, err: Exception, said: str) -> PlatformError:
     if isinstance(err, PlatformError):
-        return StoreUnavailableError(said) if isinstance(err, TransientError) else AuthorizationError(said)
+        if isinstance(err, TransientError):
+            return StoreUnavailableError(said)
+        return AuthorizationError(said)
     if isinstance(err, (OSError, *UNREACHABLE)):
         if is_untrusted(err):
-            return untrusted(what, said)
+            return build_untrusted_error(what, said)
         return StoreUnavailableError(f"{what}: no credentials: {type(err).__name__}: {said}")
     if isinstance(err, AttributeError):
         return ConfigError(
@@ -314,11 +339,12 @@ def _fault(what: str, err: Exception, said: str) -> PlatformError:
 
 
 @contextmanager
-def _refusals(what: str) -> Iterator[None]:
+def _translate_refusals(what: str) -> Iterator[None]:
     try:
         yield
     except ClientError as err:
-        status, code = err.response["ResponseMetadata"]["HTTPStatusCode"], err.response["Error"].get("Code", "")
+        status = err.response["ResponseMetadata"]["HTTPStatusCode"]
+        code = err.response["Error"].get("Code", "")
         if status >= 500 or code == "Throttling":
             raise StoreUnavailableError(f"{what}: answered {status} {code}; run again when it does") from err
         raise AuthorizationError(
@@ -327,7 +353,7 @@ def _refusals(what: str) -> Iterator[None]:
         ) from err
     except UNREACHABLE as err:
         if is_untrusted(err):
-            raise untrusted(what, str(err)) from err
+            raise build_untrusted_error(what, str(err)) from err
         raise StoreUnavailableError(f"{what}: no answer ({type(err).__name__})") from err
     except BotoCoreError as err:
         raise AuthorizationError(f"{what}: {err}") from err

@@ -1,7 +1,8 @@
-"""What delta-rs does not tell of a table's log, and follows: deletion vectors, files of any name, also this machine's.
+"""Refuse logs of Delta tables that no index has: deletion vectors, and log files of other names.
 
-An index never has any. So the files of its log that a version is made of are looked at before its rows are read: the
-newest checkpoint, and the commits behind it. Each is read once in a process, as long as a version is made of it.
+delta-rs does not report deletion vectors but follows them, to files of any name, even to files of this machine. An
+index never has any. So the log files that make up a version are checked before its rows are read: the newest checkpoint
+and the commits after it. A process reads each of them once, as long as the version needs it.
 """
 
 import json
@@ -19,29 +20,32 @@ from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 READS_AT_ONCE = 16
 _VERSION_DIGITS = 20
 _LISTED_DIGITS = 2
-"""Versions are listed a hundred at once: an index gets a checkpoint about that often."""
+"""Each listing has the log files of a hundred versions: an index gets a checkpoint about that often."""
 
-_COMMIT, _CHECKPOINT = ".json", ".checkpoint.parquet"
+_COMMIT = ".json"
+_CHECKPOINT = ".checkpoint.parquet"
 _VECTOR = "deletionVector"
 
 _Marks = frozenset[tuple[str, str]]
-"""Key and ETag of files."""
+"""The keys and ETags of files."""
 
 _looked_at: dict[str, _Marks] = {}
-"""By table, what this process has found to have none. Only of the version that it looked at last: a process may run for
-years, and see each commit of each index."""
+"""Table -> the files in which this process found no flaw.
+
+Only the files of the version that it checked last: a process may run for years, and see each commit of each index.
+"""
 
 
 def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> None:
-    """That no file of the table in `folder`, as it is at `version`, has a deletion vector.
+    """Refuse the table in `folder` if a file of it has a deletion vector at `version`.
 
     Raises:
-        IndexDamagedError: one has, or the log has files that no index has.
+        IndexDamagedError: a file has one, or the log has files that no index has.
     """
     table = f"{store.settings.endpoint_url} {store.uri(folder)}"
-    files = log_segment(store, folder, version)
+    files = list_log_segment(store, folder, version)
     known = _looked_at.get(table, _Marks())
-    for info, flaw in _flaws(store, [each for each in files if (each.key, each.etag) not in known]):
+    for info, flaw in _find_flaws(store, [each for each in files if (each.key, each.etag) not in known]):
         if flaw:
             raise IndexDamagedError(
                 f"{store.uri(info.key)}, of an index's log, {flaw}, and the index is not read. Nothing of "
@@ -51,12 +55,12 @@ def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> No
     _looked_at[table] = _Marks((each.key, each.etag) for each in files)
 
 
-def log_segment(store: ObjectStore, folder: str, version: int) -> list[ObjectInfo]:
-    """The newest checkpoint up to `version`, and the commits after it."""
+def list_log_segment(store: ObjectStore, folder: str, version: int) -> list[ObjectInfo]:
+    """List the newest checkpoint up to `version`, and the commits after it."""
     log = f"{folder}/_delta_log/"
     found: dict[int, list[ObjectInfo]] = {}
-    for each in _listed(store, log, _hint(store, log), version):
-        number, name = _parsed(each.key.removeprefix(log))
+    for each in _list_log(store, log, _read_hint(store, log), version):
+        number, name = _parse_entries(each.key.removeprefix(log))
         if number <= version:
             found.setdefault(number, []).append(each)
             if name not in {_COMMIT, _CHECKPOINT}:
@@ -64,17 +68,19 @@ def log_segment(store: ObjectStore, folder: str, version: int) -> list[ObjectInf
                     f"{store.uri(each.key)} is a file of an index's log that no index has, and the index is not read. "
                     f"Find out who wrote to that folder, and remove it"
                 )
-    checkpoint = max((n for n, files in found.items() if any(f.key.endswith(_CHECKPOINT) for f in files)), default=-1)
-    return [
-        each
-        for number, files in sorted(found.items())
-        for each in files
-        if number > checkpoint or (number == checkpoint and each.key.endswith(_CHECKPOINT))
-    ]
+    checkpoint = -1
+    for number, files in found.items():
+        if any(f.key.endswith(_CHECKPOINT) for f in files):
+            checkpoint = max(checkpoint, number)
+    log_segment = [f for f in found.get(checkpoint, ()) if f.key.endswith(_CHECKPOINT)]
+    for number in sorted(found):
+        if number > checkpoint:
+            log_segment += found[number]
+    return log_segment
 
 
-def _hint(store: ObjectStore, log: str) -> int:
-    """Where delta-rs begins to look for a checkpoint."""
+def _read_hint(store: ObjectStore, log: str) -> int:
+    """Return the version at which delta-rs begins to look for a checkpoint."""
     try:
         found = json.loads(store.get(f"{log}_last_checkpoint"))
         return max(0, int(found["version"]))
@@ -84,37 +90,40 @@ def _hint(store: ObjectStore, log: str) -> int:
         return 0
 
 
-def _listed(store: ObjectStore, log: str, first: int, last: int) -> Iterator[ObjectInfo]:
+def _list_log(store: ObjectStore, log: str, first: int, last: int) -> Iterator[ObjectInfo]:
     step = 10**_LISTED_DIGITS
     for hundred in range(min(first, last) // step, last // step + 1):
         yield from store.list(f"{log}{hundred:0{_VERSION_DIGITS - _LISTED_DIGITS}d}")
 
 
-def _parsed(name: str) -> tuple[int, str]:
-    """The version in a name of a file of the log, and the rest."""
+def _parse_entries(name: str) -> tuple[int, str]:
+    """Split the name of a log file into its version and the rest."""
     found = re.match(rf"[0-9]{{{_VERSION_DIGITS}}}", name)
-    return (int(found[0]), name[_VERSION_DIGITS:]) if found else (0, name)
+    if found:
+        return (int(found[0]), name[_VERSION_DIGITS:])
+    return (0, name)
 
 
-def _flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tuple[ObjectInfo, str | None]]:
+def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tuple[ObjectInfo, str | None]]:
     if not files:
         return
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="log") as pool:
-        yield from zip(files, pool.map(lambda each: _flaw(store, each), files), strict=True)
+        yield from zip(files, pool.map(lambda each: _find_flaw(store, each), files), strict=True)
 
 
-def _flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
+def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
     try:
         if info.key.endswith(_CHECKPOINT):
-            return _flaw_of_checkpoint(store, info)
-        return _flaw_of_commit(store.get(info.key))
+            return _find_checkpoint_flaw(store, info)
+        return _find_commit_flaw(store.get(info.key))
     except NotFoundError:
-        return None  # deleted since: delta-rs tells of it
+        # deleted meanwhile: delta-rs reports that
+        return None
 
 
-def _flaw_of_checkpoint(store: ObjectStore, info: ObjectInfo) -> str | None:
+def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
     with store.open(info.key) as source:
-        # in this thread: those of a dataset may outlive Python, and abort it (apache/arrow 34314)
+        # Read in this thread. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
         file = pq.ParquetFile(source)
         paths = [file.schema.column(at).path.split(".") for at in range(len(file.schema))]
         wanted = [".".join(path) for path in paths if path[0] == "sidecar" or path[:2] == ["add", _VECTOR]]
@@ -127,22 +136,27 @@ def _flaw_of_checkpoint(store: ObjectStore, info: ObjectInfo) -> str | None:
     return None
 
 
-def _flaw_of_commit(content: bytes) -> str | None:
-    # Names may be written with escapes; a name may be there twice, and readers differ in which one counts.
+def _find_commit_flaw(content: bytes) -> str | None:
+    # JSON may write a name with escapes. It may also have a name twice, and readers differ in which one they use: all
+    # pairs are checked.
     if _VECTOR.encode() not in content and b"\\u" not in content:
         return None
     try:
-        is_vector = any(_has_vector(json.loads(line, object_pairs_hook=list)) for line in content.split(b"\n") if line)
+        is_vector = any(
+            _has_deletion_vector(json.loads(line, object_pairs_hook=list)) for line in content.split(b"\n") if line
+        )
     except (ValueError, RecursionError) as err:
         return f"is no commit: {err}"
     return "names a deletion vector" if is_vector else None
 
 
-def _has_vector(action: Any) -> bool:
-    """Whether it adds a file that has one. Objects are lists of pairs."""
+def _has_deletion_vector(action: Any) -> bool:
+    """Return whether the action adds a file with a deletion vector. Objects of JSON are lists of pairs here."""
     fields = [pair for name, value in _pairs(action) if name == "add" for pair in _pairs(value)]
     return any(name == _VECTOR and value is not None for name, value in fields)
 
 
 def _pairs(value: Any) -> Sequence[tuple[str, Any]]:
-    return value if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value) else []
+    if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
+        return value
+    return []

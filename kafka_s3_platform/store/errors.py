@@ -17,7 +17,7 @@ from botocore.exceptions import (
 )
 from urllib3.util.ssl_match_hostname import CertificateError
 
-from kafka_s3_platform.config.certificates import advice
+from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.errors import (
     AuthorizationError,
     ClockError,
@@ -41,7 +41,12 @@ _REFUSED = frozenset(
         "SignatureDoesNotMatch",
     }
 )
-_FORBIDDEN, _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED, _TOO_MANY, _SERVER_ERROR = 403, 404, 409, 412, 429, 500
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+_CONFLICT = 409
+_PRECONDITION_FAILED = 412
+_TOO_MANY = 429
+_SERVER_ERROR = 500
 
 _BY_CODE: Mapping[str, tuple[type[PlatformError], str]] = {
     "InvalidObjectState": (IntegrityError, "It lies in a cold storage class and was not thawed"),
@@ -87,17 +92,17 @@ class Attempted:
 
 
 @contextmanager
-def translated(tried: Attempted) -> Iterator[None]:
+def translate_errors(tried: Attempted) -> Iterator[None]:
     """Raise boto3's exceptions as the platform's. No message holds a credential or a signed URL."""
     try:
         yield
     except ClientError as err:
-        raise from_response(err, tried) from err
+        raise translate_response(err, tried) from err
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as err:
         raise AuthorizationError(f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key") from err
     except UNREACHABLE as err:
         if is_untrusted(err):
-            raise untrusted(str(tried), str(err)) from err
+            raise build_untrusted_error(str(tried), str(err)) from err
         raise StoreUnavailableError(
             f"{tried}: no answer ({type(err).__name__}). Check that the store is up and store.url is right"
         ) from err
@@ -107,24 +112,26 @@ def translated(tried: Attempted) -> Iterator[None]:
 
 def is_untrusted(err: Exception) -> bool:
     """Whether the server's certificate was not accepted, or it has none: another try changes nothing of that."""
-    return any(isinstance(each, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(each) for each in _causes(err))
+    return any(
+        isinstance(each, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(each) for each in _iterate_causes(err)
+    )
 
 
-def untrusted(what: str, said: str) -> ConfigError:
-    """The error to raise where `is_untrusted`; `what` was tried, and `said` is what the error says."""
+def build_untrusted_error(what: str, said: str) -> ConfigError:
+    """Return the error to raise where `is_untrusted`; `what` was tried, and `said` is what the error says."""
     if "WRONG_VERSION_NUMBER" in said:
         return ConfigError(
             f"{what}: {said}. The server does not speak TLS at that port: correct the URL, or its scheme"
         )
-    return ConfigError(f"{what}: {said}. {certificate_advice(said)}")
+    return ConfigError(f"{what}: {said}. {advise_on_certificate(said)}")
 
 
-def certificate_advice(said: str) -> str:
-    """What to do about the store's certificate, by what was said of it."""
-    return advice(said, "store.url", UNTRUSTED)
+def advise_on_certificate(said: str) -> str:
+    """Return what to do about the store's certificate, by the error's text."""
+    return explain_certificate(said, "store.url", UNTRUSTED)
 
 
-def _causes(err: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(err: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = err
     while cause is not None:
         yield cause
@@ -133,16 +140,17 @@ def _causes(err: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__ or inner
 
 
-def from_response(err: ClientError, tried: Attempted) -> PlatformError:
-    """The platform's error for an error response."""
-    status, code = err.response["ResponseMetadata"]["HTTPStatusCode"], err.response["Error"].get("Code", "")
-    kind, advice = _BY_CODE.get(code) or _kind(status, code, tried)
+def translate_response(err: ClientError, tried: Attempted) -> PlatformError:
+    """Return the platform's error for an error response."""
+    status = err.response["ResponseMetadata"]["HTTPStatusCode"]
+    code = err.response["Error"].get("Code", "")
+    kind, advice = _BY_CODE.get(code) or _choose_error(status, code, tried)
     message = err.response["Error"].get("Message", "") if kind is RefusedRequestError else ""
     return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
 
 
-def refused_advice(answer: str) -> str:
-    """What to do about credentials that a store refuses, by what it answered."""
+def advise_on_refusal(answer: str) -> str:
+    """Return what to do about credentials that a store refuses, by its answer."""
     if "ExpiredToken" in answer:
         return (
             "The session token has expired: give a new access key with its session token, or a role (sts.role.arn), "
@@ -151,11 +159,11 @@ def refused_advice(answer: str) -> str:
     return "Check aws.access.key.id, its secret or session token, and its rights on the bucket"
 
 
-def _kind(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError], str]:
+def _choose_error(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError], str]:
     if code == "NoSuchBucket":
         return MissingBucketError, f"Create bucket {tried.bucket}, or correct s3.bucket.name"
     if status == _FORBIDDEN or code in _REFUSED:
-        return AuthorizationError, refused_advice(code)
+        return AuthorizationError, advise_on_refusal(code)
     if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and tried.operation == "PutObject"):
         return PreconditionError, "Somebody else created, replaced or deleted the object"
     if status == _NOT_FOUND:

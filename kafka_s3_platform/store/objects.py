@@ -17,7 +17,7 @@ from uuid import uuid4
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.model.segment import StoredObject
-from kafka_s3_platform.store.client import s3_client
+from kafka_s3_platform.store.client import new_s3_client
 from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.errors import (
     UNREACHABLE,
@@ -25,7 +25,7 @@ from kafka_s3_platform.store.errors import (
     NotFoundError,
     PreconditionError,
     RefusedRequestError,
-    translated,
+    translate_errors,
 )
 
 logger = logging.getLogger(__name__)
@@ -34,9 +34,11 @@ READ_AHEAD = 4_194_304
 HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
 NO_ETAG = '"00000000000000000000000000000000"'
+"""An ETag that no object has, for conditions that must be false."""
+
 _METADATA_SAFE = "/:+=@,"
 _METADATA_PREFIX = "x-amz-meta-"
-"""Of the header's name; some stores count it, S3 does not."""
+"""Prefix of the header's name. Some stores count it against the limit of metadata, S3 does not."""
 
 MAX_METADATA_BYTES = 2_048
 """S3's limit of the user metadata of an object, names and values."""
@@ -51,10 +53,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What the store says of an object. `etag` as the store writes it.
+    """What the store reports about an object. `etag` is as the store returns it.
 
-    `thaw` of one in a cold storage class: empty where nobody asked for it, else `ongoing` or `thawed`. Listings carry
-    neither that nor `metadata`.
+    `thaw` belongs to objects in a cold storage class: it is empty if nobody asked for a thaw, else `ongoing` or
+    `thawed`. Listings have neither `thaw` nor `metadata`.
     """
 
     key: str
@@ -90,10 +92,11 @@ class WrittenObject:
 
 
 class ObjectStore:
-    """The bucket that `settings` names. Pickles as its settings; the client is made at first use.
+    """The bucket that `settings` names. It is pickled as its settings; the client is made at first use.
 
-    Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with what was tried, besides
-    what it names itself. A server that does not answer fails in at most `max_retries` + 1 times 65 s.
+    Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with what was tried, and also
+    the errors that its docstring names. If a server does not answer, a call fails after at most `max_retries` + 1 times
+    65 s.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -112,7 +115,7 @@ class ObjectStore:
         return f"s3://{self.bucket}/{key}"
 
     def head(self, key: str) -> ObjectInfo | None:
-        """What the store says of `key`, None when there is no such object."""
+        """Look at `key`; None when there is no such object."""
         try:
             asked = {"Bucket": self.bucket, "Key": key, **self._customer_key}
             found = self._call("HeadObject", key, lambda: self._client.head_object(**asked))
@@ -125,20 +128,20 @@ class ObjectStore:
             last_modified=found["LastModified"],
             storage_class=found.get("StorageClass", "STANDARD"),
             metadata={name.lower(): unquote(value) for name, value in found["Metadata"].items()},
-            thaw=_thaw(found.get("Restore", "")),
+            thaw=_parse_thaw_state(found.get("Restore", "")),
         )
 
     def heads(self, keys: Sequence[str]) -> list[ObjectInfo | None]:
-        """What the store says of each, some asked at once."""
+        """Look at each key, several at once."""
         with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="heads") as pool:
             return list(pool.map(self.head, keys))
 
     def get(self, key: str) -> bytes:
-        """The whole object. Raises NotFoundError."""
+        """Return the whole object. Raises NotFoundError."""
         return self._read(key, {})
 
     def open(self, key: str, etag: str | None = None) -> "ObjectFile":
-        """The object as a seekable file that reads ranges.
+        """Return the object as a seekable file that reads ranges.
 
         Raises:
             NotFoundError: there is no such object.
@@ -152,9 +155,9 @@ class ObjectStore:
         return ObjectFile(self, found)
 
     def open_stored(self, item: StoredObject) -> "ObjectFile":
-        """The object that a row tells of, as `open` does. A copy of it, which may have another ETag, is as good.
+        """Open the object that a row of the index names, as `open` does. A copy with another ETag is accepted.
 
-        Of one whose ETag is another, size and SHA-256 decide; the whole object is read once for that.
+        If the ETag differs, size and SHA-256 decide. The whole object is read once for that.
         """
         opened = self.open(item.key)
         if not self.is_stored(item, opened.info):
@@ -165,7 +168,7 @@ class ObjectStore:
         return opened
 
     def is_stored(self, item: StoredObject, found: ObjectInfo) -> bool:
-        """Whether what was found is the object that a row tells of: by its ETag, else by its size and SHA-256."""
+        """Return whether `found` is the object in the index: by its ETag, else by its size and SHA-256."""
         if found.etag == item.etag:
             return True
         return bool(item.sha256) and found.size == item.size and self._hashed(found) == item.sha256
@@ -181,14 +184,14 @@ class ObjectStore:
         return known
 
     def read_range(self, key: str, start: int, end: int, etag: str) -> bytes:
-        """Bytes `[start, end)` of the object with `etag`. Raises IntegrityError when it was replaced or deleted."""
+        """Read bytes `[start, end)` of the object with `etag`. Raises IntegrityError if it was replaced or deleted."""
         return self._read(key, {"Range": f"bytes={start}-{end - 1}", "IfMatch": etag})
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Objects under `prefix`, in the store's order, which is not everywhere the order of bytes.
+        """List the objects under `prefix` in the store's order. Not every store uses the order of bytes.
 
-        `start_after` leaves out keys up to it in byte order. The store is not asked to: SeaweedFS compares folder by
-        folder and would leave out others.
+        `start_after` leaves out keys up to it in byte order. This is done here, not by the store: SeaweedFS compares
+        folder by folder and would leave out other keys.
         """
         for item in self._pages("list_objects_v2", "Contents", Prefix=prefix):
             if start_after is None or item["Key"] > start_after:
@@ -196,17 +199,17 @@ class ObjectStore:
                 yield ObjectInfo(item["Key"], item["Size"], item["ETag"], item["LastModified"], storage_class)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
-        """The folders directly under `prefix` (which ends in `/` or is empty), each ending in `/`."""
+        """List the folders directly under `prefix` (which ends in `/` or is empty), each ending in `/`."""
         for item in self._pages("list_objects_v2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
             yield item["Prefix"]
 
     def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Multipart uploads under `prefix` that were neither completed nor aborted."""
+        """List multipart uploads under `prefix` that were neither completed nor aborted."""
         for item in self._pages("list_multipart_uploads", "Uploads", Prefix=prefix):
             yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
 
     def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
-        """Create an object. Raises PreconditionError when there is one, other than by this very call."""
+        """Create an object. Raises PreconditionError if there is one that this same call has not written."""
         return self._put(key, body, metadata or {}, None)
 
     def replace(self, key: str, body: bytes, if_match: str, metadata: Mapping[str, str] | None = None) -> WrittenObject:
@@ -217,9 +220,10 @@ class ObjectStore:
         return self._put(key, body, metadata or {}, if_match)
 
     def refuses(self, key: str, control: str) -> str | None:
-        """Why the store takes no object at `key`, None where it takes one. Writes nothing.
+        """Return why the store refuses an object at `key`. Return None if it accepts one. Writes nothing.
 
-        `control` is a key that it takes: what is refused there, too, is no matter of the key, and raised.
+        `control` is a key that the store accepts. If the store refuses a write there too, the key is not the reason,
+        and the error is raised.
         """
         try:
             self.write_in_vain(key)
@@ -229,12 +233,12 @@ class ObjectStore:
         return None
 
     def write_in_vain(self, key: str) -> None:
-        """A PUT whose condition no object fulfils: raises what keeps an object from being written at `key`."""
+        """Make a PUT whose condition is always false. Raises the error, if any, that prevents a write at `key`."""
         with suppress(PreconditionError, NotFoundError):
             self.replace(key, b"", NO_ETAG)
 
     def delete(self, key: str, if_match: str) -> None:
-        """Delete the object with etag `if_match`; none there is fine. Raises PreconditionError when it is another."""
+        """Delete the object with etag `if_match`, if it exists. Raises PreconditionError if another object is there."""
         tried = {"Bucket": self.bucket, "Key": key, "IfMatch": if_match}
         try:
             self._call("DeleteObject", key, lambda: self._client.delete_object(**tried))
@@ -252,7 +256,7 @@ class ObjectStore:
         )
 
     def request_thaw(self, key: str, days: int, tier: str) -> None:
-        """Ask for a copy, for so many days, of an object that lies in a cold storage class; asked again is fine.
+        """Ask the store for a readable copy, for `days` days, of an object in a cold storage class. Repeating is fine.
 
         Source: Amazon S3 API, RestoreObject.
         """
@@ -261,20 +265,20 @@ class ObjectStore:
         try:
             self._call("RestoreObject", key, lambda: self._client.restore_object(**request))
         except StoreUnavailableError:
-            # 409 RestoreAlreadyInProgress is told like a store that is overloaded
+            # 409 RestoreAlreadyInProgress is translated to the same error as an overloaded store
             found = self.head(key)
             if found is None or not found.thaw:
                 raise
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
-        """Begin a multipart upload; its id. Nothing is to be seen at `key` until it is completed."""
-        begin = {"Bucket": self.bucket, "Key": key, "Metadata": _ascii(metadata), **self._written_as}
+        """Begin a multipart upload. Return its id. Nothing is visible at `key` until it is completed."""
+        begin = {"Bucket": self.bucket, "Key": key, "Metadata": _encode_metadata(metadata), **self._written_as}
         begin["ChecksumAlgorithm"] = "CRC32"
         found = self._call("CreateMultipartUpload", key, lambda: self._client.create_multipart_upload(**begin))
         return str(found["UploadId"])
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes) -> dict[str, Any]:
-        """Upload part `number`, from 1; what `complete_upload` needs of it."""
+        """Upload part `number`, counted from 1. Return what `complete_upload` needs to know about it."""
         part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number, "Body": body}
         part |= self._customer_key
         done = self._call("UploadPart", key, lambda: self._client.upload_part(**part, ChecksumAlgorithm="CRC32"))
@@ -284,19 +288,19 @@ class ObjectStore:
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Mapping[str, Any]], write_id: str, if_match: str | None
     ) -> str:
-        """Make the parts the object, if there is none, or if it has etag `if_match`; the new etag.
+        """Make an object of the parts, if there is none yet or it has etag `if_match`. Return the new etag.
 
         `write_id` is the value of `WRITE_ID` in the upload's metadata. Raises PreconditionError or NotFoundError as
         `put_new` and `replace` do, and NotFoundError when the upload itself is gone.
         """
         upload = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
-        upload |= _condition(if_match) | self._customer_key
+        upload |= _write_condition(if_match) | self._customer_key
         return self._once(
             "CompleteMultipartUpload", key, write_id, lambda: self._client.complete_multipart_upload(**upload)
         )
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """Give up a multipart upload; one that is gone is fine."""
+        """Abort a multipart upload. Do nothing if it is gone already."""
         upload = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id}
         try:
             self._call("AbortMultipartUpload", key, lambda: self._client.abort_multipart_upload(**upload))
@@ -305,8 +309,8 @@ class ObjectStore:
 
     def _put(self, key: str, body: bytes, metadata: Mapping[str, str], if_match: str | None) -> WrittenObject:
         write_id = new_write_id()
-        described = _ascii({**metadata, WRITE_ID: write_id})
-        put = {"Bucket": self.bucket, "Key": key, "Body": body, "Metadata": described, **_condition(if_match)}
+        described = _encode_metadata({**metadata, WRITE_ID: write_id})
+        put = {"Bucket": self.bucket, "Key": key, "Body": body, "Metadata": described, **_write_condition(if_match)}
         put |= self._written_as
         if key.endswith(".html"):
             # else browsers save it instead of showing it
@@ -315,11 +319,11 @@ class ObjectStore:
         return WrittenObject(key, len(body), etag)
 
     def _once(self, operation: str, key: str, write_id: str, write: Callable[[], Mapping[str, Any]]) -> str:
-        """Do a conditional write; its etag, also when it was done but its response was lost."""
+        """Do a conditional write. Return the etag, also if the write was done and only its response was lost."""
         try:
             return str(self._call(operation, key, write)["ETag"])
         except (PreconditionError, NotFoundError, StoreUnavailableError):
-            # A repeated request finds the object of the first one in its way.
+            # botocore repeats a request whose response was lost. The repetition then fails on the first one's object.
             found = self.head(key)
             if found is None or found.metadata.get(WRITE_ID) != write_id:
                 raise
@@ -327,7 +331,7 @@ class ObjectStore:
             return found.etag
 
     def _read(self, key: str, options: Mapping[str, str]) -> bytes:
-        """A body. botocore repeats requests but not bodies that break off: those are repeated here."""
+        """Read a body. The client repeats requests but not bodies that break off: those are repeated here."""
         for attempt in range(self.settings.max_retries + 1):
             try:
                 return self._call("GetObject", key, lambda: self._body(key, options))
@@ -350,12 +354,12 @@ class ObjectStore:
             yield from page.get(items, [])
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
-        with translated(Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")):
+        with translate_errors(Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")):
             return request()
 
     @cached_property
     def _client(self) -> Any:
-        client = s3_client(self.settings)
+        client = new_s3_client(self.settings)
         self.clock.watch(client)
         return client
 
@@ -370,7 +374,7 @@ class ObjectStore:
 
     @cached_property
     def _customer_key(self) -> dict[str, Any]:
-        """What reads and writes of objects under a customer's key (SSE-C) carry; S3 does not keep the key."""
+        """What each read and write of objects under a customer's key (SSE-C) needs: S3 does not keep the key."""
         if self.settings.customer_key is None:
             return {}
         key = base64.b64decode(self.settings.customer_key.get_secret_value())
@@ -388,7 +392,8 @@ class ObjectFile(io.RawIOBase):
         self.info = info
         self._store = store
         self._at = 0
-        self._held, self._held_from = b"", 0
+        self._held = b""
+        self._held_from = 0
 
     def readable(self) -> bool:
         return True
@@ -430,29 +435,31 @@ class ObjectFile(io.RawIOBase):
 
 
 def new_write_id() -> str:
-    """A value of `WRITE_ID` that no other write has."""
+    """Return a value of `WRITE_ID` that no other write has."""
     return uuid4().hex
 
 
-def _thaw(told: str) -> ThawState:
-    """What `x-amz-restore` means. Source: Amazon S3 API, HeadObject."""
+def _parse_thaw_state(told: str) -> ThawState:
+    """Return what `x-amz-restore` means. Source: Amazon S3 API, HeadObject."""
     if not told:
         return ""
     return "ongoing" if 'ongoing-request="true"' in told else "thawed"
 
 
-def _condition(if_match: str | None) -> dict[str, str]:
-    return {"IfNoneMatch": "*"} if if_match is None else {"IfMatch": if_match}
+def _write_condition(if_match: str | None) -> dict[str, str]:
+    if if_match is None:
+        return {"IfNoneMatch": "*"}
+    return {"IfMatch": if_match}
 
 
-def metadata_size(metadata: Mapping[str, str]) -> int:
-    """How many bytes of MAX_METADATA_BYTES the metadata of an object take, the write's own among them."""
-    found = _ascii({**metadata, WRITE_ID: new_write_id()})
+def measure_metadata(metadata: Mapping[str, str]) -> int:
+    """Return how many of `MAX_METADATA_BYTES` an object's metadata take, with the metadata that each write adds."""
+    found = _encode_metadata({**metadata, WRITE_ID: new_write_id()})
     return sum(len(_METADATA_PREFIX) + len(name) + len(value) for name, value in found.items())
 
 
-def _ascii(metadata: Mapping[str, str]) -> dict[str, str]:
-    """S3 keeps user metadata in headers: percent-encode what is not plain ASCII there."""
+def _encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Percent-encode what is not plain ASCII: S3 keeps user metadata in headers."""
     return {name: quote(value, safe=_METADATA_SAFE) for name, value in metadata.items()}
 
 

@@ -1,8 +1,11 @@
-"""What an archive relies on a store for, tried once a process before the first byte that depends on it.
+"""Check that the store keeps the promises that an archive relies on.
 
-Tried on one small object, which stays, as the run path has no right to delete: in a folder of our own documents, so
-that nothing but records lies where others look for them. Processes that try at the same moment are told apart from
-stores that lie: a conditional write that holds proves that nobody came between.
+Each process checks once, before it writes the first byte that depends on a promise. The check uses one small object.
+The object is not deleted, because the run path has no right to delete. It lies in a folder of our own documents, so
+that folders of records have nothing but records.
+
+Several processes may check at the same moment, and must not take each other for a store that breaks its promises. A
+conditional write that succeeds proves that no other process wrote in between.
 """
 
 import logging
@@ -26,17 +29,17 @@ _trying = threading.Lock()
 
 
 class _OvertakenError(Exception):
-    """Another process wrote the object meanwhile."""
+    """Another process has written the object meanwhile."""
 
 
 def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> None:
-    """Prove that objects under `prefix` can be written and read, and that the store keeps what is relied on.
+    """Check that objects under `prefix` can be written and read, and that the store keeps its promises.
 
-    That a conditional write (with `uploads` the end of a multipart upload, too) is refused where its condition does not
-    hold, and that what was written last is what is read and listed. Listing is left out without the right to it.
+    The store must refuse a conditional write whose condition is false; if `uploads`, also the end of a multipart
+    upload. It must read and list the newest write. Listing is not checked without the right to list.
 
     Raises:
-        ConfigError: the store breaks a promise; the message says which, and what would be lost.
+        ConfigError: the store breaks a promise; the message names the promise, and what would be lost.
     """
     tried = store.settings.model_dump_json(), prefix
     with _trying:
@@ -46,10 +49,11 @@ def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> No
 
 
 class _Check:
-    """The promises, tried at `key`."""
+    """Checks the promises with the object `key`."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
-        self._store, self._key = store, key
+        self._store = store
+        self._key = key
 
     def run(self, uploads: bool) -> None:
         for n in range(TRIES):
@@ -71,7 +75,7 @@ class _Check:
         first = self._overwritten(self._found())
         if self._is_written(NO_ETAG):
             raise self._broken("overwrote an object of another ETag", "`If-Match`", _LOST_REPLACED)
-        body = _body()
+        body = _make_body()
         second = self._overwritten(first.etag, body)
         for what, loss, is_kept in (
             ("the object read just after it was written is an older one", _LOST_READ, self._reads(body)),
@@ -82,14 +86,14 @@ class _Check:
             ),
         ):
             if not is_kept:
-                # holds only if nobody else wrote meanwhile
+                # succeeds only if no other process wrote meanwhile: else its write is what was read
                 self._overwritten(second.etag)
                 raise ConfigError(f"{self._at}: {what}. {loss} {_ADVICE}")
 
     def _found(self) -> str:
-        """The object's ETag; it is created where it is not there. One that is there is never created again."""
+        """Return the object's ETag. Create the object only where there is none."""
         try:
-            created = self._store.put_new(self._key, _body())
+            created = self._store.put_new(self._key, _make_body())
         except PreconditionError:
             found = self._store.head(self._key)
             if found is None:
@@ -100,19 +104,19 @@ class _Check:
         return created.etag
 
     def _is_written(self, if_match: str | None) -> bool:
-        """Whether a conditional write, whose condition does not hold, is done all the same."""
+        """Return whether the store does a conditional write though its condition is false."""
         try:
             if if_match is None:
-                self._store.put_new(self._key, _body())
+                self._store.put_new(self._key, _make_body())
             else:
-                self._store.replace(self._key, _body(), if_match)
+                self._store.replace(self._key, _make_body(), if_match)
         except (PreconditionError, NotFoundError):
             return False
         return True
 
     def _overwritten(self, etag: str, body: bytes | None = None) -> WrittenObject:
         try:
-            return self._store.replace(self._key, body or _body(), etag)
+            return self._store.replace(self._key, body or _make_body(), etag)
         except (PreconditionError, NotFoundError) as err:
             raise _OvertakenError from err
 
@@ -135,7 +139,7 @@ class _Check:
         write_id = new_write_id()
         upload_id = self._store.create_upload(self._key, {WRITE_ID: write_id})
         try:
-            part = self._store.upload_part(self._key, upload_id, 1, _body())
+            part = self._store.upload_part(self._key, upload_id, 1, _make_body())
             self._store.complete_upload(self._key, upload_id, [part], write_id, None)
         except PreconditionError:
             return
@@ -174,6 +178,6 @@ _ADVICE = (
 )
 
 
-def _body() -> bytes:
-    """Never twice the same, so that what is read tells which write it is of."""
+def _make_body() -> bytes:
+    """Make a body that is never the same twice, so that a read shows which write it returns."""
     return f"kafka-s3-platform writes here {uuid4().hex}\n".encode()

@@ -1,4 +1,4 @@
-"""Writing one segment: created, never overwritten, unless what is there is a leftover of this very work."""
+"""Write the objects of a segment. An existing object is not overwritten, unless it is a leftover of the same work."""
 
 import hashlib
 import logging
@@ -15,7 +15,7 @@ from kafka_s3_platform.store.objects import (
     WRITE_ID,
     ObjectInfo,
     ObjectStore,
-    metadata_size,
+    measure_metadata,
     new_write_id,
 )
 
@@ -25,14 +25,15 @@ _MAX_ROUNDS = 20
 _SHA256 = "sha256"
 _PLACE = "place"
 _TAGS = {"startOffset": "first-offset", "endOffset": "last-offset", "recordCount": "record-count"}
-"""Confluent's names of tags, and the facts that give their values. The end offset is that of the last record."""
+"""Confluent's tag -> the fact that is its value. The end offset is the offset of the last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Who wrote an object. Kept in its metadata: of two writers of one key it tells which one holds.
+    """Who wrote an object. It is kept in the object's metadata and decides which of two writers may keep a key.
 
-    `index_dir` is the folder of the writer's index; read back it is empty, only whether it fits can be told.
+    `index_dir` is the folder of the writer's index. The metadata hold a hash of it only: it is empty when it is read
+    back, and `is_in_place` can tell whether it fits.
     """
 
     connector: str
@@ -45,7 +46,7 @@ class Provenance:
     index_dir: str = ""
 
     def metadata(self, key: str) -> dict[str, str]:
-        """As user metadata of the object at `key`."""
+        """Return the user metadata of the object at `key`."""
         return {
             "connector": self.connector,
             "topic": self.topic,
@@ -54,12 +55,12 @@ class Provenance:
             "run-id": self.run_id,
             "epoch": str(self.epoch),
             "attempt": str(self.attempt),
-            _PLACE: _place(self.index_dir, key),
+            _PLACE: _mark_place(self.index_dir, key),
         }
 
     @classmethod
     def of(cls, info: ObjectInfo) -> "Provenance | None":
-        """Who wrote the object, None when its metadata does not say so: this platform did not write it."""
+        """Return who wrote the object. Return None if its metadata does not name that: another tool wrote it."""
         found = info.metadata
         try:
             numbers = int(found["epoch"]), int(found["attempt"])
@@ -70,36 +71,42 @@ class Provenance:
 
     @staticmethod
     def is_in_place(info: ObjectInfo, index_dir: str) -> bool | None:
-        """Whether it was written at this very key for the index in this folder: copies keep the metadata of another.
+        """Return whether the object was written at this key, for the index in this folder. A copy was not.
 
-        None where the metadata do not tell: earlier versions did not write it.
+        Copies keep the metadata of the first object. Return None if the metadata do not have the place: earlier
+        versions did not write it.
         """
         written = info.metadata.get(_PLACE)
-        return None if written is None else written == _place(index_dir, info.key)
+        if written is None:
+            return None
+        return written == _mark_place(index_dir, info.key)
 
     def same_archive(self, other: "Provenance") -> bool:
-        """Whether both archive the same topic, not another of its name, for the same connector and index.
+        """Return whether both archive the same topic (by its id, too) for the same connector and index.
 
-        Epochs are versions of one index: those of another, lost or elsewhere, say nothing about which object is live.
+        Epochs are versions of one index. They cannot be compared with the epochs of another index, be it lost or
+        elsewhere.
         """
         mine = (self.connector, self.topic, self.topic_id, self.index_id)
         return mine == (other.connector, other.topic, other.topic_id, other.index_id)
 
 
-def _place(index_dir: str, key: str) -> str:
-    """A mark of where an object is. Not the key itself: all metadata together may have 2 KB."""
+def _mark_place(index_dir: str, key: str) -> str:
+    """Return a hash of where an object is. The key itself may be too long: all metadata together may have 2 KB."""
     return hashlib.sha256(f"{index_dir}\n{key}".encode()).hexdigest()[:32]
 
 
-def _told(other: Provenance | None, in_place: bool) -> str:
+def _describe_writer(other: Provenance | None, in_place: bool) -> str:
     if other is None:
         return "no provenance in its metadata"
-    return str(other) if in_place else f"{other}, at another key or for an index in another folder: it is a copy"
+    if in_place:
+        return str(other)
+    return f"{other}, at another key or for an index in another folder: it is a copy"
 
 
 @dataclass(frozen=True, slots=True)
 class UploadedObject:
-    """A finished object. `sha256` in hex; `etag` as the store writes it."""
+    """A finished object. `sha256` is in hex, `etag` as the store returns it."""
 
     key: str
     size: int
@@ -108,17 +115,20 @@ class UploadedObject:
 
 
 class SegmentUpload:
-    """A binary sink that becomes the object `key` when it is finished; before that, nothing is to be seen there.
+    """A binary sink that becomes the object `key` when it is finished. Before that, nothing is visible at the key.
 
-    Up to `part_size` bytes go in one PUT, more in a multipart upload with one part in flight behind the one that
-    fills. Whoever does not `finish` it calls `abort`. Writes after `abort` are dropped, so that a format's writer
-    can still close itself. `begun` is metadata of a multipart upload, which has it from its start.
+    Up to `part_size` bytes go in one PUT. More bytes go in a multipart upload: one part is in flight while the next one
+    fills. The caller ends with `finish` or with `abort`. Writes after `abort` are dropped, so that a format's writer
+    can still close itself. `begun` is metadata that only a multipart upload gets, when it starts.
     """
 
     def __init__(
         self, store: ObjectStore, key: str, provenance: Provenance, begun: Mapping[str, str] | None = None
     ) -> None:
-        self._store, self._key, self._provenance, self._begun = store, key, provenance, begun or {}
+        self._store = store
+        self._key = key
+        self._provenance = provenance
+        self._begun = begun or {}
         self._write_id = new_write_id()
         self._hash = hashlib.sha256()
         self._size = 0
@@ -135,14 +145,14 @@ class SegmentUpload:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes held in memory at most: the last part counts whether it has arrived yet or not.
+        """The most bytes that may be in memory: the last part counts whether it has arrived yet or not.
 
-        What is decided by this must not depend on how fast the store is.
+        Segments are closed by this number, and their ends must not depend on how fast the store is.
         """
         return len(self._buffer) + self._in_flight
 
     def write(self, data: bytes, /) -> int:
-        """Append bytes. Raises what uploading an earlier part raised; the upload is then aborted."""
+        """Append bytes. Raises the error of an earlier part's upload; the whole upload is then aborted."""
         view = memoryview(data).cast("B")
         if not self._aborted:
             self._hash.update(view)
@@ -154,23 +164,23 @@ class SegmentUpload:
         return len(view)
 
     def flush(self) -> None:
-        """Nothing to do: a part is sent when it is full."""
+        """Do nothing: a part is sent when it is full."""
 
     def tell(self) -> int:
         return self._size
 
     def has_room(self, metadata: Mapping[str, str]) -> bool:
-        """Whether the object, of which all is written, can have this metadata besides its own."""
-        return self._upload_id is None and metadata_size(self._described(metadata)) <= MAX_METADATA_BYTES
+        """Return whether the object can have this metadata besides its own. Call it when all bytes are written."""
+        return self._upload_id is None and measure_metadata(self._described(metadata)) <= MAX_METADATA_BYTES
 
     def finish(self, metadata: Mapping[str, str] | None = None) -> UploadedObject:
-        """Make the object. `metadata` is added to it when it is one PUT; a multipart upload fixed its own at its start.
+        """Make the object visible. `metadata` is added if it is one PUT: a multipart upload fixed its own at its start.
 
-        Both are tagged where `tagging` is set.
+        Tag the object if `tagging` is set.
 
         Raises:
             SupersededError: a later reservation, or a later attempt of this one, has written the key.
-            ForeignObjectError: the object there is none of this archive's.
+            ForeignObjectError: the object at the key does not belong to this archive.
         """
         if self._aborted:
             raise ValueError(f"{self._store.uri(self._key)}: the upload was aborted and cannot be finished")
@@ -181,9 +191,10 @@ class SegmentUpload:
         return UploadedObject(self._key, self._size, self._hash.hexdigest(), etag)
 
     def abort(self) -> None:
-        """Give up what was sent so far. Never raises: what cannot be given up now is left for the vacuum."""
+        """Abort the upload. Never raises: if the store cannot abort it now, it is left for the vacuum."""
         self._aborted = True
-        upload_id, self._upload_id = self._upload_id, None
+        upload_id = self._upload_id
+        self._upload_id = None
         self._release()
         if upload_id is not None:
             try:
@@ -225,7 +236,8 @@ class SegmentUpload:
         return lambda if_match: self._store.complete_upload(self._key, upload_id, parts, self._write_id, if_match)
 
     def _put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
-        body, described = bytes(self._buffer), self._described(metadata)
+        body = bytes(self._buffer)
+        described = self._described(metadata)
 
         def put(if_match: str | None) -> str:
             if if_match is None:
@@ -238,10 +250,10 @@ class SegmentUpload:
         return {**metadata, **self._provenance.metadata(self._key), _SHA256: self._hash.hexdigest()}
 
     def _tag(self, facts: Mapping[str, str]) -> None:
-        """Tag the object as Confluent's sink does: after it is there, by a request of its own.
+        """Tag the object as Confluent's sink does: with a separate request, after the object exists.
 
-        The first and last offset and the number of records, where they are known, and the tags that are set. Raises
-        PlatformError unless `ignore_tagging_errors`.
+        The tags are the first and last offset and the number of records, where known, and the tags of the settings.
+        Raises PlatformError unless `ignore_tagging_errors`.
         """
         settings = self._store.settings
         tags = {tag: facts[fact] for tag, fact in _TAGS.items() if fact in facts} | dict(settings.tags)
@@ -255,7 +267,7 @@ class SegmentUpload:
             logger.warning("the object is left without its tags: %s", err)
 
     def _settle(self, write: Callable[[str | None], str]) -> str:
-        """Create the object, or replace the one there if it is a leftover; its etag."""
+        """Create the object, or replace the one that is there if it is a leftover. Return the ETag."""
         if_match: str | None = None
         for _ in range(_MAX_ROUNDS):
             try:
@@ -274,7 +286,7 @@ class SegmentUpload:
         )
 
     def _is_same(self, found: ObjectInfo) -> bool:
-        """Whether my own epoch and attempt has written exactly these bytes."""
+        """Return whether this same epoch and attempt has written exactly these bytes."""
         other = Provenance.of(found)
         mine = self._provenance
         return (
@@ -286,13 +298,18 @@ class SegmentUpload:
         )
 
     def _replaceable(self, found: ObjectInfo) -> ObjectInfo:
-        """`found`, if it is a leftover of a superseded reservation or of an earlier attempt of this one."""
-        uri, mine, other = self._store.uri(self._key), self._provenance, Provenance.of(found)
+        """Return `found` if it is a leftover of a superseded reservation or of an earlier attempt of this one.
+
+        Raise an error if it is not.
+        """
+        uri = self._store.uri(self._key)
+        mine = self._provenance
+        other = Provenance.of(found)
         in_place = Provenance.is_in_place(found, mine.index_dir) is not False
         if other is None or not mine.same_archive(other) or not in_place:
             raise ForeignObjectError(
                 f"{uri} exists and was not written for connector {mine.connector}, topic {mine.topic} with id "
-                f"{mine.topic_id} and index {mine.index_id} ({_told(other, in_place)}). It is left "
+                f"{mine.topic_id} and index {mine.index_id} ({_describe_writer(other, in_place)}). It is left "
                 f"as it is. To take the place over, move that object elsewhere, or give the connector another "
                 f"topics.dir; then run again"
             )

@@ -1,4 +1,4 @@
-"""Cast: fields, or the whole key or value, as another type.
+"""Cast, which converts fields, or the whole key or value, to another type.
 
 Source of the rules: `Cast` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
 """
@@ -9,23 +9,23 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from kafka_s3_platform.config.simple_date_format import DAY_MS
-from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.transforms.avro import Avro, DataError, Field, optional_node
-from kafka_s3_platform.transforms.edits import Edit, Plan, Side
-from kafka_s3_platform.transforms.fields import defaults_of, filled, required_map
-from kafka_s3_platform.transforms.java_values import (
+from kafka_s3_platform.avro.structs import Avro, Field, make_optional
+from kafka_s3_platform.avro.values import decode_decimal
+from kafka_s3_platform.java.numbers import (
     INTEGER_BITS,
-    date_text,
-    decoded_decimal,
-    double_text,
-    float32,
-    parsed_float,
-    parsed_int,
-    text_of,
-    truncated,
-    wrapped,
+    format_date,
+    format_double,
+    format_text,
+    parse_java_float,
+    parse_java_int,
+    round_to_float32,
+    truncate_float,
+    wrap_int,
 )
+from kafka_s3_platform.model.connect import DataError, Schema, Side
+from kafka_s3_platform.model.times import DAY_MS
+from kafka_s3_platform.transforms.edits import Edit, Plan
+from kafka_s3_platform.transforms.fields import collect_defaults, fill_nulls, require_map
 
 Caster = Callable[[Any], Any]
 
@@ -56,26 +56,27 @@ class Cast(Edit):
 
     def schemaless(self) -> Plan:
         if self._whole is not None:
-            return Plan(_schemaless(self._whole))
-        casters = {name: _schemaless(target) for name, target in self._casts.items()}
+            return Plan(_compile_schemaless(self._whole))
+        casters = {name: _compile_schemaless(target) for name, target in self._casts.items()}
 
         def change(value: Any) -> dict[str, Any]:
-            fields = required_map(value, PURPOSE)
+            fields = require_map(value, PURPOSE)
             return {**fields, **{name: cast(fields.get(name)) for name, cast in casters.items()}}
 
         return Plan(change)
 
     def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
         if self._whole is not None:
-            cast, target = caster(avro, avro.root, self._whole), NODES[self._whole]
-            root = optional_node(target) if avro.inner(avro.root)[1] else target
+            cast = compile_cast(avro, avro.root, self._whole)
+            target = NODES[self._whole]
+            root = make_optional(target) if avro.inner(avro.root)[1] else target
             return Plan(cast, replace(avro, root=root).schema())
         fields = avro.fields(avro.root, PURPOSE)
-        casters = {f.name: caster(avro, f.node, self._casts[f.name]) for f in fields if f.name in self._casts}
-        defaults = defaults_of(fields, replace_nulls=self._replace_nulls)
+        casters = {f.name: compile_cast(avro, f.node, self._casts[f.name]) for f in fields if f.name in self._casts}
+        defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
-            known = filled(value, defaults)
+            known = fill_nulls(value, defaults)
             return {**known, **{name: cast(known.get(name)) for name, cast in casters.items()}}
 
         declared = zip(fields, avro.raw_fields(PURPOSE), strict=True)
@@ -84,58 +85,65 @@ class Cast(Edit):
     def _field(self, field: Field, raw: Mapping[str, Any], casters: Mapping[str, Caster]) -> Mapping[str, Any]:
         if field.name not in casters:
             return raw
-        node, default = NODES[self._casts[field.name]], casters[field.name](field.default)
+        node = NODES[self._casts[field.name]]
+        default = casters[field.name](field.default)
         given = {"default": default} if "default" in raw else {}
-        return {**raw, "type": optional_node(node, default) if field.optional else node, **given}
+        return {**raw, "type": make_optional(node, default) if field.optional else node, **given}
 
 
-def caster(avro: Avro, node: Any, target: str) -> Caster:
-    """A function that casts what a node of a schema holds. Null stays null; it raises DataError for what cannot be."""
-    source, logical = avro.type_of(node), avro.logical_of(node)
+def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
+    """Return a function that casts values of a node. Null stays null. A value that cannot be cast raises DataError."""
+    source = avro.type_of(node)
+    logical = avro.logical_of(node)
     if logical == "Decimal":
         scale = avro.definition(avro.inner(node)[0]).get("scale", 0)
-        return _nullable(lambda unscaled: _from_decimal(decoded_decimal(unscaled, scale), target))
+        return _keep_null(lambda unscaled: _cast_decimal(decode_decimal(unscaled, scale), target))
     if logical and target == "string":
+        # Connect formats Date, Time and Timestamp as java.util.Date. Avro's dates are days.
         unit = DAY_MS if logical == "Date" else 1
-        return _nullable(lambda value: date_text(value * unit))
-    return _nullable(_plain(source, target))
+        return _keep_null(lambda value: format_date(value * unit))
+    return _keep_null(_compile_plain(source, target))
 
 
-def _schemaless(target: str) -> Caster:
-    casters = {type_: _plain(source, target) for type_, source in _CLASSES.items()}
+def _compile_schemaless(target: str) -> Caster:
+    casters = {type_: _compile_plain(source, target) for type_, source in _CLASSES.items()}
 
     def cast(value: Any) -> Any:
         if value is None:
             return None
         known = casters.get(type(value))
-        return known(value) if known else _unsupported("ARRAY" if isinstance(value, list) else "MAP")(value)
+        if known:
+            return known(value)
+        return _refuse_type("ARRAY" if isinstance(value, list) else "MAP")(value)
 
     return cast
 
 
-def _nullable(cast: Caster) -> Caster:
+def _keep_null(cast: Caster) -> Caster:
     return lambda value: None if value is None else cast(value)
 
 
-def _plain(source: str, target: str) -> Caster:
-    """Casts of what is no logical type."""
+def _compile_plain(source: str, target: str) -> Caster:
+    """Return a function that casts values of a type that is no logical type."""
     if source in INTEGER_BITS:
-        return _from_int(target)
+        return _cast_from_int(target)
     if source in {"float32", "float64"}:
-        return _from_float(target, single=source == "float32")
+        return _cast_from_float(target, single=source == "float32")
     if source == "bytes":
-        return _from_bytes(target)
+        return _cast_from_bytes(target)
     if source == "boolean":
-        return _from_boolean(target)
-    return _from_string(target) if source == "string" else _unsupported(source.upper())
+        return _cast_from_boolean(target)
+    if source == "string":
+        return _cast_from_string(target)
+    return _refuse_type(source.upper())
 
 
-def _from_int(target: str) -> Caster:
+def _cast_from_int(target: str) -> Caster:
     if target in INTEGER_BITS:
         bits = INTEGER_BITS[target]
-        return lambda value: wrapped(value, bits)
+        return lambda value: wrap_int(value, bits)
     casters: dict[str, Caster] = {
-        "float32": lambda value: float32(float(value)),
+        "float32": lambda value: round_to_float32(float(value)),
         "float64": float,
         "boolean": bool,
         "string": str,
@@ -143,59 +151,62 @@ def _from_int(target: str) -> Caster:
     return casters[target]
 
 
-def _from_float(target: str, *, single: bool) -> Caster:
+def _cast_from_float(target: str, *, single: bool) -> Caster:
     if target in INTEGER_BITS:
         bits = INTEGER_BITS[target]
-        return lambda value: truncated(value, bits)
+        return lambda value: truncate_float(value, bits)
     if target == "string":
-        return lambda value: double_text(value, single=single)
+        return lambda value: format_double(value, single=single)
     if target == "boolean":
-        return lambda value: truncated(value, 64) != 0
-    return float32 if target == "float32" else float
+        # Connect casts to long first, so 0.5 is false.
+        return lambda value: truncate_float(value, 64) != 0
+    return round_to_float32 if target == "float32" else float
 
 
-def _from_boolean(target: str) -> Caster:
+def _cast_from_boolean(target: str) -> Caster:
     if target in INTEGER_BITS:
         return int
     if target == "string":
-        return text_of
+        return format_text
     return bool if target == "boolean" else float
 
 
-def _from_string(target: str) -> Caster:
+def _cast_from_string(target: str) -> Caster:
     if target in INTEGER_BITS:
         bits = INTEGER_BITS[target]
-        return lambda text: parsed_int(text, bits)
+        return lambda text: parse_java_int(text, bits)
     casters: dict[str, Caster] = {
-        "float32": lambda text: float32(parsed_float(text)),
-        "float64": parsed_float,
+        "float32": lambda text: round_to_float32(parse_java_float(text)),
+        "float64": parse_java_float,
         "boolean": lambda text: text.lower() == "true",
         "string": str,
     }
     return casters[target]
 
 
-def _from_bytes(target: str) -> Caster:
+def _cast_from_bytes(target: str) -> Caster:
     if target == "string":
         return lambda value: base64.b64encode(value).decode()
-    return _refusal("Unexpected type in Cast transformation: bytes")
+    return _refuse_cast("Unexpected type in Cast transformation: bytes")
 
 
-def _from_decimal(number: Decimal, target: str) -> Any:
+def _cast_decimal(number: Decimal, target: str) -> Any:
     if target in INTEGER_BITS:
-        return wrapped(int(number), INTEGER_BITS[target])
+        return wrap_int(int(number), INTEGER_BITS[target])
     if target == "boolean":
-        return wrapped(int(number), 64) != 0
+        return wrap_int(int(number), 64) != 0
     if target == "string":
         return str(number)
-    return float32(float(number)) if target == "float32" else float(number)
+    if target == "float32":
+        return round_to_float32(float(number))
+    return float(number)
 
 
-def _unsupported(type_: str) -> Caster:
-    return _refusal(f"Cast transformation does not support casting from {type_}; supported types are {SUPPORTED}")
+def _refuse_type(type_: str) -> Caster:
+    return _refuse_cast(f"Cast transformation does not support casting from {type_}; supported types are {SUPPORTED}")
 
 
-def _refusal(message: str) -> Caster:
+def _refuse_cast(message: str) -> Caster:
     def refuse(_: Any) -> Any:
         raise DataError(message)
 

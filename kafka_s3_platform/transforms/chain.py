@@ -1,4 +1,4 @@
-"""The steps of `transforms` in their order, each behind its predicate."""
+"""Runs the steps of `transforms` in order, each one for the records that its predicate selects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,31 +6,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kafka_s3_platform.config.keys.transforms.steps import (
+    find_java_class,
+    find_public_options,
+    is_python_class,
+    parse_options,
+)
 from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.config.settings import TransformSettings
-from kafka_s3_platform.config.transform_catalogue import is_python_class, java_class, option_values, public_options
-from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure, Transform
+from kafka_s3_platform.model.connect import ConnectBatch, Mask, Outcome, RecordFailure, Side, Transform
 from kafka_s3_platform.transforms.cast import Cast
-from kafka_s3_platform.transforms.edits import Edit, Mask, Side
-from kafka_s3_platform.transforms.fields import (
-    ExtractField,
-    Flatten,
-    HoistField,
-    InsertField,
-    MaskField,
-    ReplaceField,
-    ValueToKey,
-)
+from kafka_s3_platform.transforms.edits import Edit
+from kafka_s3_platform.transforms.fields import ExtractField, HoistField, InsertField, ReplaceField, ValueToKey
+from kafka_s3_platform.transforms.flatten import Flatten
 from kafka_s3_platform.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
 from kafka_s3_platform.transforms.mappers import MapperStep
+from kafka_s3_platform.transforms.mask_field import MaskField
 from kafka_s3_platform.transforms.metadata import SetSchemaMetadata
 from kafka_s3_platform.transforms.predicates import Predicate, new_predicate
 from kafka_s3_platform.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter
 from kafka_s3_platform.transforms.timestamps import TimestampConverter
 
 
-class Step(Protocol):
-    """One step: changes the records that are selected, all where `selected` is None, and leaves the others."""
+class TransformStep(Protocol):
+    """One step. It changes the selected records (None: all), and leaves the others as they are."""
 
     executing_class: str
 
@@ -50,7 +49,7 @@ _EDITS: Mapping[str, Callable[[str, Side, Mapping[str, Any]], Edit]] = {
     "TimestampConverter": TimestampConverter,
     "ValueToKey": ValueToKey,
 }
-_OTHERS: Mapping[str, Callable[[str, Mapping[str, Any]], Step]] = {
+_OTHERS: Mapping[str, Callable[[str, Mapping[str, Any]], TransformStep]] = {
     "DropHeaders": DropHeaders,
     "Filter": Filter,
     "InsertHeader": InsertHeader,
@@ -60,24 +59,24 @@ _OTHERS: Mapping[str, Callable[[str, Mapping[str, Any]], Step]] = {
 
 
 def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
-    """The steps as one Transform. `topic` is the source's, for messages.
+    """Return all steps as one Transform. `topic` is the source topic, for messages.
 
     Raises:
         ConfigError: a user's class cannot be imported.
         ValueError: an option is not allowed.
     """
-    return _Chain(tuple(_Guarded(_new_step(settings, topic), _guard(settings)) for settings in transforms))
+    return _Chain(tuple(_Guarded(_new_step(settings, topic), _new_guard(settings)) for settings in transforms))
 
 
-def _new_step(settings: TransformSettings, topic: str) -> Step:
-    executing_class = java_class(settings.type)
+def _new_step(settings: TransformSettings, topic: str) -> TransformStep:
+    executing_class = find_java_class(settings.type)
     if is_python_class(settings):
         options = {name: value.get_secret_value() for name, value in settings.options.items()}
         mapper = load_class(settings.type, MAPPER)
-        public = public_options(settings.type)
+        public = find_public_options(settings.type)
         secrets = [value for name, value in options.items() if name not in public]
         return MapperStep(executing_class, lambda: mapper(options), topic, secrets)
-    values = option_values(settings)
+    values = parse_options(settings)
     name, _, side = settings.type.partition("$")
     if name == "ExtractTopic":
         return ExtractTopic(executing_class, side, values)
@@ -86,16 +85,18 @@ def _new_step(settings: TransformSettings, topic: str) -> Step:
     return _OTHERS[name](executing_class, values)
 
 
-def _guard(settings: TransformSettings) -> Predicate | None:
+def _new_guard(settings: TransformSettings) -> Predicate | None:
     if settings.predicate is None:
         return None
     predicate = new_predicate(settings.predicate)
-    return (lambda batch: ~predicate(batch)) if settings.negate else predicate
+    if settings.negate:
+        return lambda batch: ~predicate(batch)
+    return predicate
 
 
 @dataclass(frozen=True)
 class _Guarded:
-    step: Step
+    step: TransformStep
     guard: Predicate | None
 
     def apply(self, batch: ConnectBatch) -> Outcome:
@@ -116,16 +117,17 @@ class _Chain:
         for step in self.steps:
             if not batch.num_rows:
                 break
-            outcome = _whole_records(step.apply(batch))
+            outcome = _fail_whole_records(step.apply(batch))
             batch = outcome.batch
             failures += outcome.failures
         return Outcome(batch, tuple(failures))
 
 
-def _whole_records(outcome: Outcome) -> Outcome:
-    """A source record fails as a whole: nothing else that was made of it goes on, and it fails once."""
+def _fail_whole_records(outcome: Outcome) -> Outcome:
+    """Make source records fail as a whole: none of the other records made from them goes on, and each fails once."""
     if not outcome.failures or outcome.batch.ordinals is None:
         return outcome
+    # Reversed, so that the first failure of each offset is kept.
     first = {failure.offset: failure for failure in reversed(outcome.failures)}
     kept = ~np.isin(outcome.batch.offsets, list(first))
     return replace(

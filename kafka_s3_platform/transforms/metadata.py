@@ -1,23 +1,23 @@
-"""SetSchemaMetadata: the name and the version of a schema.
+"""SetSchemaMetadata, which sets the name and the version of a schema.
 
 Source of the rules: `SetSchemaMetadata` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`, and Confluent's
-AvroData for where Avro keeps them: a named type's own name, else `connect.name`; `connect.version`.
+AvroData for their place in Avro: a named type's own name, else `connect.name`, and `connect.version`.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.transforms.avro import Avro, DataError, optional_node
-from kafka_s3_platform.transforms.edits import Edit, Plan, Side
-from kafka_s3_platform.transforms.fields import defaults_of, filled
+from kafka_s3_platform.avro.structs import Avro, make_optional
+from kafka_s3_platform.model.connect import DataError, Schema, Side
+from kafka_s3_platform.transforms.edits import Edit, Plan
+from kafka_s3_platform.transforms.fields import collect_defaults, fill_nulls
 
 PURPOSE = "updating schema metadata"
 
 
 class SetSchemaMetadata(Edit):
-    """Values keep their content, except for nulls that become defaults."""
+    """Sets name and version of schemas. Values keep their content, except that nulls may become defaults."""
 
     def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
         super().__init__(executing_class, side)
@@ -32,8 +32,8 @@ class SetSchemaMetadata(Edit):
         updated = replace(self._updated(avro), version=self._version or avro.version).schema()
         if avro.type_of(avro.root) != "struct":
             return Plan(lambda value: value, updated)
-        defaults = defaults_of(avro.fields(avro.root, PURPOSE), replace_nulls=self._replace_nulls)
-        return Plan(lambda value: filled(value, defaults), updated)
+        defaults = collect_defaults(avro.fields(avro.root, PURPOSE), replace_nulls=self._replace_nulls)
+        return Plan(lambda value: fill_nulls(value, defaults), updated)
 
     def _updated(self, avro: Avro) -> Avro:
         inner, optional = avro.inner(avro.root)
@@ -45,7 +45,9 @@ class SetSchemaMetadata(Edit):
             name = self._name or inner
             return avro.with_record(name, {**definition, "name": name, **self._connect_name(definition)})
         named = {**definition, **({} if self._name is None else {"connect.name": self._name})}
-        return replace(avro, root=optional_node(named) if optional else named)
+        return replace(avro, root=make_optional(named) if optional else named)
 
     def _connect_name(self, definition: Mapping[str, Any]) -> dict[str, Any]:
-        return {"connect.name": self._name} if self._name and "connect.name" in definition else {}
+        if self._name and "connect.name" in definition:
+            return {"connect.name": self._name}
+        return {}

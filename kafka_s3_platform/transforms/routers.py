@@ -1,4 +1,4 @@
-"""RegexRouter, TimestampRouter and Filter: what changes no record's content.
+"""RegexRouter, TimestampRouter, ExtractTopic and Filter, which change no record's content.
 
 Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
 """
@@ -12,18 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.java_regex import compile_java_replacement
-from kafka_s3_platform.config.simple_date_format import SimpleDateFormat
-from kafka_s3_platform.config.transform_catalogue import json_path
-from kafka_s3_platform.config.values import is_topic_name
-from kafka_s3_platform.model.connect import ConnectBatch, Outcome, RecordFailure
+from kafka_s3_platform.config.keys.transforms.options import split_json_path
+from kafka_s3_platform.config.keys.values import is_topic_name
+from kafka_s3_platform.java.regex import compile_java_replacement
+from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
+from kafka_s3_platform.model.connect import DATA_EXCEPTION, ConnectBatch, DataError, Mask, Outcome, RecordFailure
 from kafka_s3_platform.model.record import NO_TIMESTAMP
-from kafka_s3_platform.transforms.avro import DataError
-from kafka_s3_platform.transforms.edits import DATA_EXCEPTION, Mask
-from kafka_s3_platform.transforms.headers import with_column
+from kafka_s3_platform.transforms.headers import replace_column
 
 _SHOWN = 100
-"""Characters of a text that names no topic, for messages."""
+"""Most characters of a wrong topic name that a message shows."""
 
 
 class Filter:
@@ -38,7 +36,7 @@ class Filter:
 
 
 class RegexRouter:
-    """Renames topics that the regex matches as a whole. What is replaced is the first match, perhaps a shorter one."""
+    """Renames topics that the regex matches as a whole. It replaces the first match in the name, perhaps a part."""
 
     def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
         self.executing_class = executing_class
@@ -46,9 +44,10 @@ class RegexRouter:
         self._replacement = compile_java_replacement(values["replacement"], self._regex)
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
+        # Each distinct topic is renamed once.
         topics = pc.dictionary_encode(batch.records.column("topic"))
         renamed = pa.array([self._renamed(topic) for topic in topics.dictionary.to_pylist()], pa.string())
-        return Outcome(_with_topics(batch, renamed.take(topics.indices), selected))
+        return Outcome(_replace_topics(batch, renamed.take(topics.indices), selected))
 
     def _renamed(self, topic: str) -> str:
         if not self._regex.fullmatch(topic):
@@ -57,7 +56,7 @@ class RegexRouter:
 
 
 class TimestampRouter:
-    """Renames topics by the record's timestamp. Each topic and text of a time is put together once."""
+    """Renames topics by the record's timestamp. Each pair of a topic and a time's text is formatted once."""
 
     def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
         self.executing_class = executing_class
@@ -67,7 +66,7 @@ class TimestampRouter:
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         chosen = np.ones(batch.num_rows, bool) if selected is None else selected
         missing = chosen & (batch.timestamps == NO_TIMESTAMP)
-        renamed = _with_topics(batch, self._topics(batch), chosen & ~missing)
+        renamed = _replace_topics(batch, self._topics(batch), chosen & ~missing)
         if not missing.any():
             return Outcome(renamed)
         return Outcome(renamed.take(np.flatnonzero(~missing)), tuple(self._failures(batch, missing)))
@@ -75,6 +74,7 @@ class TimestampRouter:
     def _topics(self, batch: ConnectBatch) -> pa.Array:
         topics = pc.dictionary_encode(batch.records.column("topic"))
         names = topics.dictionary.to_pylist()
+        # All timestamps of a span have the same text.
         spans, span_of = np.unique(batch.timestamps // self._format.resolution_ms, return_inverse=True)
         pairs, pair_of = np.unique(span_of * len(names) + topics.indices.to_numpy(), return_inverse=True)
         texts = [self._renamed(names[pair % len(names)], int(spans[pair // len(names)])) for pair in pairs.tolist()]
@@ -93,7 +93,7 @@ class TimestampRouter:
 
 
 class ExtractTopic:
-    """Renames topics by what the key, the value, a field of them or the last header of a name says: text, in UTF-8.
+    """Renames topics to the text, in UTF-8, of the key, the value, a field of them, or the last header of a name.
 
     Source of the rules: Confluent's page "ExtractTopic SMT Usage Reference".
     """
@@ -103,7 +103,9 @@ class ExtractTopic:
         self._side = side
         self._field: str = values["field"]
         is_path = values["field.format"] == "JSON_PATH"
-        self._path: tuple[str | int, ...] = json_path(self._field) if is_path else (self._field,) * bool(self._field)
+        self._path: tuple[str | int, ...] = (
+            split_json_path(self._field) if is_path else (self._field,) * bool(self._field)
+        )
         self._skips_missing: bool = values["skip.missing.or.null"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
@@ -116,7 +118,7 @@ class ExtractTopic:
                 topics[row] = self._topic(sources[row]) or topics[row]
             except DataError as error:
                 faults[row] = str(error)
-        renamed = _with_topics(batch, pa.array(topics, pa.string()), None)
+        renamed = _replace_topics(batch, pa.array(topics, pa.string()), None)
         if not faults:
             return Outcome(renamed)
         offsets = batch.offsets
@@ -128,21 +130,22 @@ class ExtractTopic:
 
     def _sources(self, batch: ConnectBatch) -> Sequence[Any]:
         if self._side == "Header":
-            listed = batch.records.column("headers").to_pylist()
-            return [{header["key"]: header["value"] for header in headers or ()} for headers in listed]
-        return batch.key.objects if self._side == "Key" else batch.value.objects
+            return list(map(_map_headers, batch.records.column("headers").to_pylist()))
+        if self._side == "Key":
+            return batch.key.objects
+        return batch.value.objects
 
     def _topic(self, source: Any) -> str | None:
-        """None where the topic stays."""
+        """Return the new topic, None if it stays as it is."""
         found = source
         for step in self._path:
-            found = _step(found, step)
+            found = _take_step(found, step)
         what = f"{self._side.lower()}{f' field {self._field}' if self._field else ''}"
         if found is None:
             if self._skips_missing:
                 return None
             raise DataError(f"{what} is missing or null, and names no topic")
-        topic = _text(found)
+        topic = _decode_text(found)
         if not topic:
             raise DataError(f"{what} is no text that could name a topic, but {type(found).__name__}")
         if not is_topic_name(topic):
@@ -150,21 +153,30 @@ class ExtractTopic:
         return topic
 
 
-def _step(value: Any, step: str | int) -> Any:
-    """What is at a name or an index of a value, None where there is nothing."""
+def _map_headers(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    """Return the values by name. The last one of several headers with the same name wins."""
+    return {header["key"]: header["value"] for header in headers or ()}
+
+
+def _take_step(value: Any, step: str | int) -> Any:
+    """Return the member or item of a value, None if there is none."""
     if isinstance(step, str):
         return value.get(step) if isinstance(value, Mapping) else None
-    return value[step] if isinstance(value, list) and step < len(value) else None
+    if isinstance(value, list) and step < len(value):
+        return value[step]
+    return None
 
 
-def _text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
     try:
-        return value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
+        if isinstance(value, bytes):
+            return value.decode()
+        return value if isinstance(value, str) else None
     except UnicodeDecodeError:
         return None
 
 
-def _with_topics(batch: ConnectBatch, topics: pa.Array, selected: Mask | None) -> ConnectBatch:
+def _replace_topics(batch: ConnectBatch, topics: pa.Array, selected: Mask | None) -> ConnectBatch:
     if selected is not None:
         topics = pc.if_else(pa.array(selected), topics, batch.records.column("topic"))
-    return replace(batch, records=with_column(batch.records, "topic", topics))
+    return replace(batch, records=replace_column(batch.records, "topic", topics))

@@ -1,20 +1,22 @@
-"""TimestampConverter: times as text, Unix time, Date, Time or Timestamp.
+"""TimestampConverter, which converts times between text, Unix time, Date, Time and Timestamp.
 
-Source of the rules: `TimestampConverter` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`. Without a schema
-nothing tells a Timestamp from Unix time: there a Timestamp is an int of ms, a Date of days, a Time of ms of its day.
+Source of the rules: `TimestampConverter` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`. Without a schema,
+a Timestamp cannot be distinguished from Unix time. So all are ints there: a Timestamp in ms, a Date in days, a Time in
+ms of its day.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kafka_s3_platform.config.simple_date_format import DAY_MS, SimpleDateFormat
-from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.transforms.avro import DATE, TIME, TIMESTAMP, Avro, DataError, Field, optional_node
-from kafka_s3_platform.transforms.edits import Edit, Plan, Side
-from kafka_s3_platform.transforms.fields import defaults_of, filled, required_map
+from kafka_s3_platform.avro.structs import DATE, TIME, TIMESTAMP, Avro, Field, make_optional
+from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
+from kafka_s3_platform.model.connect import DataError, Schema, Side
+from kafka_s3_platform.model.times import DAY_MS
+from kafka_s3_platform.transforms.edits import Edit, Plan
+from kafka_s3_platform.transforms.fields import collect_defaults, fill_nulls, require_map
 
-Convert = Callable[[Any], Any]
+ConvertTime = Callable[[Any], Any]
 
 PURPOSE = "converting timestamp formats"
 NODES: Mapping[str, Any] = {"string": "string", "unix": "long", "Date": DATE, "Time": TIME, "Timestamp": TIMESTAMP}
@@ -45,43 +47,44 @@ class TimestampConverter(Edit):
 
         if not self._field:
             return Plan(convert)
-        return Plan(lambda value: self._with_field(required_map(value, PURPOSE), convert))
+        return Plan(lambda value: self._with_field(require_map(value, PURPOSE), convert))
 
     def with_schema(self, avro: Avro, schema: Schema) -> Plan:
         if not self._field:
             optional = avro.inner(avro.root)[1]
-            root = optional_node(NODES[self._target]) if optional else NODES[self._target]
+            root = make_optional(NODES[self._target]) if optional else NODES[self._target]
             return Plan(self._converter(avro, avro.root), replace(avro, root=root).schema())
         fields = avro.fields(avro.root, PURPOSE)
-        defaults = defaults_of(fields, replace_nulls=self._replace_nulls)
+        defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
         found = next((field for field in fields if field.name == self._field), None)
         if found is None:
-            return Plan(lambda value: filled(value, defaults), schema)
+            return Plan(lambda value: fill_nulls(value, defaults), schema)
         convert = self._converter(avro, found.node)
         updated = avro.with_fields(self._fields(avro, found)).schema()
-        return Plan(lambda value: self._with_field(filled(value, defaults), convert), updated)
+        return Plan(lambda value: self._with_field(fill_nulls(value, defaults), convert), updated)
 
-    def _with_field(self, value: Mapping[str, Any], convert: Convert) -> dict[str, Any]:
+    def _with_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
         return {**value, self._field: convert(value.get(self._field))}
 
     def _fields(self, avro: Avro, changed: Field) -> list[dict[str, Any]]:
         return [self._updated(raw, changed) if raw["name"] == changed.name else raw for raw in avro.raw_fields(PURPOSE)]
 
     def _updated(self, raw: Mapping[str, Any], field: Field) -> dict[str, Any]:
-        """The field's new declaration: a default does not stay, as in Connect."""
+        """Return the field's new declaration. It has no default, as in Connect."""
         rest = {key: each for key, each in raw.items() if key != "default"}
         node = NODES[self._target]
         if not field.optional:
             return {**rest, "type": node}
-        return {**rest, "type": optional_node(node), "default": None}
+        return {**rest, "type": make_optional(node), "default": None}
 
-    def _converter(self, avro: Avro, node: Any) -> Convert:
-        reader, writer = self._reader(avro.logical_of(node) or avro.type_of(node)), self._writer()
+    def _converter(self, avro: Avro, node: Any) -> ConvertTime:
+        reader = self._reader(avro.logical_of(node) or avro.type_of(node))
+        writer = self._writer()
         return lambda value: None if value is None else writer(reader(value))
 
-    def _reader(self, type_: str) -> Convert:
-        """To epoch ms."""
-        readers: dict[str, Convert] = {
+    def _reader(self, type_: str) -> ConvertTime:
+        """Return a function that converts values of a type to epoch ms."""
+        readers: dict[str, ConvertTime] = {
             "Timestamp": lambda value: value,
             "Time": lambda value: value,
             "Date": lambda value: value * DAY_MS,
@@ -92,34 +95,34 @@ class TimestampConverter(Edit):
             raise DataError(f"Schema of type {type_} does not correspond to a known timestamp type format")
         return readers[type_]
 
-    def _writer(self) -> Convert:
-        """From epoch ms."""
-        writers: dict[str, Convert] = {
+    def _writer(self) -> ConvertTime:
+        """Return a function that converts epoch ms to the target type."""
+        writers: dict[str, ConvertTime] = {
             "Timestamp": lambda ms: ms,
             "Time": lambda ms: ms % DAY_MS,
             "Date": lambda ms: ms // DAY_MS,
             "unix": self._to_unix,
         }
-        return writers.get(self._target) or (self._format.format if self._format else _no_format)
+        return writers.get(self._target) or (self._format.format if self._format else _refuse_without_format)
 
     def _parse(self, text: str) -> int:
-        return self._format.parse(text) if self._format else _no_format(text)
+        return self._format.parse(text) if self._format else _refuse_without_format(text)
 
     def _from_unix(self, value: int) -> int:
         if self._precision == "seconds":
             return value * 1000
-        return _towards_zero(value, UNITS_PER_MS[self._precision])
+        return _divide_towards_zero(value, UNITS_PER_MS[self._precision])
 
     def _to_unix(self, ms: int) -> int:
         if self._precision == "seconds":
-            return _towards_zero(ms, 1000)
+            return _divide_towards_zero(ms, 1000)
         return ms * UNITS_PER_MS[self._precision]
 
 
-def _towards_zero(value: int, divisor: int) -> int:
-    """Java's TimeUnit divides so."""
+def _divide_towards_zero(value: int, divisor: int) -> int:
+    """Divide and round towards zero, as Java's TimeUnit does."""
     return value // divisor if value >= 0 else -(-value // divisor)
 
 
-def _no_format(value: Any) -> Any:
+def _refuse_without_format(value: Any) -> Any:
     raise DataError(f"TimestampConverter needs the option format to convert the text {value!r}")

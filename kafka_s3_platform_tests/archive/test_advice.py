@@ -12,10 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.resolve import BeginAt, resolve
-from kafka_s3_platform.archive.run import archive
-from kafka_s3_platform.archive.takeover import take_over
-from kafka_s3_platform.archive.vacuum import vacuum
+from kafka_s3_platform.archive.run import archive_topic
+from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli import resolve as resolve_command
 from kafka_s3_platform.cli import vacuum as vacuum_command
@@ -36,6 +34,8 @@ from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index import Change
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.resolve import BeginAt, resolve_offsets
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records
@@ -74,7 +74,7 @@ def changed(config: ConnectorConfig, name: str, **settings: Any) -> ConnectorCon
 def run_the_command_of(message: str, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the command that an error tells, as it stands there; its output."""
     for module in (resolve_command, vacuum_command):
-        monkeypatch.setattr(module, "topics_of", lambda _, topic: [ArchivedTopic(config, topic)])
+        monkeypatch.setattr(module, "find_archived_topics", lambda _, topic: [ArchivedTopic(config, topic)])
     found = re.search(r"kafka-s3 ((?:resolve|vacuum) [^\n]*)", message)
     assert found is not None, message
     outcome = CliRunner().invoke(main, shlex.split(found[1]))
@@ -170,9 +170,9 @@ def test_anothers_object_in_the_way_is_moved_or_another_topics_dir_is_taken(conf
 def test_a_sink_is_taken_over_under_another_name_and_topics_dir(config: ConnectorConfig) -> None:
     group = sink_committed(config, {0: 4})
     with pytest.raises(PermanentError, match=r"under another connector name and topics\.dir"):
-        take_over(config, config.topics[0], group, "run")
+        record_takeover(config, config.topics[0], group, "run")
     other = changed(config, "layout", topics_dir="other").model_copy(update={"name": "d"})
-    take_over(other, config.topics[0], group, "run")
+    record_takeover(other, config.topics[0], group, "run")
     assert archived(other).record_count == 6
 
 
@@ -208,13 +208,13 @@ def unarchived(config: ConnectorConfig) -> ConnectorConfig:
 def test_a_sink_ahead_of_a_truncated_log_is_taken_over_where_the_error_says(unarchived: ConnectorConfig) -> None:
     group = sink_committed(unarchived, {0: 11})
     with pytest.raises(LogTruncatedError) as raised:
-        take_over(unarchived, unarchived.topics[0], group, "run")
+        record_takeover(unarchived, unarchived.topics[0], group, "run")
     found = re.search(r"set the group's offset to one .* (\d+) at most", str(raised.value))
     assert found is not None
     for offset in (int(found[1]), int(found[1]) - 3):
         sink_committed(unarchived, {0: offset})
         own = unarchived.model_copy(update={"name": f"d-{offset}"})
-        take_over(own, own.topics[0], group, "run")
+        record_takeover(own, own.topics[0], group, "run")
     produce(own.kafka, own.topics[0], numbered(2))
     assert archived(own).record_count == 10 - offset + 2
 
@@ -222,7 +222,7 @@ def test_a_sink_ahead_of_a_truncated_log_is_taken_over_where_the_error_says(unar
 def test_a_topic_created_again_after_its_sink_is_archived_as_a_new_one(unarchived: ConnectorConfig) -> None:
     group = sink_committed(unarchived, {0: 11})
     with pytest.raises(LogTruncatedError, match=r"do not take over, .* under a topics\.dir of its own"):
-        take_over(unarchived, unarchived.topics[0], group, "run")
+        record_takeover(unarchived, unarchived.topics[0], group, "run")
     assert archived(changed(unarchived, "layout", topics_dir="own")).record_count == 10
 
 
@@ -233,9 +233,9 @@ def test_a_sink_is_taken_over_when_its_consumers_have_stopped(unarchived: Connec
     consumer.subscribe([unarchived.topics[0]])
     consumer.poll(5)
     with pytest.raises(BusyError, match="stop its consumers first"):
-        take_over(unarchived, unarchived.topics[0], group, "run")
+        record_takeover(unarchived, unarchived.topics[0], group, "run")
     consumer.close()
-    assert take_over(unarchived, unarchived.topics[0], group, "run").offsets == {0: 4}
+    assert record_takeover(unarchived, unarchived.topics[0], group, "run").offsets == {0: 4}
 
 
 class EndingRunner(InProcessRunner):
@@ -256,7 +256,7 @@ def kill_a_run(config: ConnectorConfig) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        archive(ArchiveRequest(config, config.topics[0], "killed", None), EndingRunner(kill))
+        archive_topic(ArchiveRequest(config, config.topics[0], "killed", None), EndingRunner(kill))
     assert snapshot(config).state.reservations != ()
 
 
@@ -266,10 +266,10 @@ def test_what_a_killed_run_has_reserved_is_ended_by_the_command_and_a_sink_taken
     group = sink_committed(unarchived, {0: 4})
     kill_a_run(unarchived)
     with pytest.raises(BusyError) as raised:
-        take_over(unarchived, unarchived.topics[0], group, "run")
+        record_takeover(unarchived, unarchived.topics[0], group, "run")
     output = run_the_command_of(str(raised.value), unarchived, monkeypatch)
     assert "1 orphan object(s)" in output
-    take_over(unarchived, unarchived.topics[0], group, "run")
+    record_takeover(unarchived, unarchived.topics[0], group, "run")
     assert archived(unarchived).record_count == 6
 
 
@@ -279,10 +279,10 @@ def test_what_a_killed_run_has_reserved_is_ended_by_the_next_run_and_then_decide
     kill_a_run(unarchived)
     topic = unarchived.topics[0]
     with pytest.raises(BusyError, match="if it was killed, archive once more, which ends its reservation"):
-        resolve(unarchived, topic, BeginAt(0, 8), "run", dry_run=False)
+        resolve_offsets(unarchived, topic, BeginAt(0, 8), "run", dry_run=False)
     archived(unarchived)
     produce(unarchived.kafka, topic, numbered(5))
-    assert resolve(unarchived, topic, BeginAt(0, 12), "run", dry_run=False).gaps == (Gap(0, 10, 12, "skipped"),)
+    assert resolve_offsets(unarchived, topic, BeginAt(0, 12), "run", dry_run=False).gaps == (Gap(0, 10, 12, "skipped"),)
 
 
 @pytest.mark.parametrize(("by_run", "missing"), [(True, 0), (False, 5)], ids=["by a later run", "by a vacuum"])
@@ -292,11 +292,11 @@ def test_a_run_that_was_superseded_is_run_again_for_what_is_still_missing(
     topic = config.topics[0]
 
     def supersede() -> object:
-        return archived(config) if by_run else vacuum(config, topic, "vacuum", timedelta(0), dry_run=False)
+        return archived(config) if by_run else vacuum_topic(config, topic, "vacuum", timedelta(0), dry_run=False)
 
     produce(config.kafka, topic, numbered(5))
-    with pytest.raises(SupersededError, match="Run again for what is still missing"):
-        archive(ArchiveRequest(config, topic, "superseded", None), EndingRunner(supersede))
+    with pytest.raises(SupersededError, match="Run it again for what is still missing"):
+        archive_topic(ArchiveRequest(config, topic, "superseded", None), EndingRunner(supersede))
     assert archived(config).record_count == missing
     assert stored(config).column("offset").to_pylist() == list(range(15))
 
@@ -311,7 +311,7 @@ def test_a_run_whose_object_a_later_one_has_written_is_run_again_for_what_is_sti
 
     produce(config.kafka, config.topics[0], numbered(5))
     with pytest.raises(SupersededError, match="Run again for what is still missing"):
-        archive(ArchiveRequest(config, config.topics[0], "late", None), LateRunner())
+        archive_topic(ArchiveRequest(config, config.topics[0], "late", None), LateRunner())
     produce(config.kafka, config.topics[0], numbered(5))
     assert archived(config).record_count == 5
     assert stored(config).column("offset").to_pylist() == list(range(20))

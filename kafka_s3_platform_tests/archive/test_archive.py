@@ -22,10 +22,11 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.store.index import Change, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.predicates import match_row
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records, wait_until_stable
@@ -411,7 +412,7 @@ def test_control_markers_of_an_event_time_topic_do_not_complete_an_hour_early(
     config = connector(kafka_settings, store_settings, topic_name)
     report = archived(config, [NOON])
     assert report.hours[0].record_count == 5
-    assert not report.hours[0].complete or snapshot(config).state.coverage(0) == span(0, 18)
+    assert not report.hours[0].complete or snapshot(config).state.coverage(0) == make_span(0, 18)
     archived(config, [NOON])
     assert archived(config, [NOON]).hours[0].complete
     assert stored(config).num_rows == 15
@@ -497,7 +498,7 @@ def test_a_broker_going_down_is_not_believed_and_a_later_answer_heals(
     create_topic(topic_name, 2)
     produce(kafka_settings, topic_name, hourly(2, 5, 2))
     config = connector(kafka_settings, store_settings, topic_name)
-    index = TopicIndex(config.store, config.archive.index_dir, config.name, topic_name)
+    index = TopicIndex.of(config, topic_name)
 
     def going_down(_: str, kafka_partition: int, question: str | int, true: int) -> int:
         asked = "times" if isinstance(question, int) else question
@@ -543,7 +544,7 @@ def test_a_leader_epoch_that_never_was_does_not_stop_a_topic_for_ever(
     archived(config)
     [scan] = snapshot(config).state.scans
     told = dataclasses.replace(scan, leader_epoch=7)
-    snapshot(config).commit(Change(added=(told,), removed=("kind = 'scan'",)))
+    snapshot(config).commit(Change(added=(told,), removed=(match_row("scan", {}),)))
     produce(kafka_settings, topic_name, hourly(1, 5, 1))
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(10))}
@@ -563,5 +564,5 @@ def test_an_hour_whose_offset_a_broker_does_not_tell_holds_the_log_until_that_is
     delete_records(kafka_settings, topic_name, 2)
     report = archived(config, [NOON])
     assert stored(config).num_rows == 6
-    assert report.hours[0].complete == (snapshot(config).state.coverage(0) == span(0, 6))
+    assert report.hours[0].complete == (snapshot(config).state.coverage(0) == make_span(0, 6))
     assert archived(config, [NOON]).hours[0].complete

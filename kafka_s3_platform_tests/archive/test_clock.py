@@ -11,20 +11,20 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kafka_s3_platform.archive import clock as archive_clock
-from kafka_s3_platform.archive.repair import repair_index
-from kafka_s3_platform.archive.takeover import take_over
-from kafka_s3_platform.archive.vacuum import vacuum
-from kafka_s3_platform.compact.request import CompactRequest
-from kafka_s3_platform.compact.run import compact
+from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import ClockError
-from kafka_s3_platform.kafka import admin as kafka_admin
+from kafka_s3_platform.kafka import offset_admin
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.store import clock as store_clock
 from kafka_s3_platform.store import index as store_index
 from kafka_s3_platform.store.clock import StoreClock, StoreTime
 from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.repair import remove_bad_rows
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
@@ -49,7 +49,7 @@ def local_clock(monkeypatch: pytest.MonkeyPatch) -> LocalClock:
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(tz) + found.shift
 
-    for module in (archive_clock, kafka_admin, store_clock, store_index):
+    for module in (archive_clock, offset_admin, store_clock, store_index):
         monkeypatch.setattr(module, "datetime", Shifted)
     return found
 
@@ -148,11 +148,11 @@ def test_a_take_over_a_compaction_and_a_vacuum_are_refused_too(
     version = snapshot(config).version
     proxy.date_shift = -DAY
     with pytest.raises(ClockError):
-        take_over(config, topic, f"connect-{topic}", "run")
+        record_takeover(config, topic, f"connect-{topic}", "run")
     with pytest.raises(ClockError):
-        compact(CompactRequest(config, topic, NOON.date(), "run"), InProcessRunner())
+        compact_day(CompactRequest(config, topic, NOON.date(), "run"), InProcessRunner())
     with pytest.raises(ClockError):
-        vacuum(config, topic, "run", timedelta(days=1), dry_run=False)
+        vacuum_topic(config, topic, "run", timedelta(days=1), dry_run=False)
     assert snapshot(config).version == version
 
 
@@ -164,7 +164,7 @@ def test_a_clock_that_is_behind_calls_no_sound_look_bad(
     version = snapshot(config).version
     local_clock.shift = -2 * DAY
     with pytest.raises(ClockError, match="behind"):
-        repair_index(config, config.topics[0], "run", apply=apply)
+        remove_bad_rows(config, config.topics[0], "run", apply=apply)
     local_clock.shift = NONE
     assert snapshot(config).version == version
     assert snapshot(config).state.is_complete(NOON, NONE)

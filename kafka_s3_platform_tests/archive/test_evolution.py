@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.archive.evolution import Compatibility, SchemaTargets, written_with
+from kafka_s3_platform.archive.evolution import SchemaTargets, adapt_values
+from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
@@ -91,18 +92,18 @@ def batch(versions: Sequence[int]) -> ConnectBatch:
 
 
 def test_values_of_an_older_schema_get_the_defaults_of_the_newer_one() -> None:
-    written = written_with(batch([1, 2]), version(2))
+    written = adapt_values(batch([1, 2]), version(2))
     assert list(written.value.objects) == [{"f1": "1", "f2": "?"}, {"f1": "2", "f2": "2"}]
     assert written.value.schemas == (version(2),)
 
 
 def test_values_of_a_newer_schema_lose_the_fields_that_the_older_one_lacks() -> None:
-    assert list(written_with(batch([2, 1]), version(1)).value.objects) == [{"f1": "2"}, {"f1": "1"}]
+    assert list(adapt_values(batch([2, 1]), version(1)).value.objects) == [{"f1": "2"}, {"f1": "1"}]
 
 
 def test_values_that_have_the_schema_stay_as_they_came() -> None:
     given_batch = batch([2, 2])
-    assert written_with(given_batch, version(2)) is given_batch
+    assert adapt_values(given_batch, version(2)) is given_batch
 
 
 def test_an_order_of_versions_needs_versions() -> None:

@@ -6,7 +6,13 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafka_s3_platform.archive.failures import SHOWN, failure_of, kept_until, retention_ms, time_left
+from kafka_s3_platform.archive.failures import (
+    SHOWN,
+    build_failure,
+    describe_time_left,
+    find_deletion_time,
+    parse_retention_ms,
+)
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     ForeignObjectError,
@@ -25,7 +31,7 @@ def unresolved(start: int, reason: str = "VALUE_CONVERTER", min_timestamp: int |
 
 
 def failure(rows: Sequence[Unresolved], *errors: PlatformError) -> PlatformError | None:
-    return failure_of("c", "t", rows, errors)
+    return build_failure("c", "t", rows, errors)
 
 
 def test_a_run_that_archived_everything_has_no_failure() -> None:
@@ -60,7 +66,7 @@ def test_settings_are_advised_for_records_and_not_for_what_cannot_be_read(reason
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6])
 def test_each_range_that_is_shown_has_its_own_command(count: int) -> None:
-    said = str(failure_of("c", "t", [unresolved(4 * n) for n in range(count)], []))
+    said = str(build_failure("c", "t", [unresolved(4 * n) for n in range(count)], []))
     _, _, commands = said.partition("To do without them:\n")
     place = "kafka-s3 resolve c --topic t --kafka-partition 0"
     shown = [f"{place} --offsets {4 * n}:{4 * n + 1} --skip" for n in range(min(count, SHOWN))]
@@ -79,16 +85,16 @@ def test_each_range_that_is_shown_has_its_own_command(count: int) -> None:
     ],
 )
 def test_retention_counts_where_age_deletes(configs: dict[str, str], kept: int) -> None:
-    assert retention_ms(configs) == kept
+    assert parse_retention_ms(configs) == kept
 
 
 def test_the_time_left_is_that_of_the_earliest_record() -> None:
     day = timedelta(days=1)
     kept = replace(unresolved(4), retention_ms=86_400_000)
-    assert kept_until(kept) == NOON + day
-    assert time_left(kept, NOON) == "1 day, 0:00:00"
-    assert time_left(kept, NOON + day) == "none"
+    assert find_deletion_time(kept) == NOON + day
+    assert describe_time_left(kept, NOON) == "1 day, 0:00:00"
+    assert describe_time_left(kept, NOON + day) == "none"
     for stamp in (None, -1, 2**63 - 1):
-        assert time_left(replace(kept, min_timestamp=stamp), NOON) == "unknown"
-    assert time_left(replace(kept, retention_ms=None), NOON) == "unknown"
-    assert time_left(replace(kept, retention_ms=-1), NOON) == "for ever"
+        assert describe_time_left(replace(kept, min_timestamp=stamp), NOON) == "unknown"
+    assert describe_time_left(replace(kept, retention_ms=None), NOON) == "unknown"
+    assert describe_time_left(replace(kept, retention_ms=-1), NOON) == "for ever"

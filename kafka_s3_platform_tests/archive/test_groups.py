@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.archive.groups import group_rows, replacing
+from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
@@ -115,10 +115,10 @@ def test_a_cluster_that_does_not_answer_is_logged_and_replaces_nothing(
     state = snapshot(config).state
 
     with ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout_seconds=1) as admin:
-        rows = group_rows(admin, config, config.topics[0], (0, 1, 2), datetime.now(timezone.utc))
+        rows = observe_groups(admin, config, config.topics[0], (0, 1, 2), datetime.now(timezone.utc))
 
     assert rows == ()
-    assert list(replacing(state, rows)) == []
+    assert list(match_replaced_groups(state, rows)) == []
     assert "were not archived" in caplog.text
 
 
@@ -127,5 +127,7 @@ def test_only_the_rows_of_groups_that_were_listed_are_replaced(config: Connector
     archived(config)
     state = snapshot(config).state
 
-    assert list(replacing(state, state.groups)) == [f"(kind = 'group' AND group_id = '{config.topics[0]}-app-it''s')"]
-    assert list(replacing(IndexState(), state.groups)) == []
+    assert list(match_replaced_groups(state, state.groups)) == [
+        f"(kind = 'group' AND group_id = '{config.topics[0]}-app-it''s')"
+    ]
+    assert list(match_replaced_groups(IndexState(), state.groups)) == []

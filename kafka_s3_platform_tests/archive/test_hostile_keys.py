@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import PermanentError, UnresolvedOffsetsError
 from kafka_s3_platform.store.errors import RefusedRequestError
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, connector, produce, snapshot, tried

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.errors import UnresolvedOffsetsError
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, connector, produce, snapshot, tried

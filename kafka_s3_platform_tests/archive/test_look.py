@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_s3_platform.archive.look import MAX_LOOKS, observation, unchanged
-from kafka_s3_platform.archive.takeover import take_over
+from kafka_s3_platform.archive.look import MAX_LOOKS, complete_frontiers, look_until_unchanged
+from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
@@ -36,7 +36,7 @@ class Changing:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
     def settled(self, first: TopicDescription) -> TopicDescription:
-        found, _ = unchanged(self, first, self.looks.append)  # type: ignore[arg-type]
+        found, _ = look_until_unchanged(self, first, self.looks.append)  # type: ignore[arg-type]
         return found
 
 
@@ -66,7 +66,7 @@ def test_a_topic_that_never_keeps_still_is_given_up() -> None:
 
 
 def test_each_frontier_says_how_many_there_must_be() -> None:
-    seen = observation(topic(3), NOW, {0: Frontier(0, 0, 5, 5, 0, NOW)})
+    seen = complete_frontiers(topic(3), NOW, {0: Frontier(0, 0, 5, 5, 0, NOW)})
     assert [f.kafka_partition_count for f in seen.values()] == [3]
 
 
@@ -125,7 +125,7 @@ def test_a_kafka_partition_added_while_a_sink_is_taken_over_belongs_to_the_look(
     with ClusterAdmin(kafka_settings) as admin:
         publish_offsets(admin, f"connect-{topic_name}", topic_name, {0: 5})
     added_while_looking(topic_name)
-    report = take_over(config, topic_name, f"connect-{topic_name}", "run")
+    report = record_takeover(config, topic_name, f"connect-{topic_name}", "run")
     assert report.log_starts == {1: 0}
     state = snapshot(config).state
     assert state.topic is not None

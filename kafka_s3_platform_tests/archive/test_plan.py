@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from kafka_s3_platform.archive.plan import ArchivePlan, PlanInput, cell_size, ms, plan_hours, plan_until_now
+from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, compute_cell_size, plan_hours, plan_until_now
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -24,9 +24,10 @@ from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange, Scan, TopicGeneration
-from kafka_s3_platform.model.state import HOUR, IndexState
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR, to_epoch_ms
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NOW = NOON + timedelta(days=10)
@@ -58,7 +59,10 @@ def planning(
     stable = end if lso is None else lso
 
     def lookup(kafka_partitions: Iterable[int], times: Sequence[int]) -> Answers[int, Mapping[int, OffsetAtTime]]:
-        found = {t: [o for o, at in sorted(records.items()) if ms(at) >= t and log_start <= o < stable] for t in times}
+        found = {
+            t: [o for o, at in sorted(records.items()) if to_epoch_ms(at) >= t and log_start <= o < stable]
+            for t in times
+        }
         offsets: Mapping[int, OffsetAtTime] = {t: RecordOffset(each[0]) if each else None for t, each in found.items()}
         return Answers(dict.fromkeys(kafka_partitions, offsets), {})
 
@@ -80,7 +84,7 @@ def covered(*ranges: tuple[int, int], **more: Any) -> IndexState:
     return IndexState(scans=tuple(Scan(0, a, b, b - a, 0, 1) for a, b in ranges), **more)
 
 
-def lost(plan: ArchivePlan) -> str:
+def lost(plan: ReservablePlan) -> str:
     """What a run fails with that archives the rest: no look or hour of the kafka partition proves anything."""
     assert isinstance(plan.failures[0], OffsetGapError)
     assert (plan.frontiers, plan.gaps, {h.end_offset for h in plan.hours} - {None}) == ((), (), set())
@@ -105,25 +109,25 @@ def test_what_is_covered_is_not_read_again() -> None:
 
 def test_the_newest_closed_hour_is_read_up_to_now_so_that_it_is_complete_at_once() -> None:
     plan = plan_hours(planning(hourly(3, 10), now=NOON + 2 * HOUR + timedelta(minutes=9)), [NOON + HOUR])
-    assert plan.reads[0].needed == span(10, 30)
+    assert plan.reads[0].needed == make_span(10, 30)
 
 
 def test_the_open_hour_is_read_up_to_now() -> None:
     plan = plan_hours(planning(hourly(2, 10), now=NOON + HOUR + timedelta(minutes=9)), [NOON + HOUR])
-    assert plan.reads[0].needed == span(10, 20)
+    assert plan.reads[0].needed == make_span(10, 20)
 
 
 def test_one_record_far_ahead_does_not_hide_the_hours_behind_it() -> None:
     records = hourly(5, 10) | {10: NOON + timedelta(days=900)}
-    assert plan_hours(planning(records), [NOON + 2 * HOUR]).reads[0].needed == span(10, 50)
+    assert plan_hours(planning(records), [NOON + 2 * HOUR]).reads[0].needed == make_span(10, 50)
 
 
 def test_control_markers_with_the_wall_clock_do_not_stop_an_event_time_topic() -> None:
     """Asked again, a scanned but incomplete hour goes a step further instead of nowhere."""
     records = hourly(5, 10) | {3: NOW}
-    assert plan_hours(planning(records), [NOON]).reads[0].needed == span(0, 3)
+    assert plan_hours(planning(records), [NOON]).reads[0].needed == make_span(0, 3)
     again = planning(records, state=covered((0, 3), hours=(HourRange(NOON, 0, 0, 3),)))
-    assert plan_hours(again, [NOON]).reads[0].needed == span(3, 50)
+    assert plan_hours(again, [NOON]).reads[0].needed == make_span(3, 50)
 
 
 def test_an_hour_of_the_past_without_records_reads_little() -> None:
@@ -141,7 +145,7 @@ def test_a_complete_hour_reads_nothing() -> None:
 
 def test_reading_stops_at_an_open_transaction_and_says_so() -> None:
     plan = plan_hours(planning(hourly(2, 10), lso=14, now=NOON + 2 * HOUR), [NOON + HOUR])
-    assert plan.reads[0].needed == span(10, 14)
+    assert plan.reads[0].needed == make_span(10, 14)
     assert plan.waiting == {0: 14}
 
 
@@ -160,7 +164,7 @@ def test_retention_that_took_part_of_an_hour_fails_naming_the_offsets() -> None:
     given = planning(hourly(3, 10), log_start=14, state=covered((0, 10)))
     plan = plan_hours(given, [NOON + HOUR])
     assert re.search(r"t-0: offsets \[10, 14\) were deleted.*archive\.allow\.gaps", lost(plan))
-    assert plan.needed == {0: span(14, 20)}
+    assert plan.needed == {0: make_span(14, 20)}
 
 
 def test_retention_before_anything_was_archived_leaves_an_unknown_extent() -> None:
@@ -169,7 +173,7 @@ def test_retention_before_anything_was_archived_leaves_an_unknown_extent() -> No
 
 
 def test_an_hour_that_retention_did_not_reach_is_archived() -> None:
-    assert plan_hours(planning(hourly(3, 10), log_start=5), [NOON + HOUR]).reads[0].needed == span(10, 20)
+    assert plan_hours(planning(hourly(3, 10), log_start=5), [NOON + HOUR]).reads[0].needed == make_span(10, 20)
 
 
 def test_an_allowed_gap_is_recorded() -> None:
@@ -181,7 +185,7 @@ def test_the_first_run_up_to_now_records_what_was_gone_before_archiving_began() 
     assert plan_until_now(planning(hourly(3, 10), log_start=5)).gaps == (Gap(0, 0, 5, "retention"),)
     plan = plan_until_now(planning(hourly(3, 10), log_start=15, state=covered((0, 10))))
     assert "[10, 15)" in lost(plan)
-    assert plan.needed == {0: span(15, 30)}
+    assert plan.needed == {0: make_span(15, 30)}
 
 
 def test_what_was_gone_before_archiving_began_stays_no_failure_later() -> None:
@@ -239,18 +243,18 @@ def test_a_record_that_came_late_is_read_with_the_next_hour() -> None:
     records = {0: NOON, 1: NOON, 2: NOON + timedelta(minutes=40), 3: NOON + HOUR}
     state = covered((0, 2), hours=(HourRange(NOON, 0, 0, 2),))
     plan = plan_hours(planning(records, state=state), [NOON + HOUR])
-    assert plan.reads[0].needed == span(2, 4)
+    assert plan.reads[0].needed == make_span(2, 4)
     assert plan.hours == (HourRange(NOON + HOUR, 0, 3, 4),)
 
 
 def test_what_an_open_hour_still_got_is_read_with_the_next_and_it_is_not_scanned_before() -> None:
     early = plan_hours(planning(hourly(1, 10), now=NOON + timedelta(minutes=30)), [NOON])
-    assert early.reads[0].needed == span(0, 10)
+    assert early.reads[0].needed == make_span(0, 10)
     assert early.hours == (HourRange(NOON, 0, 0, None),)
     state = covered((0, 10), hours=early.hours)
     assert not state.is_scanned(NOON)
     later = hourly(1, 30) | {30 + n: NOON + HOUR + timedelta(minutes=n) for n in range(5)}
-    assert plan_hours(planning(later, state=state), [NOON + HOUR]).reads[0].needed == span(10, 35)
+    assert plan_hours(planning(later, state=state), [NOON + HOUR]).reads[0].needed == make_span(10, 35)
 
 
 def test_a_transaction_open_over_the_next_hour_hides_nothing_for_good() -> None:
@@ -263,7 +267,7 @@ def test_a_transaction_open_over_the_next_hour_hides_nothing_for_good() -> None:
     assert next_one.hours == (HourRange(NOON + 2 * HOUR, 0, 12, None),)
     state = covered((0, 12), hours=(*held.hours, *next_one.hours))
     ended = plan_hours(planning(records, now=NOON + 4 * HOUR, state=state), [NOON + 2 * HOUR])
-    assert ended.reads[0].needed == span(12, 30)
+    assert ended.reads[0].needed == make_span(12, 30)
 
 
 def test_a_recreated_topic_is_refused() -> None:
@@ -279,12 +283,12 @@ def test_a_log_shorter_than_its_archive_is_refused() -> None:
 
 def test_a_kafka_partition_added_later_is_archived_from_its_first_offset() -> None:
     state = IndexState(generations=(TopicGeneration("t", "id-1", (), ()),))
-    assert plan_hours(planning(hourly(5, 10), state=state), [NOON + 2 * HOUR]).reads[0].needed == span(0, 30)
+    assert plan_hours(planning(hourly(5, 10), state=state), [NOON + 2 * HOUR]).reads[0].needed == make_span(0, 30)
 
 
 @given(st.integers(1, 3_000_000))
 def test_cells_hold_whole_numbers_of_flush_size(flush_size: int) -> None:
-    cell = cell_size(config(flush_size))
+    cell = compute_cell_size(config(flush_size))
     assert cell % flush_size == 0
     assert cell >= 1_000_000
     assert cell < 1_000_000 + flush_size
@@ -346,7 +350,7 @@ def test_an_hour_begins_with_its_records_where_a_kafka_partition_failed_in_the_f
         frontiers=look,
     )
     plan = plan_hours(second, [NOON + HOUR])
-    assert (plan.needed[1], dict(plan.failures), plan.gaps) == (span(10, 20), {}, ())
+    assert (plan.needed[1], dict(plan.failures), plan.gaps) == (make_span(10, 20), {}, ())
     scans = (*state.scans, Scan(1, 10, 20, 10, 0, 2))
     assert dataclasses.replace(state, scans=scans, hours=(*state.hours, *plan.hours)).is_scanned(NOON + HOUR)
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
-from kafka_s3_platform.formats.block_gzip import read_from, read_index
+from kafka_s3_platform.formats.block_gzip.write import read_from, read_index
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.support import (
     HOUR,

@@ -7,8 +7,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.archive.takeover import TakeOverReport, group_of, publish_coverage, take_over
-from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.archive.takeover import TakeOverReport, name_group, publish_coverage, record_takeover
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
@@ -22,13 +21,15 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka import groups
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import committed_offsets
+from kafka_s3_platform.kafka.groups import read_committed_offsets
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import (
+    commit_offsets,
     committing,
     delete_records,
     open_transaction,
@@ -64,15 +65,12 @@ def config(
 
 
 def sink_committed(config: ConnectorConfig, offsets: Mapping[int, int]) -> None:
-    """What the sink leaves behind when it is stopped."""
-    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group_of(config.name)})
     wanted = [TopicPartition(config.topics[0], p, o) for p, o in offsets.items()]
-    consumer.commit(offsets=wanted, asynchronous=False)
-    consumer.close()
+    commit_offsets(config.kafka, name_group(config.name), wanted)
 
 
 def taken_over(config: ConnectorConfig, group: str = "") -> TakeOverReport:
-    return take_over(config, config.topics[0], group or group_of(config.name), "run")
+    return record_takeover(config, config.topics[0], group or name_group(config.name), "run")
 
 
 def test_archiving_goes_on_where_the_sink_ended_without_gap_or_repeat(config: ConnectorConfig) -> None:
@@ -156,7 +154,7 @@ def test_what_is_archived_already_cannot_be_taken_over(config: ConnectorConfig, 
 
 
 def test_an_active_group_is_refused(config: ConnectorConfig) -> None:
-    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group_of(config.name)})
+    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": name_group(config.name)})
     consumer.subscribe([config.topics[0]])
     consumer.poll(5)
     with pytest.raises(
@@ -217,23 +215,23 @@ def test_coverage_is_published_up_to_its_first_hole(config: ConnectorConfig) -> 
     archived(config, [NOON + 4 * HOUR])
     with ClusterAdmin(config.kafka) as admin:
         publish_coverage(admin, config.name, config.topics[0], snapshot(config).state)
-        assert committed_offsets(admin, group_of(config.name), config.topics[0]) == {0: 4, 1: 4}
+        assert read_committed_offsets(admin, name_group(config.name), config.topics[0]) == {0: 4, 1: 4}
         archived(config)
         publish_coverage(admin, config.name, config.topics[0], snapshot(config).state)
-        assert committed_offsets(admin, group_of(config.name), config.topics[0]) == {0: 10, 1: 10}
+        assert read_committed_offsets(admin, name_group(config.name), config.topics[0]) == {0: 10, 1: 10}
 
 
 def test_coverage_is_not_published_over_a_group_at_work_and_the_run_goes_on(
     config: ConnectorConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     archived(config)
-    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group_of(config.name)})
+    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": name_group(config.name)})
     consumer.subscribe([config.topics[0]])
     consumer.poll(5)
     with ClusterAdmin(config.kafka) as admin, caplog.at_level(logging.WARNING):
         publish_coverage(admin, config.name, config.topics[0], snapshot(config).state)
         assert "was not published" in caplog.text
-        assert committed_offsets(admin, group_of(config.name), config.topics[0]) == {}
+        assert read_committed_offsets(admin, name_group(config.name), config.topics[0]) == {}
     consumer.close()
 
 
@@ -262,7 +260,7 @@ def test_an_offset_that_the_sink_is_about_to_commit_is_waited_for(
     """Overlooked, its records would be in both sinks, and a second take-over be refused for ever."""
     monkeypatch.setattr(groups, "STABLE_SECONDS", 0.5)
     sink_committed(config, {0: 3, 1: 3})
-    with committing(config.kafka, group_of(config.name), [TopicPartition(config.topics[0], 1, 5)]) as producer:
+    with committing(config.kafka, name_group(config.name), [TopicPartition(config.topics[0], 1, 5)]) as producer:
         with pytest.raises(TransientError, match=f"{config.topics[0]}-1.*UNSTABLE_OFFSET_COMMIT"):
             taken_over(config)
         producer.commit_transaction(30)

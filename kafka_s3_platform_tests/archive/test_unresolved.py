@@ -7,12 +7,9 @@ from typing import Any, TypeVar
 import pytest
 
 from kafka_s3_platform.archive import bad_records, run
-from kafka_s3_platform.archive.plan import ms
 from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.resolve import Skip, resolve
-from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.task import FailedScan
-from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -20,7 +17,10 @@ from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records
@@ -235,12 +235,15 @@ def test_a_header_name_that_is_not_utf_8_stops_nothing(
     create_topic(topic_name)
     names = [b"ok", b"\xff", b"ok"]
     produce_raw(
-        kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(ms(NOON), headers=[(n, b"1")]) for n in names]
+        kafka_settings.bootstrap_servers,
+        topic_name,
+        0,
+        [WireRecord(to_epoch_ms(NOON), headers=[(n, b"1")]) for n in names],
     )
     config = connector(kafka_settings, store_settings, topic_name)
     assert tried(config, [NOON]).record_count == 2
     (row,) = snapshot(config).state.unresolved
-    assert (row.start_offset, row.reason, row.min_timestamp) == (1, "HEADER_CONVERTER", ms(NOON))
+    assert (row.start_offset, row.reason, row.min_timestamp) == (1, "HEADER_CONVERTER", to_epoch_ms(NOON))
     letters = f"{topic_name}-dlq"
     allowing = with_errors(config, tolerance="all", dead_letter_topic=letters, dead_letter_replication_factor=1)
     assert archived(with_errors(allowing, dead_letter_headers=True), [NOON]).dead_letter_count == 1
@@ -262,7 +265,7 @@ def test_a_batch_that_cannot_be_read_is_unresolved_whatever_is_tolerated(
 ) -> None:
     create_topic(topic_name)
     produce(kafka_settings, topic_name, numbered(10))
-    crafted = record_batch([WireRecord(ms(NOON), value=b"crafted")] * 2, offset_deltas=[0, 5])
+    crafted = record_batch([WireRecord(to_epoch_ms(NOON), value=b"crafted")] * 2, offset_deltas=[0, 5])
     produce_batch(kafka_settings.bootstrap_servers, topic_name, 0, crafted)
     produce(kafka_settings, topic_name, numbered(10))
     config = with_errors(connector(kafka_settings, store_settings, topic_name), tolerance=tolerance)
@@ -365,7 +368,7 @@ def test_an_unresolved_record_that_retention_took_holds_up_no_later_ones(
         assert not any(h.complete or h.scanned for h in report.hours)
     state = snapshot(config).state
     assert (unresolved(config), state.gaps) == ([(0, 3, 4)], ())
-    resolve(config, topic_name, Skip(0, OffsetRange(3, 4)), "decision", dry_run=False)
+    resolve_offsets(config, topic_name, Skip(0, OffsetRange(3, 4)), "decision", dry_run=False)
     assert all(h.complete for h in archived(config, [NOON + n * HOUR for n in range(4)]).hours)
     assert stored(config).column("offset").to_pylist() == [*range(3), *range(4, 19)]
 
@@ -405,7 +408,7 @@ def test_a_kafka_partition_of_which_all_tasks_fail_leaves_the_others_archived(
     produce(kafka_settings, topic_name, numbered(2, hours=5) + numbered(2, hours=5, kafka_partition=1))
     config = connector(kafka_settings, store_settings, topic_name, task_size=1)
     hours = tuple(NOON + n * HOUR for n in range(5))
-    report = archive(ArchiveRequest(config, topic_name, "run", hours), PartlyFailing())
+    report = archive_topic(ArchiveRequest(config, topic_name, "run", hours), PartlyFailing())
     assert isinstance(report.failure, BrokerUnavailableError)
     assert (scanned(config), scanned(config, 1)) == ((), (OffsetRange(0, 10),))
     assert snapshot(config).state.reservations == ()
@@ -440,7 +443,7 @@ def test_what_a_killed_run_has_told_is_told_once_and_the_rest_by_the_next(
     produce(kafka_settings, topic_name, numbered(10, [3]) + numbered(10, [5], kafka_partition=1))
     config = connector(kafka_settings, store_settings, topic_name, **JSON)
     with pytest.raises(Killed):
-        archive(ArchiveRequest(config, topic_name, "killed", None), KilledRunner())
+        archive_topic(ArchiveRequest(config, topic_name, "killed", None), KilledRunner())
     assert unresolved(config) == [(0, 3, 4)]
     assert record_count(config) == 9
     tried(config)
@@ -472,7 +475,7 @@ def test_offsets_lost_while_another_run_had_read_them_are_not_lost(
         produce(kafka_settings, topic_name, numbered(10))
         assert [(g.start_offset, g.end_offset) for g in archived(config).gaps] == [(0, 100)]
 
-    archive(ArchiveRequest(config, topic_name, "slow", None), Interleaved(lose_and_archive)).raise_failure()
+    archive_topic(ArchiveRequest(config, topic_name, "slow", None), Interleaved(lose_and_archive)).raise_failure()
     assert snapshot(config).state.gaps == ()
     assert stored(config).column("offset").to_pylist() == list(range(110))
     assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).gaps == ()
@@ -490,6 +493,6 @@ def test_of_a_gap_only_what_nobody_had_read_stays_and_in_its_hour(
         assert [(g.start_offset, g.end_offset) for g in tried(config, [NOON]).gaps] == [(0, 100)]
 
     hour = ArchiveRequest(config, topic_name, "slow", (NOON + HOUR,))
-    archive(hour, Interleaved(lose_and_archive)).raise_failure()
+    archive_topic(hour, Interleaved(lose_and_archive)).raise_failure()
     assert snapshot(config).gaps_by_hour() == [(NOON, Gap(0, 0, 50, "retention"))]
     assert stored(config).column("offset").to_pylist() == list(range(50, 100))

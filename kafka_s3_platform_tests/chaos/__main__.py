@@ -49,7 +49,7 @@ def _servers() -> Iterator[Servers]:
             data_dir=Path(folder), cache=cache, kafka_properties=TEST_BROKER, **free_port_settings()
         )
         with stopped_at_exit(settings):
-            status = embedded.up(settings)
+            status = embedded.start_stack(settings)
             store = StoreSettings(
                 bucket="",
                 region="us-east-1",

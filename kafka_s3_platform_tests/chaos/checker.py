@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.formats.envelope import EnvelopeReader
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore

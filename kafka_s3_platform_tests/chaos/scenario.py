@@ -9,21 +9,22 @@ from uuid import uuid4
 
 import pyarrow.compute as pc
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from kafka_s3_platform.archive.resolve import Skip, resolve, unresolved_of
-from kafka_s3_platform.archive.takeover import TakeOverReport, group_of, take_over
-from kafka_s3_platform.archive.vacuum import vacuum
-from kafka_s3_platform.compact.request import CompactRequest
-from kafka_s3_platform.compact.run import compact
-from kafka_s3_platform.kafka import fetch_reader
-from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.archive.takeover import TakeOverReport, name_group, record_takeover
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.fetch import fetch_reader
+from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.resolve import Skip, list_unresolved, resolve_offsets
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.chaos.checker import Truth, judge, judge_healed
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers, World, said
 from kafka_s3_platform_tests.chaos.writers import SPAN
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import commit_offsets, records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, archived, snapshot, stored
 
 HOURS = tuple(NOON + n * HOUR for n in range(3))
@@ -88,8 +89,8 @@ def _drawn_work(world: World) -> tuple[str, Callable[[], object]]:
     works: dict[str, Callable[[], object]] = {
         "archive until now": lambda: archived(config),
         f"archive hours {first} to {last}": lambda: archived(config, HOURS[first : last + 1]),
-        "compact": lambda: compact(CompactRequest(config, topic, NOON.date(), f"run-{uuid4()}"), InProcessRunner()),
-        "vacuum": lambda: vacuum(config, topic, f"run-{uuid4()}", timedelta(0), dry_run=False),
+        "compact": lambda: compact_day(CompactRequest(config, topic, NOON.date(), f"run-{uuid4()}"), InProcessRunner()),
+        "vacuum": lambda: vacuum_topic(config, topic, f"run-{uuid4()}", timedelta(0), dry_run=False),
     }
     [name] = world.random.choices(list(works), (4, 4, 1, 1))
     return name, works[name]
@@ -113,11 +114,13 @@ def _heal(world: World) -> None:
 
 def _decide(world: World) -> None:
     """Do without what cannot be read, if that is what a hostile writer wrote."""
-    for item in unresolved_of(world.config, world.topic):
+    for item in list_unresolved(world.config, world.topic):
         places = [(item.kafka_partition, o) for o in range(item.start_offset, item.end_offset)]
         if all(p not in world.truth.records or world.truth.records[p].is_hostile for p in places):
             skip = Skip(item.kafka_partition, item.offsets)
-            world.done("skip", partial(resolve, world.config, world.topic, skip, f"run-{uuid4()}", dry_run=False))
+            world.done(
+                "skip", partial(resolve_offsets, world.config, world.topic, skip, f"run-{uuid4()}", dry_run=False)
+            )
 
 
 def _take_over(world: World) -> None:
@@ -139,14 +142,12 @@ def _take_over(world: World) -> None:
 
 
 def _taken_over(world: World) -> TakeOverReport:
-    return take_over(world.config, world.topic, group_of(world.topic), f"run-{uuid4()}")
+    return record_takeover(world.config, world.topic, name_group(world.topic), f"run-{uuid4()}")
 
 
 def _commit(world: World, offsets: dict[int, int]) -> None:
-    consumer = Consumer(world.straight.kafka.properties("consumer") | {"group.id": group_of(world.topic)})
     wanted = [TopicPartition(world.topic, p, o) for p, o in offsets.items()]
-    consumer.commit(offsets=wanted, asynchronous=False)
-    consumer.close()
+    commit_offsets(world.straight.kafka, name_group(world.topic), wanted)
 
 
 def _judge_taken(world: World, committed: dict[int, int], *, whole: bool) -> None:
@@ -182,7 +183,7 @@ def _restored(world: World) -> RestoreReport:
     wanted = RestoreRequest(
         world.config, world.topic, f"{world.topic}-restored", "r1", f"run-{uuid4()}", create_topic=True
     )
-    return restore(wanted, InProcessRunner())
+    return restore(ArchiveSource(wanted), InProcessRunner())
 
 
 def _judge_restored(world: World, reports: list[RestoreReport]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.fetch_reader import FetchReader
+from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLiar, KafkaLies, lying_broker

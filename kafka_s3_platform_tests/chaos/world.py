@@ -97,7 +97,7 @@ class World:
     def before_a_run(self) -> None:
         """Remember what the log holds, if nobody has looked at it yet."""
         config = self.straight
-        index = TopicIndex(config.store, config.archive.index_dir, config.name, self.topic)
+        index = TopicIndex.of(config, self.topic)
         self.truth.before_the_first_look(index.peek())
 
     def add_kafka_partition(self) -> None:

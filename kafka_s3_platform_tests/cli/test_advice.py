@@ -11,14 +11,14 @@ import pytest
 
 import kafka_s3_platform
 from kafka_s3_platform.cli import COMMANDS
-from kafka_s3_platform.config.keys import CONNECTOR_KEYS
-from kafka_s3_platform.defs.restore_config import ForeignRestoreConfig, RestoreConfig
+from kafka_s3_platform.config.keys.all import CONNECTOR_KEYS
+from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 
 SOURCE = Path(kafka_s3_platform.__file__).parent
 
 NOT_OURS = {
     "local/broker.py": "kafka-storage.sh",
-    "converters/protobuf_files.py": "protoc",
+    "converters/protobuf/files.py": "protoc",
     "restore/report_page.py": "CSS",
 }
 OF_KAFKA = {"--bootstrap-server", "--delete-offsets", "--partition", "--start-offset"}

@@ -15,7 +15,7 @@ import sys
 import time
 import dagster as dg
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
-from kafka_s3_platform.cli.runs import instance
+from kafka_s3_platform.cli.runs import open_instance
 
 look = sqlite_run_storage.check_alembic_revision
 
@@ -28,7 +28,7 @@ def look_slowly(*given):
 sqlite_run_storage.check_alembic_revision = look_slowly
 print("ready", flush=True)
 sys.stdin.readline()
-with instance() as found:
+with open_instance() as found:
     found.get_runs(limit=1)
     found.all_instigator_state()
     found.get_materialized_partitions(dg.AssetKey("a"))

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets
+from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_group
@@ -61,16 +61,16 @@ def test_groups_of_a_restore_are_shown_set_and_set_back(
         assert not shown["applied"]
         checked = kafka_s3("groups", "r1", "--apply", "--dry-run")
         assert checked.stdout.endswith("could be committed; nothing is changed\n"), checked.stderr
-        assert committed_offsets(admin, group, target) == {}
+        assert read_committed_offsets(admin, group, target) == {}
 
         applied = parsed(kafka_s3("groups", "r1", "--apply", "--json"))
-        assert committed_offsets(admin, group, target) == {0: 3, 1: 0}
+        assert read_committed_offsets(admin, group, target) == {0: 3, 1: 0}
         file = kafka_s3.folder / applied["rollback_file"]
         assert json.loads(file.read_bytes())["groups"][group]["existed"] is False
 
         undone = kafka_s3("groups", "r1", "--rollback", applied["rollback_file"])
         assert undone.returncode == 0, undone.stderr
-        assert committed_offsets(admin, group, target) == {}
+        assert read_committed_offsets(admin, group, target) == {}
 
     unknown = kafka_s3("groups", "r2")
     assert (unknown.returncode, unknown.stdout) == (FAILED, "")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.compact.request import CompactRequest
-from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
@@ -56,7 +56,7 @@ def config(
 
 
 def merged(config: ConnectorConfig) -> None:
-    assert compact(CompactRequest(config, config.topics[0], DAY, "merge"), InProcessRunner()).merged
+    assert compact_day(CompactRequest(config, config.topics[0], DAY, "merge"), InProcessRunner()).merged
 
 
 def counted(config: ConnectorConfig, folder: Path, recipes: Mapping[str, str]) -> dict[str, list[int]]:

@@ -49,7 +49,7 @@ def test_an_error_is_a_message_and_its_class_the_exit_status(
     def fail(_: StackSettings) -> StackStatus:
         raise error
 
-    monkeypatch.setattr(embedded, "up", fail)
+    monkeypatch.setattr(embedded, "start_stack", fail)
     result = CliRunner().invoke(main, ["up"])
     assert (result.exit_code, result.stdout, result.stderr) == (status, "", f"Error: {error}\n")
 

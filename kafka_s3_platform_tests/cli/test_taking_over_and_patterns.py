@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 
 from kafka_s3_platform.cli.take_over import take_over
@@ -19,7 +19,7 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY, KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import CreateTopic, free_ports
-from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.kafka.topics import commit_offsets, until
 from kafka_s3_platform_tests.support import Sent, produce
 
 pytestmark = pytest.mark.integration
@@ -109,13 +109,6 @@ def test_commands_find_the_topics_that_match_now(
     assert [(r["topic"], r["totals"]["records"]) for r in archived["runs"]] == [(name, 1)]
 
 
-def commit(kafka: KafkaSettings, group: str, offsets: list[TopicPartition]) -> None:
-    """What a sink leaves behind when it is stopped."""
-    consumer = Consumer(kafka.properties("consumer") | {"group.id": group})
-    consumer.commit(offsets=offsets, asynchronous=False)
-    consumer.close()
-
-
 def test_archiving_begins_where_a_stopped_sink_ended(
     kafka_s3: KafkaS3,
     kafka_settings: KafkaSettings,
@@ -130,7 +123,7 @@ def test_archiving_begins_where_a_stopped_sink_ended(
     assert refused.returncode == 1
     assert "connect-c has no committed offset" in refused.stderr
     named = ["--group", f"sink-{topic_name}"]
-    commit(kafka_settings, named[1], [TopicPartition(topic_name, 0, 2)])
+    commit_offsets(kafka_settings, named[1], [TopicPartition(topic_name, 0, 2)])
     told = kafka_s3("take-over", "c", *named)
     assert told.returncode == 0, told.stderr
     assert "kafka partition 0: archiving goes on at offset 2" in told.stdout
@@ -156,7 +149,7 @@ def test_a_topic_that_the_sink_has_not_read_is_left_out_by_naming_the_others(
     for topic in (topic_name, read):
         create_topic(topic)
         produce(kafka_settings, topic, [Sent()] * 3)
-    commit(kafka_settings, group, [TopicPartition(read, 0, 2)])
+    commit_offsets(kafka_settings, group, [TopicPartition(read, 0, 2)])
     write_reachable_connector(kafka_s3, kafka_settings, store_settings, f"{topic_name},{read}")
     monkeypatch.setenv(FOLDER_VARIABLE, str(kafka_s3.folder / "connectors"))
     with pytest.raises(PermanentError, match="take the others over, each with --topic"):

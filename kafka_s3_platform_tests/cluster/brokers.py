@@ -76,7 +76,7 @@ class Cluster:
 
     def start(self, node_id: int) -> None:
         """Start it and wait until it answers."""
-        embedded.start((self.brokers[node_id - 1],))
+        embedded.start_servers((self.brokers[node_id - 1],))
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Broker id by kafka partition."""

@@ -7,13 +7,14 @@ from contextlib import suppress
 
 import pytest
 
-from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import MissingTopicError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.client import Reasons, producer_client
-from kafka_s3_platform.kafka.disk_space import disk_space
+from kafka_s3_platform.kafka.client import Reasons, open_producer
+from kafka_s3_platform.kafka.disk_space import measure_disk_space
+from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.cluster.brokers import Cluster
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.test_restore import numbered, request
@@ -63,14 +64,14 @@ def test_asking_for_a_topic_does_not_create_it_where_brokers_would(cluster: Clus
     with ClusterAdmin(cluster.kafka) as admin:
         with pytest.raises(MissingTopicError, match=admin_asks):
             admin.frontiers(admin_asks, [0])
-        producer_client(cluster.kafka, Reasons(), {}, {}).list_topics(producer_asks, timeout=10)
+        open_producer(cluster.kafka, Reasons(), {}, {}).list_topics(producer_asks, timeout=10)
         time.sleep(1)
         assert not {admin_asks, producer_asks} & admin.topics()
 
 
 def test_every_broker_tells_its_free_space(cluster: Cluster) -> None:
     with ClusterAdmin(cluster.kafka) as admin:
-        found = disk_space(cluster.kafka, admin.describe_cluster().addresses)
+        found = measure_disk_space(cluster.kafka, admin.describe_cluster().addresses)
     assert [(broker, space.reason, bool(space.usable_bytes)) for broker, space in sorted(found.items())] == [
         (1, "", True),
         (2, "", True),
@@ -111,8 +112,8 @@ def test_a_leader_that_dies_under_a_restore_loses_nothing_and_doubles_nothing(
     archived(config)
     topic = config.topics[0]
     given = request(config, records_per_second=3000.0, replication_factor=3)
-    done_while_one_dies(cluster, 3, 2.0, lambda: restore(given, InProcessRunner()))
-    report = restore(given, InProcessRunner())
+    done_while_one_dies(cluster, 3, 2.0, lambda: restore(ArchiveSource(given), InProcessRunner()))
+    report = restore(ArchiveSource(given), InProcessRunner())
     assert report.verified
     for kafka_partition in range(KAFKA_PARTITIONS):
         was, now = (records_of(cluster.kafka, t, kafka_partition)["value"] for t in (topic, f"{topic}-restored"))

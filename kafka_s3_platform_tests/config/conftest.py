@@ -6,7 +6,7 @@ import pytest
 
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import LoadedConnector, load_connector
-from kafka_s3_platform.config.sheet import Finding, KeyClass
+from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 
 Load = Callable[..., LoadedConnector]
 Check = Callable[..., CheckReport]
@@ -53,11 +53,11 @@ def write(folder: Path, keys: Mapping[str, object], worker: str | None = None) -
     return path
 
 
-def finding(findings: tuple[Finding, ...], key: str) -> Finding:
+def finding(findings: tuple[KeyFinding, ...], key: str) -> KeyFinding:
     (found,) = [finding for finding in findings if finding.key == key]
     return found
 
 
-def of_class(report: CheckReport, key_class: KeyClass) -> tuple[Finding, ...]:
+def of_class(report: CheckReport, key_class: KeyClass) -> tuple[KeyFinding, ...]:
     """The connector file's keys of one class, in the file's order."""
     return tuple(finding for finding in report.findings if finding.key_class is key_class)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.config.check import check_report
-from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform_tests.config.conftest import Check, finding, of_class
 
 
@@ -12,7 +12,7 @@ def test_a_report_tells_what_each_key_does(check: Check) -> None:
     assert not report.ok
     assert report.config is None
     assert finding(report.findings, "flush.size").value == "3"
-    assert "Records after which an object ends" in finding(report.findings, "flush.size").effect
+    assert "An object ends after this many records" in finding(report.findings, "flush.size").effect
     assert finding(report.findings, "confluent.license").key_class is KeyClass.WITHOUT_MEANING
     assert [found.key for found in of_class(report, KeyClass.REFUSED)] == ["hive.integration", "nonsense"]
 

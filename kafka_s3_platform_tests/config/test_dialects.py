@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.config.check import check_report
-from kafka_s3_platform.config.files import conflicts
+from kafka_s3_platform.config.files import find_conflicts
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.sources.sample import Sample, sample_keys
+from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform_tests.config.conftest import Load
 
 NOON = datetime(2020, 3, 1, 12, tzinfo=timezone.utc)
@@ -36,7 +36,7 @@ TEMPLATE = "{{topic}}/{{timestamp:unit=yyyy}}/{{topic}}-{{partition:padding=true
     ],
 )
 def test_aivens_file_writes_its_names(load: Load, keys: dict[str, object], key: str) -> None:
-    assert sample_keys(load({**AIVEN, **keys}).config, Sample("events", NOON)) == (key,)
+    assert make_sample_keys(load({**AIVEN, **keys}).config, Sample("events", NOON)) == (key,)
 
 
 def test_aivens_keys_are_honoured(load: Load) -> None:
@@ -83,7 +83,7 @@ def test_aivens_csv_of_values_alone_is_lines_of_bytes(load: Load) -> None:
 def test_deviantarts_file_without_a_prefix_writes_to_the_buckets_root(load: Load) -> None:
     keys = {"connector.class": "com.deviantart.kafka_connect_s3.S3SinkConnector", "local.buffer.dir": "/tmp/x"}
     config = load({**keys, "s3.bucket.name": "", "s3.bucket": "archive"}).config
-    assert sample_keys(config, Sample("events", NOON)) == ("2020-03-01/events-00000-000000000000.gz",)
+    assert make_sample_keys(config, Sample("events", NOON)) == ("2020-03-01/events-00000-000000000000.gz",)
 
 
 def test_the_name_of_a_key_in_an_error_is_the_one_that_is_written(load: Load) -> None:
@@ -105,10 +105,10 @@ def test_two_files_share_no_folder_that_their_keys_leave_open(folder: Path) -> N
     zooz = {"archive_key_layout": "zooz", "format_class": "ByteArrayFormat"}
     a, b = Path("a"), Path("b")
     root = {"topics": "x", "topics_dir": "/", **zooz}
-    assert conflicts({a: config("a", **root), b: config("b", topics="y")})[0].message.endswith(
+    assert find_conflicts({a: config("a", **root), b: config("b", topics="y")})[0].message.endswith(
         "change topics.dir or topics of one"
     )
-    assert conflicts({a: config("a", **{**root, "topics_dir": "p"}), b: config("b", topics="y")}) == []
+    assert find_conflicts({a: config("a", **{**root, "topics_dir": "p"}), b: config("b", topics="y")}) == []
     regex = {"topics_regex": "y.*"}
-    assert conflicts({a: config("a", topics="x"), b: config("b", **regex)})
-    assert conflicts({a: config("a", topics="x"), b: config("b", topics="y")}) == []
+    assert find_conflicts({a: config("a", topics="x"), b: config("b", **regex)})
+    assert find_conflicts({a: config("a", topics="x"), b: config("b", topics="y")}) == []

@@ -1,11 +1,16 @@
 """The repository's own connector files and their documentation."""
 
+import re
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pytest
+
+from kafka_s3_platform.config import settings
 from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.keys import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
-from kafka_s3_platform.config.reference import with_tables
+from kafka_s3_platform.config.keys.all import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
+from kafka_s3_platform.config.keys.table import Settings, TypedKey, keys_by_field
+from kafka_s3_platform.config.reference import DOCUMENTS, render_tables
 from kafka_s3_platform.local.settings import StackSettings
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +30,10 @@ def test_the_example_archives_flights_in_the_embedded_stack() -> None:
     assert flights.archive.start_hour == datetime(2013, 1, 1, tzinfo=timezone.utc)
 
 
-def test_the_documents_tables_are_those_of_the_loader() -> None:
-    text = DOCUMENT.read_text()
-    assert with_tables(text) == text, "write docs/connector-files.md anew with config.reference.with_tables"
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_documents_tables_are_those_of_the_loader(document: Path) -> None:
+    text = (ROOT / document).read_text()
+    assert render_tables(text) == text, f"the tables of {document} are old: run `make tables`"
 
 
 def test_no_key_is_declared_twice() -> None:
@@ -35,3 +41,24 @@ def test_no_key_is_declared_twice() -> None:
     assert len(names) == len(set(names))
     assert all(CONNECTOR_KEYS.find(name) for name in names)
     assert all(key.name.startswith("archive.") for key in OWN_KEYS)
+
+
+TYPED_KEYS = [key for key in ALL_KEYS if isinstance(key, TypedKey)]
+ALL_SETTINGS = [getattr(settings, name) for name in settings.__all__ if name.endswith(("Settings", "Config"))]
+
+
+@pytest.mark.parametrize("key", TYPED_KEYS, ids=lambda key: key.name)
+def test_the_documents_default_of_a_key_is_what_it_is_read_as_where_no_file_sets_it(key: TypedKey[object]) -> None:
+    shown = re.findall(rf"^\| `{re.escape(key.name)}` \| (.*?) ?\|", DOCUMENT.read_text(), re.MULTILINE)
+    default = key.default or ""
+    assert default in shown
+    is_unset = key.unset in (None, "", ())
+    is_in_words = " " in default or "`" in default
+    assert is_in_words or (is_unset and not default.isdigit()) or key.parse(default) == key.unset
+
+
+@pytest.mark.parametrize("part", ALL_SETTINGS)
+def test_the_default_of_a_field_is_that_of_its_key(part: type[Settings]) -> None:
+    for field, key in keys_by_field(part).items():
+        assert part.model_fields[field].default == key.unset
+        assert key in ALL_KEYS

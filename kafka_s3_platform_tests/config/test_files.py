@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.files import ConnectorFiles, connectors_folder, load_connectors
+from kafka_s3_platform.config.files import ConnectorFiles, find_connectors_folder, load_connectors
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import MINIMAL
 
@@ -16,9 +16,9 @@ def declare(folder: Path, file: str, name: str, **more: str) -> None:
 
 
 def test_the_folder_is_connectors_unless_the_environment_names_another() -> None:
-    assert connectors_folder({}) == Path("connectors")
-    assert connectors_folder({"KAFKA_S3_CONNECTORS": ""}) == Path("connectors")
-    assert connectors_folder({"KAFKA_S3_CONNECTORS": "/etc/kafka-s3"}) == Path("/etc/kafka-s3")
+    assert find_connectors_folder({}) == Path("connectors")
+    assert find_connectors_folder({"KAFKA_S3_CONNECTORS": ""}) == Path("connectors")
+    assert find_connectors_folder({"KAFKA_S3_CONNECTORS": "/etc/kafka-s3"}) == Path("/etc/kafka-s3")
 
 
 def test_a_folder_loads_in_the_order_of_its_file_names(folder: Path) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kafka_s3_platform.config.describe import describe
-from kafka_s3_platform.config.kcql import Statement, statements
-from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.config.describe import describe_class
+from kafka_s3_platform.config.kcql import Statement, parse_statements
+from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
 
@@ -47,8 +47,8 @@ KEYS = {
     ],
 )
 def test_a_statement_of_kcql_is_taken_apart(text: str, statement: Statement) -> None:
-    assert statements(text) == [statement]
-    assert statements(f"{text};\n{text} ;") == [statement, statement]
+    assert parse_statements(text) == [statement]
+    assert parse_statements(f"{text};\n{text} ;") == [statement, statement]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_statement_of_kcql_is_taken_apart(text: str, statement: Statement) -> 
 )
 def test_what_is_no_kcql_is_told(text: str) -> None:
     with pytest.raises(ValueError, match=r"understood|no statement|no name"):
-        statements(text)
+        parse_statements(text)
 
 
 def test_a_sinks_kcql_comes_to_bucket_folder_format_names_and_ends(load: Load) -> None:
@@ -115,7 +115,7 @@ def test_a_source_in_the_buckets_root_that_says_that_values_were_kept(load: Load
         ("insert into b select * from t", "connect.s3.kcql: is of t, topics are events: name the same"),
         ("insert into b select * from events storeas csv", "STOREAS CSV: a record of Kafka is not one line"),
         ("insert into b select * from events storeas bytes", "STOREAS BYTES: an object of BYTES is one record"),
-        ("insert into b select * from events storeas ORC", "STOREAS ORC is none of JSON, AVRO, PARQUET, TEXT"),
+        ("insert into b select * from events storeas ORC", "STOREAS ORC is none of TEXT, JSON, AVRO, PARQUET"),
         ("insert into b select * from events partitionby a", "set partitioner.class=FieldPartitioner"),
         (
             "insert into b select * from events properties('store.envelope'=true)",
@@ -155,13 +155,15 @@ def test_what_a_sources_kcql_cannot_be_here_says_what_to_write_instead(
 
 @pytest.mark.parametrize("kind", [SINK, SOURCE])
 def test_describe_names_kcql_as_what_lenses_classes_cannot_do_without(kind: dict[str, str]) -> None:
-    required = [key.key for key in describe(kind["connector.class"]).required]
+    required = [key.key for key in describe_class(kind["connector.class"]).required]
     assert required == ["name", *(["topics"] if kind is SINK else []), "connect.s3.kcql"]
-    assert "connect.s3.kcql" not in {key.key for key in describe("S3SinkConnector").required}
+    assert "connect.s3.kcql" not in {key.key for key in describe_class("S3SinkConnector").required}
 
 
 def test_check_shows_the_keys_that_kcql_comes_to(check: Check) -> None:
     found = check({**SOURCE, "connect.s3.kcql": "INSERT INTO copy SELECT * FROM lake:backups"})
     shown = {f.key: f.value for f in of_class(found, KeyClass.HONOURED)}
     assert shown.items() >= {"s3.bucket.name": "lake", "topics.dir": "backups", "format.class": "JsonFormat"}.items()
-    assert finding(found.findings, "connect.s3.kcql").effect.startswith("Lenses' statement of what goes where")
+    assert finding(found.findings, "connect.s3.kcql").effect.startswith(
+        "Lenses' statement that names source and target"
+    )

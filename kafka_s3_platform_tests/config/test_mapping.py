@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
 

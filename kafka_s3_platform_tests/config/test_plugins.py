@@ -17,12 +17,12 @@ from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.plugins import load_class, load_function
 from kafka_s3_platform.config.settings import LayoutSettings, ProviderSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.writers import extension, new_writer
+from kafka_s3_platform.formats.writers import find_extension, new_writer
+from kafka_s3_platform.layouts.endings import list_endings
 from kafka_s3_platform.partitioners.extractors import new_extractor
 from kafka_s3_platform.partitioners.folders import new_folders
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
-from kafka_s3_platform.sources.layouts import endings
-from kafka_s3_platform.store.credentials import current
+from kafka_s3_platform.store.credentials import find_credentials
 from kafka_s3_platform.transforms import new_chain
 
 MODULE = """
@@ -181,6 +181,7 @@ IMPORTS = {"import_module", "__import__", "exec_module", "load_module", "run_mod
 EXPECTED = {
     "config/plugins.py": "decides",
     "cli/__init__.py": "imports our own commands, by a table",
+    "formats/format_io.py": "imports our own formats, by their table; a name in a file chooses none",
 }
 
 
@@ -208,10 +209,10 @@ STORE = StoreSettings(bucket="b", provider=ProviderSettings(class_name=POPEN, op
         lambda: new_folders(LayoutSettings(partitioner=POPEN)),
         lambda: new_extractor(LayoutSettings(timestamp_extractor=POPEN)),
         lambda: new_writer(cast("Any", io.BytesIO()), LayoutSettings(format=POPEN), "value", None),
-        lambda: extension(LayoutSettings(format=POPEN), "value"),
-        lambda: endings(LayoutSettings(format=POPEN), "value"),
+        lambda: find_extension(LayoutSettings(format=POPEN), "value"),
+        lambda: list_endings(LayoutSettings(format=POPEN), "value"),
         lambda: new_chain([TransformSettings(alias="a", type=POPEN, options={"touch": SecretStr("")})], "t"),
-        lambda: current(STORE),
+        lambda: find_credentials(STORE),
     ],
 )
 def test_settings_from_wherever_they_come_load_nothing_by_themselves(make: Callable[[], object]) -> None:

@@ -3,8 +3,8 @@ import logging
 import pytest
 from pydantic import ValidationError
 
+from kafka_s3_platform.config.keys.sheet import is_secret
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.config.sheet import is_secret
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load
 

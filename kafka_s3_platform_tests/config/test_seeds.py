@@ -8,10 +8,10 @@ import pytest
 
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import load_connector
+from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.sheet import KeyClass
-from kafka_s3_platform.config.zooz import convert
-from kafka_s3_platform.sources.sample import Sample, sample_keys
+from kafka_s3_platform.config.zooz import convert_environment
+from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform_tests.config.conftest import Check, of_class
 
 CLOUD = """\
@@ -143,7 +143,9 @@ def test_clouds_path_example_is_hourly_whatever_its_document_prints(folder: Path
     own = '"topics.dir": "json_logs/hourly", "path.format": "\'dt\'=YYYY-MM-dd/\'hr\'=HH",'
     config = loaded(folder, "cloud.json", CLOUD_FILLED_IN.replace("{", "{" + own, 1))
     sample = Sample("topic-1", datetime(2020, 2, 6, 9, tzinfo=timezone.utc))
-    assert sample_keys(config, sample) == ("json_logs/hourly/topic-1/dt=2020-02-06/hr=09/topic-1+0+0000000000.json.gz",)
+    assert make_sample_keys(config, sample) == (
+        "json_logs/hourly/topic-1/dt=2020-02-06/hr=09/topic-1+0+0000000000.json.gz",
+    )
 
 
 @pytest.mark.parametrize("locale", ["en", "en-US", "en-GB", "en-IN", "fr-FR"])
@@ -161,7 +163,7 @@ def test_the_platform_example_loads_over_the_workers_converter(folder: Path, nam
     assert (layout.format, layout.codec, layout.partitioner, layout.flush_size) == ("avro", "null", "Default", 3)
     assert (config.records.value.format, config.store.part_size) == ("AVRO", 5_242_880)
     sample = Sample("s3_topic", datetime(2020, 1, 1, tzinfo=timezone.utc))
-    assert sample_keys(config, sample) == ("topics/s3_topic/partition=0/s3_topic+0+0000000000.avro",)
+    assert make_sample_keys(config, sample) == ("topics/s3_topic/partition=0/s3_topic+0+0000000000.avro",)
     assert keys(report(folder, name, text), KeyClass.WITHOUT_MEANING) == {"storage.class", "schema.generator.class"}
 
 
@@ -179,7 +181,7 @@ def test_the_block_gzip_example_writes_its_own_layout(folder: Path) -> None:
     assert (config.store.bucket, config.store.endpoint_url) == ("connect-system-test", "http://localhost:9090")
     assert config.store.path_style
     sample = Sample("system-test", datetime(2016, 2, 24, 5, tzinfo=timezone.utc))
-    assert sample_keys(config, sample) == ("systest/2016-02-24/system-test-00000-000000000000.gz",)
+    assert make_sample_keys(config, sample) == ("systest/2016-02-24/system-test-00000-000000000000.gz",)
     found = report(folder, "block-gzip.properties", BLOCK_GZIP)
     assert keys(found, KeyClass.WITHOUT_MEANING) == {"local.buffer.dir"}
 
@@ -206,11 +208,11 @@ def test_zoozs_example_writes_its_paths(folder: Path) -> None:
         "S3_SECRET_KEY": "1234567890123456789/1234/123456789012345",
     }
     path = folder / "zooz.json"
-    path.write_text(json.dumps(dict(convert(env).keys)))
+    path.write_text(json.dumps(dict(convert_environment(env).keys)))
     config = load_connector(path, folder / "worker.properties", env).config
     assert config.kafka.bootstrap_servers == env["KAFKA_HOST"]
     sample = Sample("my-topic", datetime(2019, 3, 12, 12, 0, 1, tzinfo=timezone.utc))
-    assert sample_keys(config, sample) == ("date=2019-03-12/hour=12/0_0.json",)
+    assert make_sample_keys(config, sample) == ("date=2019-03-12/hour=12/0_0.json",)
 
 
 EXAMPLES = [CLOUD_FILLED_IN, PLATFORM, QUICKSTART, SOURCE, BLOCK_GZIP]

@@ -5,7 +5,7 @@ from kafka_s3_platform.config.settings import (
     RecordSettings,
     StoreSettings,
 )
-from kafka_s3_platform.config.topics import matching
+from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform_tests.support import connector
 
 TOPICS = ["orders", "orders.eu", "orders.dlq", "old-orders", "__orders", "__consumer_offsets", "users"]
@@ -18,18 +18,18 @@ def config(regex: str | None, dead_letter_topic: str | None = None) -> Connector
 
 
 def test_the_whole_name_has_to_match() -> None:
-    assert matching(config("orders"), TOPICS) == ("orders",)
-    assert matching(config("orders.*"), TOPICS) == ("orders", "orders.dlq", "orders.eu")
+    assert match_topics(config("orders"), TOPICS) == ("orders",)
+    assert match_topics(config("orders.*"), TOPICS) == ("orders", "orders.dlq", "orders.eu")
 
 
 def test_names_that_begin_with_two_underscores_never_match() -> None:
-    assert matching(config(".*orders"), TOPICS) == ("old-orders", "orders")
-    assert matching(config("__.*"), TOPICS) == ()
+    assert match_topics(config(".*orders"), TOPICS) == ("old-orders", "orders")
+    assert match_topics(config("__.*"), TOPICS) == ()
 
 
 def test_the_connectors_own_dead_letter_topic_does_not_match() -> None:
-    assert matching(config("orders.*", "orders.dlq"), TOPICS) == ("orders", "orders.eu")
+    assert match_topics(config("orders.*", "orders.dlq"), TOPICS) == ("orders", "orders.eu")
 
 
 def test_without_a_pattern_nothing_matches() -> None:
-    assert matching(config(None), TOPICS) == ()
+    assert match_topics(config(None), TOPICS) == ()

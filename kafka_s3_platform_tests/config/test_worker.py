@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.config.files import load_connector, read_worker
-from kafka_s3_platform.config.sheet import KeyClass
+from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Load, finding, write
 

@@ -1,12 +1,12 @@
 import pytest
 
-from kafka_s3_platform.config.zooz import convert
+from kafka_s3_platform.config.zooz import convert_environment
 
 REQUIRED = {"KAFKA_HOST": "a:9092", "SOURCE_KAFKA_TOPIC": "t", "S3_BUCKET_NAME": "bucket"}
 
 
 def test_the_required_variables_become_a_file_with_the_services_defaults() -> None:
-    converted = convert(REQUIRED)
+    converted = convert_environment(REQUIRED)
     assert converted.keys == {
         "name": "s3-connector",
         "connector.class": "kafka_s3_platform.S3Archive",
@@ -27,7 +27,7 @@ def test_the_required_variables_become_a_file_with_the_services_defaults() -> No
 
 
 def test_optional_variables_are_honoured_and_secrets_stay_where_they_are() -> None:
-    keys = convert(
+    keys = convert_environment(
         {
             **REQUIRED,
             "APP_ID": "mine",
@@ -59,9 +59,9 @@ def test_optional_variables_are_honoured_and_secrets_stay_where_they_are() -> No
 def test_what_is_skipped_is_kept_in_a_topic_and_told() -> None:
     assert (
         "goes to the topic t.dead-letters"
-        in convert({**REQUIRED, "SKIP_CORRUPTED_MESSAGES": "true"}).notes["SKIP_CORRUPTED_MESSAGES"]
+        in convert_environment({**REQUIRED, "SKIP_CORRUPTED_MESSAGES": "true"}).notes["SKIP_CORRUPTED_MESSAGES"]
     )
-    assert convert(REQUIRED).notes == {}
+    assert convert_environment(REQUIRED).notes == {}
 
 
 def test_variables_without_a_counterpart_are_told() -> None:
@@ -72,9 +72,9 @@ def test_variables_without_a_counterpart_are_told() -> None:
         "DEFAULT_KAFKA_STARTPOINT": "earliest",
         "HOME": "/root",
     }
-    assert convert({**REQUIRED, **own}).without_counterpart.keys() == own.keys() - {"HOME"}
+    assert convert_environment({**REQUIRED, **own}).without_counterpart.keys() == own.keys() - {"HOME"}
     default = "com.zooz.kafkas3connector.modules.DefaultLoader"
-    assert not convert({**REQUIRED, "LOADING_MODULE": default}).without_counterpart
+    assert not convert_environment({**REQUIRED, "LOADING_MODULE": default}).without_counterpart
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_variables_without_a_counterpart_are_told() -> None:
 )
 def test_what_the_service_would_not_take_is_refused(env: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        convert({**REQUIRED, **env})
+        convert_environment({**REQUIRED, **env})

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import Converted, new_converter
+from kafka_s3_platform.converters import ConvertedPayload, new_converter
 
 
 class Register(Protocol):
@@ -21,7 +21,7 @@ class Register(Protocol):
 class Convert(Protocol):
     """Converts values of a topic, with a converter of its own."""
 
-    def __call__(self, kind: str, topic: str, rows: Sequence[bytes | None], **options: str) -> Converted: ...
+    def __call__(self, kind: str, topic: str, rows: Sequence[bytes | None], **options: str) -> ConvertedPayload: ...
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def register(client: SchemaRegistryClient) -> Register:
 
 @pytest.fixture
 def convert(registry: RegistrySettings) -> Convert:
-    def converted(kind: str, topic: str, rows: Sequence[bytes | None], **options: str) -> Converted:
+    def converted(kind: str, topic: str, rows: Sequence[bytes | None], **options: str) -> ConvertedPayload:
         given = {name.replace("_", "."): value for name, value in options.items()}
         settings = ConverterSettings.model_validate({"format": kind, "registry": registry, "options": given})
         return new_converter(settings, topic, is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))

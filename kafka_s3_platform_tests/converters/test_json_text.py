@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters import Converted, new_converter
+from kafka_s3_platform.converters import ConvertedPayload, new_converter
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA
 
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -46,7 +46,7 @@ INVALID = [
 ]
 
 
-def converted(*rows: bytes | None) -> Converted:
+def converted(*rows: bytes | None) -> ConvertedPayload:
     converter = new_converter(ConverterSettings(format="JSON"), "t", is_key=False)
     return converter.convert(pa.array(rows, pa.binary()), np.arange(100, 100 + len(rows)))
 
@@ -92,7 +92,7 @@ def test_neighbours_that_are_valid_only_together_fail() -> None:
 
 
 def test_a_depth_that_is_allowed_does_not_depend_on_the_stack() -> None:
-    def deep(frames: int) -> Converted:
+    def deep(frames: int) -> ConvertedPayload:
         return deep(frames - 1) if frames else converted(b"[" * 250 + b"]" * 250)
 
     assert not deep(300).failures

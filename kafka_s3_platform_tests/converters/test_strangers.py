@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters import Converted, new_converter, protobuf_files
+from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters.protobuf import files as protobuf_files
 from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform_tests.converters.conftest import Convert, Register
 
@@ -63,7 +64,7 @@ ENVELOPES = {
 }
 
 
-def told(found: Converted, rows: Sequence[bytes]) -> list[str]:
+def told(found: ConvertedPayload, rows: Sequence[bytes]) -> list[str]:
     """The reasons of all rows but the last one, which converted."""
     assert found.kept.tolist() == [len(rows) - 1], [f.message for f in found.failures][-1]
     assert [failure.offset for failure in found.failures] == list(range(len(rows) - 1))
@@ -202,13 +203,13 @@ def test_a_schema_that_cannot_be_used_is_tried_once_not_for_each_record(
 ) -> None:
     """Compiling may take a minute: a thousand records of such a schema took a thousand."""
     compiled: list[Sequence[str]] = []
-    run = protobuf_files._run  # noqa: SLF001 - spied on
+    run = protobuf_files._run_protoc  # noqa: SLF001 - spied on
 
     def counted(options: Sequence[str]) -> Any:
         compiled.append(options)
         return run(options)
 
-    monkeypatch.setattr(protobuf_files, "_run", counted)
+    monkeypatch.setattr(protobuf_files, "_run_protoc", counted)
     bad = register(f"{topic_name}-value", f"{PROTO} message A {{ NoSuchType a = 1; }}", "PROTOBUF")
     found = convert("PROTOBUF", topic_name, [framed(bad, MESSAGE)] * 20)
     assert len(found.failures) == 20

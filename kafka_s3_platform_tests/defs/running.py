@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from kafka_s3_platform.cli.runs import plain
+from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.checks import index_checks
+from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import RETRIES_TAG
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform_tests.support import HOUR, connector
@@ -58,7 +58,7 @@ def run(
     picked = {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]} if keys else {}
     job = definitions(config).resolve_job_def(job_name)
     return job.get_subset(
-        asset_selection=frozenset([key]), asset_check_selection=frozenset(index_checks(key))
+        asset_selection=frozenset([key]), asset_check_selection=frozenset(list_index_checks(key))
     ).execute_in_process(
         instance=instance,
         tags={RETRIES_TAG: "0", **picked, **(tags or {})},
@@ -88,7 +88,7 @@ def events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str | No
     for event in result.get_asset_materialization_events():
         reported = event.step_materialization_data.materialization
         if reported.asset_key == key:
-            found.setdefault(reported.partition, []).append(plain(reported.metadata))
+            found.setdefault(reported.partition, []).append(convert_metadata(reported.metadata))
     return found
 
 

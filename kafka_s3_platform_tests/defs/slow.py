@@ -4,14 +4,14 @@ import time
 
 import dagster as dg
 
-from kafka_s3_platform.defs.failures import dagster_failures
+from kafka_s3_platform.defs.failures import raise_dagster_failures
 
 QUICK, SLOW = dg.AssetKey(["c", "hourly", "quick"]), dg.AssetKey(["c", "hourly", "slow"])
 
 
 @dg.asset(key=QUICK)
 def quick(context: dg.AssetExecutionContext) -> None:
-    with dagster_failures(context):
+    with raise_dagster_failures(context):
         return
 
 

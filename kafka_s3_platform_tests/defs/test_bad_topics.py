@@ -11,13 +11,13 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.topic import archived_topics
+from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.compact.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_an_hour
 from kafka_s3_platform_tests.defs.running import tick
-from kafka_s3_platform_tests.defs.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_an_hour
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import Sent, produce
 
@@ -38,7 +38,7 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic) -> ConnectorConfig:
     """A connector of four topics; each has a record to archive, and a day to compact."""
     made = fleet(kafka_settings, store_settings, 4)
-    for topic in archived_topics([made]):
+    for topic in list_archived_topics([made]):
         create_topic(topic.topic)
         produce(kafka_settings, topic.topic, [Sent(timestamp=YESTERDAY)])
         index_an_hour(topic, YESTERDAY)
@@ -144,7 +144,7 @@ def test_the_hourly_schedule_asks_for_the_others_where_one_cannot_be_evaluated(
         if key.path[-1] == bad:
             raise ValueError("a defect")
 
-    monkeypatch.setattr("kafka_s3_platform.defs.schedules.reason_to_wait", reason)
+    monkeypatch.setattr("kafka_s3_platform.defs.schedules.find_reason_to_wait", reason)
     found = asked_by_schedule(config, "hourly__c", instance)
     assert asked_topics(found) == [topic for topic in config.topics if topic != bad]
 

@@ -19,15 +19,15 @@ from dagster._scheduler.scheduler import launch_scheduled_runs
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.file_checks import FILES_KEY
-from kafka_s3_platform.defs.names import op_name
-from kafka_s3_platform.defs.topic import archived_topics
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
     kafka_s3,  # noqa: F401 - a fixture
     write_reachable_connector,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.test_due_topics import index_an_hour
+from kafka_s3_platform_tests.defs.compact.test_due_topics import index_an_hour
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +50,7 @@ def daemon(
     write_reachable_connector(kafka_s3, kafka_settings, store_settings, ",".join(topics), **late)
     folder = kafka_s3.folder / "connectors"
     (folder / "bad.json").write_text('{"name": "bad"')
-    for topic in archived_topics(load_connectors(folder, {}).connectors):
+    for topic in list_archived_topics(load_connectors(folder, {}).connectors):
         index_an_hour(topic, MIDNIGHT - timedelta(hours=12))
     monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(folder))
     monkeypatch.setenv("KAFKA_S3_AUTOSTART", "1")
@@ -90,6 +90,6 @@ def test_the_sensors_launch_a_run_for_each_of_two_topics(daemon: WorkspaceProces
         found = asked(daemon, {"dagster/sensor_name": name})
         assert found == [(f"c/{group}/{topic_name}-{n}",) for n in range(2)]
     for file, status in (("c", "SUCCEEDED"), ("bad", "FAILED")):
-        check = dg.AssetCheckKey(FILES_KEY, op_name(f"{file}.json"))
+        check = dg.AssetCheckKey(FILES_KEY, make_op_name(f"{file}.json"))
         [told] = daemon.instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
         assert told.status.value == status

@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.resources import NoValues, SparkResource, deployed_conf
+from kafka_s3_platform.defs.resources import NoValues, SparkResource, read_deployed_conf
 from kafka_s3_platform.errors import ConfigError
 
 PARIS = {"timezone": "Europe/Paris", "archive.start.hour": "2024-03-05T14:00", "archive.allowed.lateness.ms": "900000"}
@@ -177,13 +177,13 @@ def test_the_config_of_a_run_names_no_module_to_import_and_no_folder(folder: Pat
 def test_spark_is_told_by_a_file_of_the_deployment(tmp_path: Path) -> None:
     path = tmp_path / "spark.properties"
     path.write_text("spark.master spark://host:7077\nspark.executor.memory=4g\n")
-    assert deployed_conf({"KAFKA_S3_SPARK_CONF": str(path)}) == {
+    assert read_deployed_conf({"KAFKA_S3_SPARK_CONF": str(path)}) == {
         "spark.master": "spark://host:7077",
         "spark.executor.memory": "4g",
     }
-    assert deployed_conf({}) == {}
+    assert read_deployed_conf({}) == {}
     with pytest.raises(ConfigError, match=r"gone\.properties: cannot be read"):
-        deployed_conf({"KAFKA_S3_SPARK_CONF": str(tmp_path / "gone.properties")})
+        read_deployed_conf({"KAFKA_S3_SPARK_CONF": str(tmp_path / "gone.properties")})
 
 
 def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folder: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG, dagster_failures
+from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG, raise_dagster_failures
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
@@ -19,7 +19,7 @@ from kafka_s3_platform.errors import (
 def run(instance: dg.DagsterInstance, error: Exception, retries: int = 0) -> dg.ExecuteInProcessResult:
     @dg.asset
     def failing(context: dg.AssetExecutionContext) -> None:
-        with dagster_failures(context):
+        with raise_dagster_failures(context):
             raise error
 
     return dg.materialize([failing], instance=instance, tags={RETRIES_TAG: str(retries)}, raise_on_error=False)
@@ -89,7 +89,7 @@ def test_a_run_is_told_what_of_its_config_does_nothing(
 ) -> None:
     @dg.asset
     def settled(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:
-        with dagster_failures(context):
+        with raise_dagster_failures(context):
             pass
 
     found = dg.materialize([settled], instance=instance, resources={"spark": SparkResource()}, run_config=given)

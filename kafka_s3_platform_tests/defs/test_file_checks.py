@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.definitions import defs
+from kafka_s3_platform.defs.archive.hourly import make_hourly_asset
 from kafka_s3_platform.defs.file_checks import FILES_KEY
-from kafka_s3_platform.defs.hourly import hourly_asset
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
 
@@ -153,9 +153,9 @@ def test_a_connector_that_cannot_be_defined_is_red_and_the_others_are_defined(
     def failing(topic: ArchivedTopic) -> dg.AssetsDefinition:
         if topic.config.name == "b":
             raise ValueError("a defect")
-        return hourly_asset(topic)
+        return make_hourly_asset(topic)
 
-    monkeypatch.setattr("kafka_s3_platform.definitions.hourly_asset", failing)
+    monkeypatch.setattr("kafka_s3_platform.definitions.make_hourly_asset", failing)
     assert connectors(defs()) == ["a", "c"]
     first = look()
     assert states(first.asset_events) == {"a_2ejson": True, "b_2ejson": False, "c_2ejson": True}
@@ -169,7 +169,7 @@ def test_a_pattern_whose_topics_cannot_be_found_stops_no_other(folder: Path, mon
     def failing(*_: object) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr("kafka_s3_platform.defs.discovery.look", failing)
+    monkeypatch.setattr("kafka_s3_platform.defs.topics.discovery.look_for_topics", failing)
     found = defs()
     assert connectors(found) == ["a", "b", "c"]
     assert found.get_repository_def().has_sensor_def("topics__r")

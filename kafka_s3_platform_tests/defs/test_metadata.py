@@ -12,7 +12,7 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
     TransformSettings,
 )
-from kafka_s3_platform.defs.metadata import hour_metadata, totals_metadata
+from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform_tests.support import NOON, connector
 
@@ -43,21 +43,21 @@ def hour(**counts: int) -> HourReport:
 def test_what_was_left_out_is_counted_on_the_hours_page_and_on_the_runs() -> None:
     counts = {"filtered_count": 3, "dead_letter_count": 2}
     for found in (
-        hour_metadata(hour(**counts), report(), "b", can_drop=False),
-        totals_metadata(report(**counts), can_drop=False),
+        make_hour_metadata(hour(**counts), report(), "b", can_drop=False),
+        make_totals_metadata(report(**counts), can_drop=False),
     ):
         assert (found["filtered_records"].value, found["dead_letters"].value) == (3, 2)
 
 
 def test_where_records_can_be_left_out_none_is_told_as_zero_and_else_not_at_all() -> None:
-    assert not DROPPED & hour_metadata(hour(), report(), "b", can_drop=False).keys()
-    shown = totals_metadata(report(), can_drop=True)
+    assert not DROPPED & make_hour_metadata(hour(), report(), "b", can_drop=False).keys()
+    shown = make_totals_metadata(report(), can_drop=True)
     assert {shown[name].value for name in DROPPED} == {0}
 
 
 def test_offsets_that_another_sink_archived_are_shown_as_such() -> None:
-    assert hour_metadata(hour(taken_over_count=7), report(), "b", can_drop=False)["taken_over_offsets"].value == 7
-    assert "taken_over_offsets" not in hour_metadata(hour(), report(), "b", can_drop=False)
+    assert make_hour_metadata(hour(taken_over_count=7), report(), "b", can_drop=False)["taken_over_offsets"].value == 7
+    assert "taken_over_offsets" not in make_hour_metadata(hour(), report(), "b", can_drop=False)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import dagster as dg
 import psutil
 import pytest
 
-from kafka_s3_platform.defs.processes import PROCESS_TAG, process_tags
-from kafka_s3_platform.defs.runs import unfinished
+from kafka_s3_platform.defs.processes import PROCESS_TAG, make_process_tags
+from kafka_s3_platform.defs.runs import find_unfinished
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 
 Status = dg.DagsterRunStatus
@@ -52,12 +52,12 @@ def under_way(how: str, home: Path, instance: dg.DagsterInstance) -> Iterator[li
 @pytest.mark.parametrize("how", ["in-process", "steps"])
 def test_a_run_whose_processes_were_killed_ends_as_failed_and_says_so(how: str, home: Path) -> None:
     with dg.DagsterInstance.from_config(str(home)) as instance, under_way(how, home, instance) as processes:
-        [run] = unfinished(instance, SLOW)
+        [run] = find_unfinished(instance, SLOW)
         assert run.status == Status.STARTED
         for process in processes:
             process.kill()
         psutil.wait_procs(processes[1:], 10)
-        assert unfinished(instance, SLOW) == []
+        assert find_unfinished(instance, SLOW) == []
         stored = instance.get_run_by_id(run.run_id)
         assert stored is not None
         assert stored.status == Status.FAILURE
@@ -69,13 +69,13 @@ def test_a_run_whose_processes_were_killed_ends_as_failed_and_says_so(how: str, 
 def test_a_run_goes_on_when_the_process_of_one_of_its_steps_has_ended(home: Path) -> None:
     with dg.DagsterInstance.from_config(str(home)) as instance, under_way("steps", home, instance):
         assert instance.get_latest_materialization_event(QUICK)
-        assert [run.status for run in unfinished(instance, SLOW)] == [Status.STARTED]
+        assert [run.status for run in find_unfinished(instance, SLOW)] == [Status.STARTED]
 
 
 def add_run(instance: dg.DagsterInstance, **process: object) -> str:
     """A run under way, with its process tag changed as given."""
     run = instance.create_run_for_job(slow_job(), asset_selection=frozenset([SLOW]), status=Status.STARTED)
-    known = json.loads(process_tags(run.run_id)[PROCESS_TAG])
+    known = json.loads(make_process_tags(run.run_id)[PROCESS_TAG])
     instance.add_run_tags(run.run_id, {PROCESS_TAG: json.dumps({**known, **process})})
     return run.run_id
 
@@ -84,17 +84,17 @@ def test_a_process_that_got_the_pid_of_a_killed_one_is_not_taken_for_it(instance
     me = psutil.Process()
     alive = add_run(instance, processes=[[me.pid, me.create_time()]])
     add_run(instance, processes=[[me.pid, me.create_time() - 60]])
-    assert [run.run_id for run in unfinished(instance, SLOW)] == [alive]
+    assert [run.run_id for run in find_unfinished(instance, SLOW)] == [alive]
 
 
 def test_a_run_on_another_host_is_left_alone(instance: dg.DagsterInstance) -> None:
     run_id = add_run(instance, host=f"not-{socket.gethostname()}", processes=[[1, 0.0]])
-    assert [run.run_id for run in unfinished(instance, SLOW)] == [run_id]
+    assert [run.run_id for run in find_unfinished(instance, SLOW)] == [run_id]
 
 
 def test_tags_that_a_re_execution_inherits_are_not_its_own(instance: dg.DagsterInstance) -> None:
     run_id = add_run(instance, run_id="the-run-before", processes=[[1, 0.0]])
-    assert [run.run_id for run in unfinished(instance, SLOW)] == [run_id]
+    assert [run.run_id for run in find_unfinished(instance, SLOW)] == [run_id]
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_a_tag_that_is_none_of_ours_keeps_no_run_from_being_seen(home: Path, tag
     told = tag.replace("RUN", run_id).replace("HOST", socket.gethostname())
     with dg.DagsterInstance.from_config(str(home)) as instance:
         run = instance.create_run_for_job(slow_job(), run_id=run_id, status=Status.STARTED, tags={PROCESS_TAG: told})
-        assert unfinished(instance, SLOW) == [run]
+        assert find_unfinished(instance, SLOW) == [run]

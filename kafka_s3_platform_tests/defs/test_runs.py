@@ -13,11 +13,11 @@ from kafka_s3_platform.defs.runs import (
     INPUTS_TAG,
     REMEMBERED_RUNS,
     REQUEST_TAG,
+    find_reason_to_wait,
+    find_unfinished,
     is_requested,
-    reason_to_wait,
-    request,
-    unfinished,
-    windows_of,
+    list_windows,
+    request_run,
 )
 from kafka_s3_platform.defs.topic import Windows
 from kafka_s3_platform_tests.support import HOUR, NOON
@@ -48,49 +48,49 @@ def add_run(
 
 
 def test_a_first_request_does_not_wait(instance: dg.DagsterInstance) -> None:
-    assert reason_to_wait(instance, KEY, "same") is None
+    assert find_reason_to_wait(instance, KEY, "same") is None
 
 
 @pytest.mark.parametrize("status", [Status.SUCCESS, Status.CANCELED])
 def test_what_ended_is_not_asked_for_again_with_the_same_inputs(instance: dg.DagsterInstance, status: Status) -> None:
     add_run(instance, status)
-    assert reason_to_wait(instance, KEY, "same") is not None
-    assert reason_to_wait(instance, KEY, "other") is None
+    assert find_reason_to_wait(instance, KEY, "same") is not None
+    assert find_reason_to_wait(instance, KEY, "other") is None
 
 
 def test_a_permanent_failure_is_asked_for_again_when_its_inputs_change(instance: dg.DagsterInstance) -> None:
     add_run(instance, Status.FAILURE, failure="permanent")
-    assert reason_to_wait(instance, KEY, "same") is not None
-    assert reason_to_wait(instance, KEY, "other") is None
+    assert find_reason_to_wait(instance, KEY, "same") is not None
+    assert find_reason_to_wait(instance, KEY, "other") is None
 
 
 @pytest.mark.parametrize("failure", ["transient", "clock", None])
 def test_other_failures_are_asked_for_again_after_a_while(instance: dg.DagsterInstance, failure: str | None) -> None:
     add_run(instance, Status.FAILURE, failure=failure)
-    reason = reason_to_wait(instance, KEY, "same")
+    reason = find_reason_to_wait(instance, KEY, "same")
     assert reason is not None
     assert "asked for again at" in reason
 
 
 def test_a_run_of_somebody_else_says_nothing_about_our_requests(instance: dg.DagsterInstance) -> None:
     add_run(instance, Status.FAILURE, inputs=None, failure="permanent")
-    assert reason_to_wait(instance, KEY, "same") is None
+    assert find_reason_to_wait(instance, KEY, "same") is None
 
 
 def test_runs_under_way_are_found_whoever_launched_them(instance: dg.DagsterInstance) -> None:
     add_run(instance, Status.STARTED, inputs=None)
-    assert len(unfinished(instance, KEY)) == 1
-    assert not is_requested(unfinished(instance, KEY), KEY)
+    assert len(find_unfinished(instance, KEY)) == 1
+    assert not is_requested(find_unfinished(instance, KEY), KEY)
     add_run(instance, Status.STARTED)
-    assert is_requested(unfinished(instance, KEY), KEY)
-    assert unfinished(instance, dg.AssetKey("other")) == []
+    assert is_requested(find_unfinished(instance, KEY), KEY)
+    assert find_unfinished(instance, dg.AssetKey("other")) == []
 
 
 def test_what_failed_for_good_long_ago_is_not_asked_for_again(instance: dg.DagsterInstance) -> None:
     add_run(instance, Status.FAILURE, failure="permanent")
     for n in range(REMEMBERED_RUNS):
         add_run(instance, Status.SUCCESS, inputs=f"later {n}")
-    reason = reason_to_wait(instance, KEY, "same")
+    reason = find_reason_to_wait(instance, KEY, "same")
     assert reason is not None
     assert "fix its cause, then re-execute that run" in reason
 
@@ -98,7 +98,7 @@ def test_what_failed_for_good_long_ago_is_not_asked_for_again(instance: dg.Dagst
 def test_what_was_re_executed_with_success_is_not_a_failure_any_more(instance: dg.DagsterInstance) -> None:
     add_run(instance, Status.FAILURE, failure="permanent")
     add_run(instance, Status.SUCCESS)
-    assert "succeeded" in str(reason_to_wait(instance, KEY, "same"))
+    assert "succeeded" in str(find_reason_to_wait(instance, KEY, "same"))
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,18 @@ def test_a_run_without_a_selection_counts_for_what_its_job_changes(
 ) -> None:
     instance.create_run_for_job(dg.Definitions([hourly]).resolve_implicit_global_asset_job_def())  # not ours
     instance.add_run(dg.DagsterRun(job_name=job_name, run_id=str(uuid4()), status=Status.STARTED))
-    assert bool(unfinished(instance, dg.AssetKey(path.split("/")))) == is_changed
+    assert bool(find_unfinished(instance, dg.AssetKey(path.split("/")))) == is_changed
 
 
 def test_a_run_of_checks_alone_changes_nothing(instance: dg.DagsterInstance) -> None:
     checks = frozenset([dg.AssetCheckKey(KEY, "orphans")])
     run = dg.DagsterRun("archive__c", str(uuid4()), status=Status.STARTED, asset_check_selection=checks)
     instance.add_run(run)
-    assert unfinished(instance, KEY) == []
+    assert find_unfinished(instance, KEY) == []
 
 
 def test_a_request_is_one_run_over_its_range(instance: dg.DagsterInstance) -> None:
-    asked = request(instance, KEY, "archive__c", ["2026-01-01-00:00", "2026-01-01-01:00"], "same")
+    asked = request_run(instance, KEY, "archive__c", ["2026-01-01-00:00", "2026-01-01-01:00"], "same")
     assert asked.tags["dagster/asset_partition_range_start"] == "2026-01-01-00:00"
     assert asked.tags["dagster/asset_partition_range_end"] == "2026-01-01-01:00"
     assert asked.asset_selection == [KEY]
@@ -148,6 +148,6 @@ def test_a_range_that_ends_in_no_key_ends_no_look_at_the_runs(instance: dg.Dagst
     hostile = {ASSET_PARTITION_RANGE_START_TAG: key, ASSET_PARTITION_RANGE_END_TAG: end}
     for tags in (hostile, {PARTITION_NAME_TAG: key}):
         instance.add_run(dg.DagsterRun("archive__c", str(uuid4()), status=Status.STARTED, tags=tags))
-    found = windows_of(instance.get_runs(), windows)
+    found = list_windows(instance.get_runs(), windows)
     assert (NOON + HOUR, NOON + 2 * HOUR) in found
     assert len(found) == (2 if end == "" else 1)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.classes import FORMATS
+from kafka_s3_platform.config.keys.values import find_broken_hour
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -14,9 +15,8 @@ from kafka_s3_platform.config.settings import (
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.config.values import broken_hour
-from kafka_s3_platform.defs.names import op_name
-from kafka_s3_platform.defs.topic import ArchivedTopic, Days, Hours, newest_closed_hour
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.topic import ArchivedTopic, Days, Hours, find_newest_closed_hour
 from kafka_s3_platform.errors import ConfigError
 
 HOUR = timedelta(hours=1)
@@ -37,8 +37,8 @@ def config(timezone_name: str, start_hour: datetime) -> ConnectorConfig:
 
 @given(st.lists(NAMES, min_size=1, max_size=3), st.lists(NAMES, min_size=1, max_size=3))
 def test_different_keys_have_different_op_names_that_dagster_takes(one: list[str], other: list[str]) -> None:
-    assert op_name(*one).replace("_", "").isalnum()
-    assert (op_name(*one) == op_name(*other)) == (one == other)
+    assert make_op_name(*one).replace("_", "").isalnum()
+    assert (make_op_name(*one) == make_op_name(*other)) == (one == other)
 
 
 @pytest.mark.parametrize("format_name", sorted(set(FORMATS.values())))
@@ -90,7 +90,7 @@ def test_hours_and_keys_are_one_to_one_in_every_timezone_that_is_not_refused() -
     refused = set()
     for name, changes in zones_that_differ().items():
         start = datetime(2020, 1, 1, tzinfo=ZoneInfo(name))
-        if broken_hour(ZoneInfo(name), start):
+        if find_broken_hour(ZoneInfo(name), start):
             refused.add(name)
             continue
         hours = Hours(config(name, start))
@@ -142,5 +142,5 @@ def test_an_hour_is_closed_when_its_allowed_lateness_has_passed(now: str, newest
     def at(text: str) -> datetime:
         return datetime.fromisoformat(f"2026-01-01T{text}:00+00:00")
 
-    found = newest_closed_hour(at(now), timedelta(minutes=5), first)
+    found = find_newest_closed_hour(at(now), timedelta(minutes=5), first)
     assert found == (at(newest) if newest else None)

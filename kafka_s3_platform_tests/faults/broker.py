@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 
-from kafka_s3_platform.kafka.record_batches import log_batches
+from kafka_s3_platform.kafka.fetch.log_batches import parse_batches
 from kafka_s3_platform.local.settings import StackSettings
 
 HEADER_BYTES = 61
@@ -30,7 +30,7 @@ def cut_log(settings: StackSettings, topic: str, offset: int) -> None:
     """
     folder = settings.data_dir / "kafka" / "data" / f"{topic}-0"
     for log in folder.glob("*.log"):
-        kept = [b for b in log_batches(memoryview(log.read_bytes())) if b.last_offset < offset]
+        kept = [b for b in parse_batches(memoryview(log.read_bytes())) if b.last_offset < offset]
         os.truncate(log, sum(len(b.body) + HEADER_BYTES for b in kept))
         if not kept and int(log.stem):
             log.unlink()
@@ -46,7 +46,7 @@ def lose_end(settings: StackSettings, group: str) -> None:
     logs = (settings.data_dir / "kafka" / "data").glob("__consumer_offsets-*/*.log")
     [log] = [path for path in logs if name in path.read_bytes()]
     raw = log.read_bytes()
-    batches = list(log_batches(memoryview(raw)))
+    batches = list(parse_batches(memoryview(raw)))
     [*_, writer] = [b.producer_id for b in batches if b.is_transactional and name in bytes(b.body)]
     [*_, end] = [n for n, b in enumerate(batches) if b.is_control and b.producer_id == writer]
     place = sum(len(b.body) + HEADER_BYTES for b in batches[:end])

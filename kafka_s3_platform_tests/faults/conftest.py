@@ -16,5 +16,5 @@ def own_stack(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFa
     data = tmp_path_factory.mktemp("own")
     settings = dataclasses.replace(stack_settings, data_dir=data, **free_port_settings())
     with stopped_at_exit(settings):
-        embedded.up(settings)
+        embedded.start_stack(settings)
         yield settings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import OffsetGapError, PlatformError, StoreUnavailableError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -115,7 +115,7 @@ def test_retention_during_a_scan_fails_naming_the_offsets(config: ConnectorConfi
     request = ArchiveRequest(config, config.topics[0], "run", None)
     lost = rf"topic {config.topics[0]}, kafka partition 0: offsets \[0, 7\) were deleted"
     with pytest.raises(OffsetGapError, match=lost):
-        archive(request, LosingRunner(config, 7)).raise_failure()
+        archive_topic(request, LosingRunner(config, 7)).raise_failure()
     # the other kafka partition is archived all the same
     assert offsets_by_kafka_partition(stored(config)) == {1: list(range(RECORDS))}
     assert snapshot(config).state.reservations == ()
@@ -124,7 +124,7 @@ def test_retention_during_a_scan_fails_naming_the_offsets(config: ConnectorConfi
 def test_retention_during_a_scan_is_a_gap_of_its_hour_where_gaps_are_allowed(config: ConnectorConfig) -> None:
     allowing = config.model_copy(update={"archive": config.archive.model_copy(update={"allow_gaps": True})})
     request = ArchiveRequest(allowing, config.topics[0], "run", (NOON,))
-    report = archive(request, LosingRunner(allowing, 7))
+    report = archive_topic(request, LosingRunner(allowing, 7))
     assert [(g.kafka_partition, g.start_offset, g.end_offset) for g in report.gaps] == [(0, 0, 7)]
     assert [h.gaps for h in report.hours] == [report.gaps]
     assert snapshot(config).gaps_by_hour() == [(NOON, report.gaps[0])]
@@ -149,7 +149,7 @@ def test_a_broker_killed_during_a_scan_loses_nothing(own_stack: StackSettings, s
     thread.start()
     wait_for_an_object(config)
     kill_broker(own_stack)
-    embedded.up(own_stack)
+    embedded.start_stack(own_stack)
     thread.join(120)
     assert not thread.is_alive()
     assert [type(e) for e in errors if not isinstance(e, TransientError)] == [], errors

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import ForeignObjectError, PlatformError, SupersededError
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner
@@ -141,7 +141,7 @@ def in_background(config: ConnectorConfig, runner: InProcessRunner) -> tuple[thr
 
     def run() -> None:
         try:
-            archive(ArchiveRequest(config, config.topics[0], "stalled", None), runner)
+            archive_topic(ArchiveRequest(config, config.topics[0], "stalled", None), runner)
         except PlatformError as err:
             errors.append(err)
 
@@ -212,7 +212,7 @@ class TwiceRunner(InProcessRunner):
 
 def test_a_first_attempt_that_finishes_late_does_not_touch_the_objects_of_the_second(config: ConnectorConfig) -> None:
     runner = TwiceRunner()
-    archive(ArchiveRequest(config, config.topics[0], "run", None), runner)
+    archive_topic(ArchiveRequest(config, config.topics[0], "run", None), runner)
     assert len(runner.late) == 2
     store = ObjectStore(config.store)
     heads = [store.head(s.key) for s in snapshot(config).segments]
@@ -248,7 +248,7 @@ def test_an_executor_process_killed_in_the_middle_of_a_scan_is_retried_by_spark(
 
     thread = threading.Thread(target=kill_one_worker)
     thread.start()
-    archive(ArchiveRequest(slow, slow.topics[0], "run", None), SparkRunner(lambda: spark))
+    archive_topic(ArchiveRequest(slow, slow.topics[0], "run", None), SparkRunner(lambda: spark))
     thread.join(60)
     assert killed
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}

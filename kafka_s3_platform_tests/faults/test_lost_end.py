@@ -15,23 +15,26 @@ from py4j.java_gateway import JavaGateway
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
-from kafka_s3_platform.kafka import group_offset, pace
+from kafka_s3_platform.kafka import group_offset
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
-from kafka_s3_platform.kafka.producer import TransactionalReplayProducer
+from kafka_s3_platform.kafka.produce import pace
+from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.java import find_java
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore import marker, target_log
-from kafka_s3_platform.restore.plan import place_of
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.replay import target_log
+from kafka_s3_platform.restore.replay import transactions as marker
 from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.restore.source.terms import hash_place
+from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end
 from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
-from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
-from kafka_s3_platform_tests.restore.test_exactly_once import InterruptedRunner
+from kafka_s3_platform_tests.restore.replay.test_exactly_once import InterruptedRunner
+from kafka_s3_platform_tests.restore.runners import StoppingRunner
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
@@ -59,7 +62,7 @@ def request(config: ConnectorConfig, case: str, **changes: Any) -> RestoreReques
 
 
 def restored(config: ConnectorConfig, case: str, **changes: Any) -> RestoreReport:
-    return restore(request(config, case, **changes), InProcessRunner())
+    return restore(ArchiveSource(request(config, case, **changes)), InProcessRunner())
 
 
 def check_restored_once(config: ConnectorConfig, to_topic: str) -> None:
@@ -69,12 +72,12 @@ def check_restored_once(config: ConnectorConfig, to_topic: str) -> None:
 
 def sent_in_part(config: ConnectorConfig, case: str, s3_client: Any) -> None:
     with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
-        restore(request(config, case), InterruptedRunner(config, s3_client))
+        restore(ArchiveSource(request(config, case)), InterruptedRunner(config, s3_client))
 
 
 def sent_to_its_end(config: ConnectorConfig, case: str, _: Any) -> None:
     with pytest.raises(InterruptedError):
-        restore(request(config, case), StoppingRunner(verify))
+        restore(ArchiveSource(request(config, case)), StoppingRunner(verify_stream))
 
 
 def its_end(log_end: int) -> int:
@@ -153,8 +156,8 @@ def send_and_lose(own_stack: StackSettings, config: ConnectorConfig, s3_client: 
     for case, (_, cut_at) in CASES.items():
         cut_log(own_stack, case, cut_at(ends[case]))
     for case in WITHOUT_A_MARKER:
-        lose_end(own_stack, marker.marker_name(case, 0, place=place_of(config)))
-    embedded.up(own_stack)
+        lose_end(own_stack, marker.make_marker_name(case, 0, place=hash_place(config)))
+    embedded.start_stack(own_stack)
     return ends
 
 
@@ -239,8 +242,8 @@ def lose_ends(own_stack: StackSettings, config: ConnectorConfig) -> None:
     kill_broker(own_stack)
     for case, end in ends.items():
         cut_log(own_stack, case, end - 1)
-    lose_end(own_stack, marker.marker_name("later-marker", 0, place=place_of(config)))
-    embedded.up(own_stack)
+    lose_end(own_stack, marker.make_marker_name("later-marker", 0, place=hash_place(config)))
+    embedded.start_stack(own_stack)
 
 
 def check_behind_another(config: ConnectorConfig, another: Producer) -> None:
@@ -259,7 +262,7 @@ def check_behind_another(config: ConnectorConfig, another: Producer) -> None:
 
 def abort_the_next(config: ConnectorConfig, case: str, *, with_marker: bool = False) -> None:
     """Another run of the restore, which sends some of what comes next and ends before it has committed that."""
-    name = marker.marker_name(case, 0, place=place_of(config))
+    name = marker.make_marker_name(case, 0, place=hash_place(config))
     [batch] = records_of(config.kafka, config.topics[0]).slice(BATCH, 100).combine_chunks().to_batches()
     end = log_end(config.kafka, case)
     with (

@@ -19,13 +19,14 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, TransientError
-from kafka_s3_platform.kafka import producer
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.client import Reasons, producer_client
+from kafka_s3_platform.kafka.client import Reasons, open_producer
+from kafka_s3_platform.kafka.produce import producer, transactional_producer
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.restore import marker
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.replay import transactions as marker
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
@@ -77,7 +78,7 @@ def slowly(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
 
 
 def restored(config: ConnectorConfig) -> RestoreReport:
-    return restore(request(config), InProcessRunner())
+    return restore(ArchiveSource(request(config)), InProcessRunner())
 
 
 def check_restored_once(config: ConnectorConfig, kafka: KafkaSettings | None = None) -> None:
@@ -262,7 +263,7 @@ def test_a_store_that_is_slower_than_a_transaction_lasts_is_waited_for(
 
         thread = threading.Thread(target=release)
         thread.start()
-        report = restore(request(slow), InProcessRunner())
+        report = restore(ArchiveSource(request(slow)), InProcessRunner())
         thread.join()
     assert held.hit.is_set()
     assert report.sent_count == 2 * RECORDS
@@ -285,7 +286,7 @@ def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
 
     thread = threading.Thread(target=kill_one_worker)
     thread.start()
-    report = restore(request(config, records_per_second=4 * 1000.0), SparkRunner(lambda: spark))
+    report = restore(ArchiveSource(request(config, records_per_second=4 * 1000.0)), SparkRunner(lambda: spark))
     thread.join(60)
 
     assert killed
@@ -333,7 +334,7 @@ def in_background(config: ConnectorConfig, tries: int = 1) -> tuple[threading.Th
     def run() -> None:
         for _ in range(tries):
             try:
-                restore(request(config, records_per_second=4 * 1000.0), InProcessRunner())
+                restore(ArchiveSource(request(config, records_per_second=4 * 1000.0)), InProcessRunner())
                 return
             except PlatformError as err:
                 errors.append(err)
@@ -349,7 +350,7 @@ def restart_broker(own_stack: StackSettings, thread: threading.Thread, when: Cal
     until(60, lambda: not thread.is_alive() or when())
     assert thread.is_alive()
     kill_broker(own_stack)
-    embedded.up(own_stack)
+    embedded.start_stack(own_stack)
 
 
 def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
@@ -358,13 +359,13 @@ def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
     """librdkafka's issues 5456 and 5511: sending offsets never ends when the group's coordinator has gone."""
 
     def forgetful(settings: KafkaSettings, reasons: Reasons, defaults: Any, fixed: Any) -> Any:
-        return producer_client(settings, reasons, defaults, {**fixed, "metadata.recovery.strategy": "rebootstrap"})
+        return open_producer(settings, reasons, defaults, {**fixed, "metadata.recovery.strategy": "rebootstrap"})
 
     config, target = own_topics(own_stack, store_settings)
     with monkeypatch.context() as patch:
         patch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
-        patch.setattr(producer, "producer_client", forgetful)
-        patch.setattr(producer, "STUCK_SECONDS", 5.0)
+        patch.setattr(producer, "open_producer", forgetful)
+        patch.setattr(transactional_producer, "STUCK_SECONDS", 5.0)
         thread, errors = in_background(config)
         restart_broker(own_stack, thread, partial(target.has, 2000))
         thread.join(60)

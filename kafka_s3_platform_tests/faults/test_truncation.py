@@ -9,8 +9,8 @@ from kafka_s3_platform.archive import regrown, scan
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import LogTruncatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.reader import ConfluentReader
-from kafka_s3_platform.kafka.readers import new_reader
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker
@@ -52,7 +52,7 @@ def restart(settings: StackSettings, *cut: str) -> None:
     kill_broker(settings)
     for topic in cut:
         cut_log(settings, topic, KEPT)
-    embedded.up(settings)
+    embedded.start_stack(settings)
 
 
 READERS = {"fetch": new_reader, "confluent": ConfluentReader}

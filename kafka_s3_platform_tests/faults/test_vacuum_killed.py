@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive
-from kafka_s3_platform.archive.vacuum import VacuumReport, vacuum
-from kafka_s3_platform.archive.verify import verify_archive
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import (
@@ -61,7 +61,7 @@ def config(
     archived(found)
     produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + HOUR) for n in range(RECORDS)])
     with pytest.raises(StoreUnavailableError):
-        archive(ArchiveRequest(found, topic_name, "failed", None), FailingRunner())
+        archive_topic(ArchiveRequest(found, topic_name, "failed", None), FailingRunner())
     assert len(objects(found) - live(found)) == RECORDS
     return found
 
@@ -75,7 +75,7 @@ def live(config: ConnectorConfig) -> set[str]:
 
 
 def vacuumed(config: ConnectorConfig) -> VacuumReport:
-    return vacuum(config, config.topics[0], "vacuum", NOW, dry_run=False)
+    return vacuum_topic(config, config.topics[0], "vacuum", NOW, dry_run=False)
 
 
 def vacuum_with_signal(config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.formats.columns import headers, record_sizes, strings
+from kafka_s3_platform.formats.columns import count_record_bytes, read_headers, read_strings
 from kafka_s3_platform_tests.formats.records import Record, batch_of, cut, records, with_bytes_under_nulls
 
 
@@ -16,7 +16,7 @@ def size_of(record: Record) -> int:
 @given(records, st.lists(st.integers(0, 30), max_size=4))
 def test_sizes_are_those_of_the_records(found: list[Record], bounds: list[int]) -> None:
     for whole in (batch_of(found), with_bytes_under_nulls(batch_of(found))):
-        sizes = [int(s) for part in cut(whole, bounds) for s in record_sizes(part)]
+        sizes = [int(s) for part in cut(whole, bounds) for s in count_record_bytes(part)]
         assert sizes == [size_of(r) for r in found]
 
 
@@ -24,10 +24,10 @@ def test_sizes_are_those_of_the_records(found: list[Record], bounds: list[int]) 
 def test_lengths_tell_null_from_empty_and_bytes_are_those_of_the_slice(found: list[Record], start: int) -> None:
     for whole in (batch_of(found), with_bytes_under_nulls(batch_of(found))):
         part, kept = whole.slice(start), found[start:]
-        keys = strings(part.column("key"))
+        keys = read_strings(part.column("key"))
         assert keys.lengths.tolist() == [-1 if r["key"] is None else len(r["key"]) for r in kept]
         assert bytes(keys.data) == b"".join(r["key"] or b"" for r in kept)
-        taken = headers(part.column("headers"))
+        taken = read_headers(part.column("headers"))
         pairs = [h for r in kept for h in r["headers"] or []]
         assert taken.counts.tolist() == [-1 if r["headers"] is None else len(r["headers"]) for r in kept]
         assert bytes(taken.keys.data) == b"".join(h["key"].encode() for h in pairs)
@@ -37,5 +37,5 @@ def test_lengths_tell_null_from_empty_and_bytes_are_those_of_the_slice(found: li
 @pytest.mark.parametrize("column", ["key", "value"])
 def test_a_column_of_nulls_has_no_bytes(column: str) -> None:
     batch = batch_of([{"key": None, "value": None, "headers": None, "timestamp": 0}] * 3)
-    assert strings(batch.column(column)).lengths.tolist() == [-1, -1, -1]
-    assert bytes(strings(batch.column(column)).data) == b""
+    assert read_strings(batch.column(column)).lengths.tolist() == [-1, -1, -1]
+    assert bytes(read_strings(batch.column(column)).data) == b""

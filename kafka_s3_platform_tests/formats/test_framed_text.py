@@ -15,9 +15,8 @@ import pytest
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.converters.avro import AvroPayload
 from kafka_s3_platform.converters.framed import FramedPayload
-from kafka_s3_platform.formats.byte_array import unsafe
 from kafka_s3_platform.formats.parts import UnwritableRecordsError
-from kafka_s3_platform.formats.writers import new_writer
+from kafka_s3_platform.formats.writers import find_unsafe_values, new_writer
 from kafka_s3_platform.model.connect import ConnectBatch, Payload, Schema
 from kafka_s3_platform_tests.formats.connect import came
 
@@ -63,7 +62,7 @@ def written(layout: LayoutSettings, value: Payload) -> bytes:
 )
 def test_of_framed_text_the_text_is_looked_at_and_written(schema: Any, values: list[str], broken: list[bool]) -> None:
     value = framed(schema, values)
-    assert unsafe(of(value), BLOCKS).tolist() == broken
+    assert find_unsafe_values(of(value), BLOCKS).tolist() == broken
     whole = [text for text, is_broken in zip(values, broken, strict=True) if not is_broken]
     assert written(BLOCKS, framed(schema, whole)) == b"".join(t.removesuffix("\n").encode() + b"\n" for t in whole)
 
@@ -71,13 +70,13 @@ def test_of_framed_text_the_text_is_looked_at_and_written(schema: Any, values: l
 def test_a_frame_is_never_looked_at_in_records_either() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "f", "type": "string"}]}
     value = framed(schema, [{"f": "a\nb"}])
-    assert not unsafe(of(value), BLOCKS).any()
+    assert not find_unsafe_values(of(value), BLOCKS).any()
     assert written(BLOCKS, value) == b'{"f":"a\\nb"}\n'
 
 
 def test_byte_objects_hold_text_without_its_frame() -> None:
     value = framed("string", ["one", "a\nb"])
-    assert unsafe(of(value), LINES).tolist() == [False, True]
+    assert find_unsafe_values(of(value), LINES).tolist() == [False, True]
     assert written(LINES, framed("string", ["one", "two"])) == b"one\ntwo\n"
     assert written(LENGTHS, value) == b"\0\0\0\x03one\0\0\0\x03a\nb"
 
@@ -85,7 +84,7 @@ def test_byte_objects_hold_text_without_its_frame() -> None:
 def test_text_decoded_beside_its_frame_is_what_is_written() -> None:
     raw = pa.array([b'\0\0\0\0\n"one"', b'\0\0\0\0\n"a\\nb"'], pa.binary())
     value = FramedPayload(raw, np.zeros(2, np.int32), [Schema('"string"')], ["one", "a\nb"])
-    assert unsafe(of(value), BLOCKS).tolist() == [False, True]
+    assert find_unsafe_values(of(value), BLOCKS).tolist() == [False, True]
     assert written(BLOCKS, value.take(np.array([0]))) == b"one\n"
 
 

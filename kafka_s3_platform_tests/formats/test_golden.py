@@ -20,18 +20,18 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kafka_s3_platform.config.codecs import CODECS
+from kafka_s3_platform.config.codecs import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.formats.block_gzip import read_from, read_index
-from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroReader
-from kafka_s3_platform.formats.envelope_json import EnvelopeJsonReader
+from kafka_s3_platform.formats.block_gzip.write import read_from, read_index
+from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader
+from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.formats.connect import came, decoded, payload, written_with_sidecars
+from kafka_s3_platform_tests.formats.envelope.test_json_and_avro import plain
+from kafka_s3_platform_tests.formats.envelope.test_parquet import GOLDEN_RECORDS
 from kafka_s3_platform_tests.formats.records import batch_of, rows_of
-from kafka_s3_platform_tests.formats.test_envelope import GOLDEN_RECORDS
-from kafka_s3_platform_tests.formats.test_envelope_lines_and_avro import plain
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "formats"
 
@@ -94,15 +94,15 @@ def values(format_name: str, codec: str, **more: Any) -> LayoutSettings:
 
 HEADERS_AS = {name: values("json", "none", headers_format=name, headers_codec="none") for name in ("json", "parquet")}
 CASES: dict[str, Case] = {
-    **{f"json-{c}": (values("json", c), "value", None, json_lines) for c in CODECS["json"]},
-    **{f"bytes-{c}": (values("bytes", c), "value", None, lambda: came(BYTES)) for c in CODECS["bytes"]},
+    **{f"json-{c}": (values("json", c), "value", None, json_lines) for c in LINE_CODECS},
+    **{f"bytes-{c}": (values("bytes", c), "value", None, lambda: came(BYTES)) for c in LINE_CODECS},
     "bytes-length": (values("bytes", "none", bytes_separator="length"), "value", None, lambda: came(BYTES)),
     **{
         f"parquet-{c}": (values("parquet", c), "value", SHAPES, lambda: decoded(OBJECTS, SHAPES))
-        for c in CODECS["parquet"]
+        for c in PARQUET_CODECS
     },
-    **{f"envelope-avro-{c}": (values("envelope.avro", c), "value", None, envelope) for c in CODECS["envelope.avro"]},
-    **{f"envelope-json-{c}": (values("envelope.json", c), "value", None, envelope) for c in CODECS["envelope.json"]},
+    **{f"envelope-avro-{c}": (values("envelope.avro", c), "value", None, envelope) for c in AVRO_CODECS},
+    **{f"envelope-json-{c}": (values("envelope.json", c), "value", None, envelope) for c in LINE_CODECS},
     "decoded-json": (values("json", "none"), "value", SHAPES, lambda: decoded(OBJECTS, SHAPES)),
     "block-gzip": (values("block_gzip", "gzip", block_size=30), "value", None, lambda: came(TEXT_LINES)),
     "keys-json": (values("json", "none", keys_format="json"), "key", Schema('"bytes"'), json_lines),
@@ -133,7 +133,7 @@ DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("codec", CODECS["json"])
+@pytest.mark.parametrize("codec", LINE_CODECS)
 def test_json_and_bytes_of_each_codec(codec: str) -> None:
     text = DECOMPRESS[codec](golden(f"json-{codec}")).decode()
     assert [json.loads(line) for line in text.split("\n")[:-1]] == [json.loads(line) for line in JSON_LINES]
@@ -147,7 +147,7 @@ def test_bytes_with_their_lengths() -> None:
     assert found == BYTES
 
 
-@pytest.mark.parametrize("codec", CODECS["parquet"])
+@pytest.mark.parametrize("codec", PARQUET_CODECS)
 def test_parquet_of_each_codec(codec: str) -> None:
     table = pq.read_table(GOLDEN / f"parquet-{codec}")
     at = table.schema.get_field_index("at")
@@ -172,7 +172,7 @@ def test_decoded_json() -> None:
     ]
 
 
-@pytest.mark.parametrize("codec", CODECS["envelope.avro"])
+@pytest.mark.parametrize("codec", AVRO_CODECS)
 def test_the_avro_envelope_of_each_codec(codec: str) -> None:
     body, expected = golden(f"envelope-avro-{codec}"), rows_of(batch_of(GOLDEN_RECORDS))
     assert (
@@ -184,7 +184,7 @@ def test_the_avro_envelope_of_each_codec(codec: str) -> None:
     assert rows == [{"offset": row["offset"], "value": row["value"]} for row in expected]
 
 
-@pytest.mark.parametrize("codec", CODECS["envelope.json"])
+@pytest.mark.parametrize("codec", LINE_CODECS)
 def test_the_json_envelope_of_each_codec(codec: str) -> None:
     body, expected = golden(f"envelope-json-{codec}"), rows_of(batch_of(GOLDEN_RECORDS))
     assert (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.merge import CELL_BYTES, CELL_OFFSETS, MergeSource, merge_by_offset, recut
+from kafka_s3_platform.formats.merge import CELL_BYTES, CELL_OFFSETS, MergeSource, merge_by_offset, recut_batches
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
 
@@ -73,11 +73,11 @@ def test_every_record_comes_out_once_in_offset_order_with_all_its_columns(
 def test_the_bounds_of_batches_depend_on_the_records_alone(case: tuple[list[int], list[MergeSource]]) -> None:
     offsets, sources = case
     merged = [batch.column("offset").to_pylist() for batch in merge_by_offset(sources)]
-    assert merged == [batch.column("offset").to_pylist() for batch in recut([records(offsets)])]
+    assert merged == [batch.column("offset").to_pylist() for batch in recut_batches([records(offsets)])]
 
 
 def test_a_batch_ends_with_its_cell_of_offsets() -> None:
-    first, second = recut([records([5, CELL_OFFSETS - 1, CELL_OFFSETS]), records([CELL_OFFSETS + 9])])
+    first, second = recut_batches([records([5, CELL_OFFSETS - 1, CELL_OFFSETS]), records([CELL_OFFSETS + 9])])
     assert first.column("offset").to_pylist() == [5, CELL_OFFSETS - 1]
     assert second.column("offset").to_pylist() == [CELL_OFFSETS, CELL_OFFSETS + 9]
 
@@ -85,16 +85,16 @@ def test_a_batch_ends_with_its_cell_of_offsets() -> None:
 def test_a_batch_ends_with_the_record_that_brings_it_to_its_bytes_however_the_input_was_cut() -> None:
     whole = records(range(1, 100), value_bytes=CELL_BYTES // 10)
     pieces = [whole.slice(at, 13) for at in range(0, len(whole), 13)]
-    counts = [batch.num_rows for batch in recut([whole])]
-    assert counts == [batch.num_rows for batch in recut(pieces)]
+    counts = [batch.num_rows for batch in recut_batches([whole])]
+    assert counts == [batch.num_rows for batch in recut_batches(pieces)]
     assert len(counts) > 5
-    assert max(batch.slice().nbytes for batch in recut(pieces)) < 1.3 * CELL_BYTES
+    assert max(batch.slice().nbytes for batch in recut_batches(pieces)) < 1.3 * CELL_BYTES
 
 
 def test_headers_count_when_a_batch_is_cut_by_bytes() -> None:
     big = [{"key": "h", "value": b"x" * (CELL_BYTES // 2)}]
     rows = [{**row, "headers": big} for row in records(range(4)).to_pylist()]
-    assert [b.num_rows for b in recut([pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)])] == [2, 2]
+    assert [b.num_rows for b in recut_batches([pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)])] == [2, 2]
 
 
 def test_a_source_that_overlaps_no_other_is_passed_through_without_copying() -> None:

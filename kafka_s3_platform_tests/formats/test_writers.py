@@ -10,12 +10,14 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.config.codecs import CODECS
+from kafka_s3_platform.config.codecs import PARQUET_CODECS
+from kafka_s3_platform.config.formats import WRITTEN_FORMATS
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.envelope import EnvelopeReader, Sink
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError
-from kafka_s3_platform.formats.writers import codec_of, extension, new_writer
+from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.formats.writers import find_extension, find_part_codec, new_writer
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.formats.connect import came, decoded, written
 
@@ -78,17 +80,17 @@ OWN = f"{__name__}.CsvFormat"
     ],
 )
 def test_objects_are_named_as_connect_names_them(settings: dict[str, Any], part: ObjectPart, expected: str) -> None:
-    assert extension(LayoutSettings(**settings), part) == expected
+    assert find_extension(LayoutSettings(**settings), part) == expected
 
 
 def test_keys_and_headers_have_the_codec_of_their_kind_of_format() -> None:
     layout = LayoutSettings(format="json", codec="gzip", codec_level=9, keys_format="bytes", headers_format="avro")
-    assert codec_of(layout, "key") == ("gzip", 9)
-    assert codec_of(layout, "headers") == ("null", None)
+    assert find_part_codec(layout, "key") == ("gzip", 9)
+    assert find_part_codec(layout, "headers") == ("null", None)
     layout = layout.model_copy(update={"keys_codec": "zstd", "headers_codec": "deflate"})
-    assert codec_of(layout, "key") == ("zstd", None)
-    assert codec_of(layout, "headers") == ("deflate", None)
-    assert extension(layout, "key") == "keys.bin.zst"
+    assert find_part_codec(layout, "key") == ("zstd", None)
+    assert find_part_codec(layout, "headers") == ("deflate", None)
+    assert find_extension(layout, "key") == "keys.bin.zst"
 
 
 # The envelopes, and formats of others, are tested where they are: here is that the factory knows them.
@@ -116,7 +118,7 @@ def test_values_that_do_not_fit_an_avro_schema_are_named() -> None:
     assert [f.offset for f in caught.value.failures] == [2]
 
 
-@pytest.mark.parametrize("codec", CODECS["envelope.parquet"])
+@pytest.mark.parametrize("codec", PARQUET_CODECS)
 def test_the_native_envelope_has_the_codecs_of_parquet(codec: str) -> None:
     body = written(LayoutSettings(codec=codec), came([b"a"] * 100))
     assert EnvelopeReader(io.BytesIO(body), "k").num_records == 100
@@ -145,7 +147,7 @@ def test_values_without_a_schema_are_refused_where_the_format_needs_one(format_n
     ("settings", "part", "message"),
     [
         ({"format": "xml"}, "value", "there is no format xml for the value: there are envelope.parquet, "),
-        ({"format": "json", "keys_format": "block_gzip"}, "key", "no format block_gzip for the key: there are avro"),
+        ({"format": "json", "keys_format": "block_gzip"}, "key", "no format block_gzip for the key: there are bytes"),
         ({"format": "json", "headers_format": "bytes"}, "headers", "there is no format bytes for the headers"),
         ({"format": "json"}, "key", "there is no format None for the key"),
         ({"format": "no.such.Format"}, "value", r"no\.such\.Format"),
@@ -159,10 +161,8 @@ def test_what_does_not_exist_is_refused(settings: dict[str, Any], part: ObjectPa
 
 
 def test_nothing_but_block_gzip_has_a_sidecar() -> None:
-    for format_name in CODECS:
-        layout = LayoutSettings(
-            format=format_name, codec={"block_gzip": "gzip"}.get(format_name, next(iter(CODECS[format_name])))
-        )
+    for format_name, row in WRITTEN_FORMATS.items():
+        layout = LayoutSettings(format=format_name, codec=next(iter(row.codecs)))
         writer = new_writer(io.BytesIO(), layout, "value", RECORD)
         writer.close({})
         assert set(writer.sidecars) == ({"index.json"} if format_name == "block_gzip" else set())

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.formats.compression import CompressedSink
-from kafka_s3_platform.formats.envelope import EnvelopeWriter
-from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroWriter
-from kafka_s3_platform.formats.envelope_json import EnvelopeJsonWriter
+from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
+from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
+from kafka_s3_platform_tests.formats.envelope.test_parquet import GOLDEN_RECORDS
 from kafka_s3_platform_tests.formats.records import batch_of
-from kafka_s3_platform_tests.formats.test_envelope import GOLDEN_RECORDS
 from kafka_s3_platform_tests.sources import test_lenses as lenses
 
 _RICH = {

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from kafka_s3_platform.formats.envelope_avro import ENVELOPE_SCHEMA
+from kafka_s3_platform.formats.envelope.avro import ENVELOPE_SCHEMA
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.hostile.containers import (
     Page,

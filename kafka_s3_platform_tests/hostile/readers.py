@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kafka_s3_platform.config.settings import SourceSettings
-from kafka_s3_platform.formats.aiven_reader import AivenReader
-from kafka_s3_platform.formats.avro_reader import AvroReader
-from kafka_s3_platform.formats.block_gzip import read_index
-from kafka_s3_platform.formats.block_gzip_reader import BlockGzipReader
-from kafka_s3_platform.formats.bytes_reader import BytesReader
-from kafka_s3_platform.formats.envelope import EnvelopeReader
-from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroReader
-from kafka_s3_platform.formats.envelope_json import EnvelopeJsonReader
-from kafka_s3_platform.formats.json_reader import JsonReader
-from kafka_s3_platform.formats.lenses_reader import LensesReader, Place
-from kafka_s3_platform.formats.parquet_reader import ParquetReader
+from kafka_s3_platform.formats.aiven import AivenReader
+from kafka_s3_platform.formats.avro.read import AvroReader
+from kafka_s3_platform.formats.block_gzip.read import BlockGzipReader
+from kafka_s3_platform.formats.block_gzip.write import read_index
+from kafka_s3_platform.formats.byte_array.read import BytesReader
+from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader
+from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.formats.json.read import JsonReader
+from kafka_s3_platform.formats.lenses import LensesReader, NamedPlace
+from kafka_s3_platform.formats.parquet.read import ParquetReader
 
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")
 _SUFFIXES = ("", ".gz", ".bz2", ".zst", ".lz4", ".snappy", ".xz")
@@ -26,7 +26,7 @@ def _aiven(kind: str) -> Callable[[bytes], Iterator[Any]]:
 
 
 def _lenses(kind: str) -> Callable[[bytes], Iterator[Any]]:
-    place = Place("myTopic", 1)
+    place = NamedPlace("myTopic", 1)
     return lambda body: LensesReader(io.BytesIO(body), "k", kind, place, SourceSettings(fields=_FIELDS)).batches()
 
 

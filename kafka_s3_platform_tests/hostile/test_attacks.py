@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.formats.envelope_avro import ENVELOPE_SCHEMA
+from kafka_s3_platform.formats.envelope.avro import ENVELOPE_SCHEMA
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS
 from kafka_s3_platform_tests.hostile.containers import avro, long
 from kafka_s3_platform_tests.hostile.measure import measured

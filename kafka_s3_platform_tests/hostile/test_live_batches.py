@@ -9,7 +9,7 @@ import pytest
 import xxhash
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.archiving import archived_apart

@@ -2,13 +2,13 @@
 
 import pytest
 
-from kafka_s3_platform.archive.repair import BadRow
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.names import op_name
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.segment import CommittedOffset, Segment
 from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.upkeep.repair import BadRow
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.names import ODD
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, snapshot
@@ -58,6 +58,6 @@ def test_a_predicate_holds_for_the_row_of_that_very_name(store_settings: StoreSe
 
 
 def test_names_of_dagster_stay_apart_and_hold_no_more_than_dagster_takes() -> None:
-    made = {op_name("topic", name) for name in ODD}
+    made = {make_op_name("topic", name) for name in ODD}
     assert len(made) == len(ODD)
     assert all(name.isascii() and name.replace("_", "a").isalnum() for name in made)

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.verify import verify_archive
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.restore.plan import make_plan
+from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.sources.objects import groups
+from kafka_s3_platform.restore.source.archive_plan import make_plan
+from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.predicates import match_segments
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
@@ -86,7 +88,7 @@ def told(config: ConnectorConfig, lie: Lie) -> Segment:
     """The row that the index has now in the place of the true one."""
     was, row = lie(config)
     index = index_of(config, config.topics[0])
-    index.open().commit(Change(removed=(f"(kind = 'segment' AND key = '{was.key}')",), added=()))
+    index.open().commit(Change(removed=(match_segments([was.key]),), added=()))
     index.open().commit(Change(added=(row,)))
     return row
 
@@ -94,7 +96,7 @@ def told(config: ConnectorConfig, lie: Lie) -> Segment:
 def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
     topic = config.topics[0]
     given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "run_id": "x"}
-    return restore(RestoreRequest(config, topic, **given | changes), InProcessRunner())
+    return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), InProcessRunner())
 
 
 def sent(config: ConnectorConfig) -> dict[int, list[bytes]]:
@@ -162,6 +164,6 @@ def test_of_objects_without_an_index_the_key_has_to_be_true(
         s3_client.delete_object(Bucket=bucket, Key=item["Key"])
     s3_client.put_object(Bucket=bucket, Key=copy, Body=body)
     source = config.model_copy(update={"topics": ()})
-    (group,) = groups(tuple(scan(source)))
+    (group,) = group_objects(tuple(scan_objects(source)))
     with pytest.raises(IntegrityError, match=re.escape(copy)):
         list(ForeignStream(source, group))

@@ -20,17 +20,17 @@ import zstandard
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.envelope import EnvelopeWriter
-from kafka_s3_platform.formats.envelope_avro import EnvelopeAvroWriter
-from kafka_s3_platform.formats.envelope_json import EnvelopeJsonWriter
+from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
+from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
 from kafka_s3_platform.model.record import RECORD_SCHEMA
-from kafka_s3_platform.restore.foreign import restore_foreign
+from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
 from kafka_s3_platform_tests.restore.conftest import load as load  # noqa: PLC0414 (a fixture)
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, asked, restored, values
-from kafka_s3_platform_tests.restore.test_foreign_layouts import BLOCK_GZIP, DEVIANT_CLASS, SOURCE_CLASS
+from kafka_s3_platform_tests.restore.source.test_foreign_layouts import BLOCK_GZIP, DEVIANT_CLASS, SOURCE_CLASS
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def test_sparks_workers_survive_them(
     kind, attacks = KINDS["avro"], OF_KIND["avro"]
     keys = filled(s3_client, store_settings.bucket, kind, attacks)
     request = asked(load(kind.file), (), {TOPIC: topic_name}, behavior_on_error="ignore")
-    report = restore_foreign(request, SparkRunner(lambda: spark))
+    report = restore(request, SparkRunner(lambda: spark))
     assert values(kafka_settings, topic_name) == good_values(len(attacks))
     assert all(key in "\n".join(report.skipped) for key in keys.values())
     assert json.loads(report.to_json())["verified"] is True

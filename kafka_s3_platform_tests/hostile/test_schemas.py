@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-from kafka_s3_platform.archive.schemas import archived_schemas
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.converters import new_converter
-from kafka_s3_platform.converters.registry import NewSchema, registry_of
+from kafka_s3_platform.converters.registry import NewSchema, open_registry
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.schema import MAX_REFERENCES_DEEP, ArchivedSchema, SubjectVersion
 from kafka_s3_platform.model.schema import SchemaReference as ArchivedReference
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.restore.schemas import map_schemas
+from kafka_s3_platform.restore.outgoing.schemas import map_schemas
+from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas
 
 DEEPER = 5_000
 STRING = '{"type":"string"}'
@@ -105,7 +105,7 @@ def test_a_long_row_of_references_at_the_registry_fails_its_records_and_is_archi
     assert f"more than {MAX_REFERENCES_DEEP} deep" in failure("JSON_SR", registry, ids[-1])
 
     records = RecordSettings(value=ConverterSettings(format="JSON_SR", registry=registry))
-    found = archived_schemas(IndexState(), [ids[5], ids[-1]], records)
+    found = fetch_archived_schemas(IndexState(), [ids[5], ids[-1]], records)
     assert (found.missing, sorted(s.schema_id for s in found.rows)) == ((ids[-1],), sorted(ids[:6]))
     assert f"schema {ids[-1]} refers to schemas that refer to others, more than" in (found.problem or "")
 
@@ -131,7 +131,7 @@ def test_a_subject_that_is_a_step_of_a_path_reaches_no_other_place_of_the_regist
     registry: RegistrySettings, topic_name: str, subject: str
 ) -> None:
     """The client encodes slashes, but not dots: `/subjects/../versions` is `/versions`."""
-    asked = registry_of(registry)
+    asked = open_registry(registry)
     with pytest.raises(ConfigError, match="leads to another place of its API: nothing is registered in it"):
         asked.register(subject, NewSchema("JSON", STRING))
     assert (asked.find(subject, NewSchema("JSON", STRING)), asked.versions(subject)) == (None, [])
@@ -152,7 +152,7 @@ ODD_SUBJECTS = [
 @pytest.mark.integration
 @pytest.mark.parametrize("subject", ODD_SUBJECTS)
 def test_a_subject_of_any_other_name_is_itself(registry: RegistrySettings, topic_name: str, subject: str) -> None:
-    name, asked = f"{subject}{topic_name}", registry_of(registry)
+    name, asked = f"{subject}{topic_name}", open_registry(registry)
     before = listed(registry.url)
     schema = NewSchema("JSON", titled(topic_name))
     assert asked.register(name, schema).subject == name

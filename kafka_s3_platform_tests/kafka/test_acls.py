@@ -10,9 +10,9 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.segment import TopicAcl
-from kafka_s3_platform.restore.target import rights_findings
+from kafka_s3_platform.restore.preflight.target import check_rights
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
-from kafka_s3_platform_tests.restore.test_selection import request
+from kafka_s3_platform_tests.restore.source.test_selection import request
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +34,7 @@ def guarded(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFact
         stack_settings, data_dir=tmp_path_factory.mktemp("guarded"), kafka_properties=AUTHORIZER, **free_port_settings()
     )
     with stopped_at_exit(settings):
-        yield KafkaSettings(bootstrap_servers=embedded.up(settings).bootstrap_servers)
+        yield KafkaSettings(bootstrap_servers=embedded.start_stack(settings).bootstrap_servers)
 
 
 def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: KafkaSettings, topic_name: str) -> None:
@@ -44,7 +44,7 @@ def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: Ka
         assert admin.topic_acls("no-such-topic") == ()
         before = admin.describe_topic(topic_name)
         assert before.operations is not None
-        assert list(rights_findings(request(), before.operations, None)) == []
+        assert list(check_rights(request(), before.operations, None)) == []
 
         admin.create_topic_acls(topic_name, ACLS)
         admin.create_topic_acls(topic_name, ACLS[:1])
@@ -62,6 +62,6 @@ def test_rights_that_an_acl_takes_away_are_found_missing(guarded: KafkaSettings,
         found = admin.describe_topic(topic_name)
 
         assert found.operations is not None
-        [finding] = rights_findings(request(), found.operations, None)
+        [finding] = check_rights(request(), found.operations, None)
         assert (finding.refuses, "lack WRITE on" in finding.text) == (True, True)
         assert found.generation.acls == tuple(sorted(everyone))

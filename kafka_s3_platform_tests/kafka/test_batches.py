@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.kafka import batches
-from kafka_s3_platform.kafka.batches import cut, payload_bytes
+from kafka_s3_platform.kafka.batches import cut_batches, measure_payloads
 from kafka_s3_platform_tests.kafka.topics import record_batch
 
 SMALL_OFFSETS = 16
@@ -40,7 +40,7 @@ def chunks(records: Sequence[Record], ends: Sequence[int]) -> list[pa.RecordBatc
 
 
 def cut_offsets(records: Sequence[Record], ends: Sequence[int]) -> list[list[int]]:
-    return [part.column("offset").to_pylist() for part in cut(chunks(records, ends))]
+    return [part.column("offset").to_pylist() for part in cut_batches(chunks(records, ends))]
 
 
 def by_the_rule(records: Sequence[Record]) -> list[list[int]]:
@@ -69,7 +69,7 @@ def test_batch_bounds_depend_on_offsets_and_content_never_on_fetches(case: tuple
 @given(fetched())
 def test_cutting_loses_nothing_and_keeps_the_order(case: tuple[list[Record], list[int]]) -> None:
     records, ends = case
-    assert pa.Table.from_batches(cut(chunks(records, ends))).equals(pa.Table.from_batches(chunks(records, [])))
+    assert pa.Table.from_batches(cut_batches(chunks(records, ends))).equals(pa.Table.from_batches(chunks(records, [])))
 
 
 def test_a_record_larger_than_a_batch_is_a_batch_by_itself() -> None:
@@ -77,11 +77,11 @@ def test_a_record_larger_than_a_batch_is_a_batch_by_itself() -> None:
 
 
 def test_nothing_is_cut_from_nothing() -> None:
-    assert list(cut([])) == []
+    assert list(cut_batches([])) == []
 
 
 def test_a_records_size_counts_key_value_header_names_and_header_values() -> None:
     headers = [{"key": "ab", "value": b"cde"}, {"key": "f", "value": None}]
     batch = record_batch([{"value": None}, {"key": b"k", "value": b"vv", "headers": headers}, {"value": b""}])
-    assert payload_bytes(batch).tolist() == [0, 9, 0]
-    assert payload_bytes(batch.slice(1, 1)).tolist() == [9]
+    assert measure_payloads(batch).tolist() == [0, 9, 0]
+    assert measure_payloads(batch.slice(1, 1)).tolist() == [9]

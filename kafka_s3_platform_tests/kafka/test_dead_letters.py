@@ -8,7 +8,7 @@ import pytest
 from kafka_s3_platform.config.settings import ErrorSettings, KafkaSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError, RecordError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, tolerated
+from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, check_tolerance
 from kafka_s3_platform.model.connect import RecordFailure
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
@@ -170,11 +170,11 @@ def test_failures_are_not_logged_unless_asked_for(caplog: pytest.LogCaptureFixtu
 
 def test_a_failure_that_is_not_tolerated_names_its_record_the_stage_and_what_to_do() -> None:
     with pytest.raises(RecordError) as raised:
-        tolerated(ErrorSettings(), [failure(15), failure(12)], "flights", 3)
+        check_tolerance(ErrorSettings(), [failure(15), failure(12)], "flights", 3)
     for told in ("flights-3@12", "VALUE_CONVERTER", "no JSON", "errors.tolerance=all", "deadletterqueue.topic.name"):
         assert told in str(raised.value)
 
 
 def test_tolerated_failures_and_none_at_all_are_no_error() -> None:
-    tolerated(ErrorSettings(tolerance="all"), [failure(12)], "flights", 3)
-    tolerated(ErrorSettings(), [], "flights", 3)
+    check_tolerance(ErrorSettings(tolerance="all"), [failure(12)], "flights", 3)
+    check_tolerance(ErrorSettings(), [], "flights", 3)

@@ -14,7 +14,13 @@ from kafka_s3_platform.errors import (
     TransientError,
 )
 from kafka_s3_platform.kafka.client import Reasons
-from kafka_s3_platform.kafka.failures import CLASSES, MOVING, POSSIBLY_PERSISTED, kafka_failure, raise_kafka_error
+from kafka_s3_platform.kafka.failures import (
+    ERROR_CLASSES,
+    MOVING,
+    POSSIBLY_PERSISTED,
+    classify_error,
+    raise_kafka_error,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,7 @@ from kafka_s3_platform.kafka.failures import CLASSES, MOVING, POSSIBLY_PERSISTED
     ],
 )
 def test_errors_of_the_broker_are_told_apart(code: int, kind: type[PlatformError]) -> None:
-    failure = kafka_failure(KafkaException(KafkaError(code)), "doing this to topic t", "and it said that")
+    failure = classify_error(KafkaException(KafkaError(code)), "doing this to topic t", "and it said that")
     assert type(failure) is kind
     assert str(failure).startswith("doing this to topic t: ")
     assert str(failure).endswith("; and it said that")
@@ -64,35 +70,35 @@ NAMES = sorted(name for name in dir(KafkaError) if isinstance(getattr(KafkaError
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_code_that_the_client_names_is_classed_with_a_reason(name: str) -> None:
-    known = CLASSES[getattr(KafkaError, name)]
+    known = ERROR_CLASSES[getattr(KafkaError, name)]
     assert issubclass(known.kind, TransientError) == (name in PASSING)
     assert issubclass(known.kind, PermanentError) == (name not in PASSING)
     assert known.why
-    assert type(kafka_failure(KafkaError(getattr(KafkaError, name)), "asking")) is known.kind
+    assert type(classify_error(KafkaError(getattr(KafkaError, name)), "asking")) is known.kind
 
 
 def test_the_table_names_no_code_that_the_client_does_not_know() -> None:
-    assert len(CLASSES) == len(NAMES)
+    assert len(ERROR_CLASSES) == len(NAMES)
     assert set(NAMES) >= PASSING
 
 
 def test_of_a_code_without_a_row_the_client_says_whether_it_may_pass() -> None:
-    unknown = max(CLASSES) + 1000
-    assert type(kafka_failure(KafkaError(unknown, "new"), "asking")) is PermanentError
-    assert type(kafka_failure(KafkaError(unknown, "new", False, True), "asking")) is BrokerUnavailableError
-    assert type(kafka_failure(KafkaError(unknown, "new", False, False, True), "asking")) is TransientError
+    unknown = max(ERROR_CLASSES) + 1000
+    assert type(classify_error(KafkaError(unknown, "new"), "asking")) is PermanentError
+    assert type(classify_error(KafkaError(unknown, "new", False, True), "asking")) is BrokerUnavailableError
+    assert type(classify_error(KafkaError(unknown, "new", False, False, True), "asking")) is TransientError
 
 
 @pytest.mark.parametrize("code", [*sorted(POSSIBLY_PERSISTED), *sorted(MOVING)])
 def test_what_is_handled_by_its_code_passes(code: int) -> None:
-    assert issubclass(CLASSES[code].kind, BrokerUnavailableError)
+    assert issubclass(ERROR_CLASSES[code].kind, BrokerUnavailableError)
 
 
 def test_a_transaction_that_only_has_to_be_aborted_may_be_tried_again() -> None:
     error = KafkaError(KafkaError.UNKNOWN, "lost", False, False, True)
-    assert type(kafka_failure(error, "sending")) is TransientError
+    assert type(classify_error(error, "sending")) is TransientError
     refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "large", False, False, True)
-    assert type(kafka_failure(refused, "sending")) is PreflightError
+    assert type(classify_error(refused, "sending")) is PreflightError
 
 
 def test_the_clients_exception_is_the_cause() -> None:
@@ -112,5 +118,5 @@ def test_refused_credentials_explain_an_answer_that_does_not_come() -> None:
 
 
 def test_errors_cross_process_bounds() -> None:
-    failure = kafka_failure(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), "asking")
+    failure = classify_error(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), "asking")
     assert str(pickle.loads(pickle.dumps(failure))) == str(failure)  # noqa: S301

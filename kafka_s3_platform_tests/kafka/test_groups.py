@@ -15,11 +15,11 @@ from kafka_s3_platform.errors import BrokerUnavailableError, BusyError, Transien
 from kafka_s3_platform.kafka import groups
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import (
-    committed_in,
-    committed_offsets,
-    group_state,
     publish_offsets,
-    refuse_active,
+    read_committed,
+    read_committed_offsets,
+    read_group_state,
+    refuse_active_group,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import committing, produce, until
@@ -56,9 +56,9 @@ def test_what_a_group_committed_is_read_by_kafka_partition(kafka_settings: Kafka
     with consuming(kafka_settings, topic, f"g-{topic}") as consumer:
         consumer.commit(offsets=[TopicPartition(topic, 0, 3), TopicPartition(topic, 2, 5)], asynchronous=False)
     with ClusterAdmin(kafka_settings) as admin:
-        assert committed_offsets(admin, f"g-{topic}", topic) == {0: 3, 2: 5}
-        assert committed_offsets(admin, f"g-{topic}", "another") == {}
-        assert committed_offsets(admin, f"absent-{topic}", topic) == {}
+        assert read_committed_offsets(admin, f"g-{topic}", topic) == {0: 3, 2: 5}
+        assert read_committed_offsets(admin, f"g-{topic}", "another") == {}
+        assert read_committed_offsets(admin, f"absent-{topic}", topic) == {}
 
 
 @pytest.mark.parametrize("before", [{}, {0: 3}, {0: 3, 1: 2}])
@@ -73,11 +73,11 @@ def test_an_offset_that_a_transaction_is_about_to_commit_is_waited_for(
             with monkeypatch.context() as patch:
                 patch.setattr(groups, "STABLE_SECONDS", 0.5)
                 with pytest.raises(TransientError, match=f"consumer group {group}, {topic}-1.*UNSTABLE_OFFSET_COMMIT"):
-                    committed_offsets(admin, group, topic, range(3))
-            assert committed_in(admin, group, topic, range(3)).keys() == before.keys()
+                    read_committed_offsets(admin, group, topic, range(3))
+            assert read_committed(admin, group, topic, range(3)).keys() == before.keys()
             ending = Timer(1, lambda: producer.commit_transaction(30))
             ending.start()
-            assert committed_offsets(admin, group, topic, range(3)) == {**before, 1: 5}
+            assert read_committed_offsets(admin, group, topic, range(3)) == {**before, 1: 5}
             ending.join()
 
 
@@ -89,7 +89,7 @@ def test_a_transaction_of_another_topic_is_not_waited_for(
         publish_offsets(admin, group, topic, {0: 3})
         publish_offsets(admin, group, other, {0: 0})
         with committing(kafka_settings, group, [TopicPartition(other, 0, 0)]) as producer:
-            assert committed_offsets(admin, group, topic, range(3)) == {0: 3}
+            assert read_committed_offsets(admin, group, topic, range(3)) == {0: 3}
             producer.abort_transaction(30)
 
 
@@ -101,7 +101,7 @@ def test_a_number_that_is_no_offset_is_not_taken_for_nothing_committed(
     answer.set_result(ConsumerGroupTopicPartitions("g", [TopicPartition(topic, 0, told)]))
     monkeypatch.setattr(AdminClient, "list_consumer_group_offsets", lambda *_, **__: {"g": answer})
     with ClusterAdmin(kafka_settings) as admin:
-        for ask in (committed_offsets, committed_in):
+        for ask in (read_committed_offsets, read_committed):
             with pytest.raises(
                 BrokerUnavailableError, match=f"{topic}-0: the broker answered {told} as what the group"
             ):
@@ -112,21 +112,21 @@ def test_a_number_that_is_no_offset_is_not_taken_for_nothing_committed(
 def test_a_group_is_active_while_it_has_members(kafka_settings: KafkaSettings, topic: str, protocol: str) -> None:
     group = f"g-{protocol}-{topic}"
     with ClusterAdmin(kafka_settings) as admin:
-        assert not group_state(admin, group).is_active
+        assert not read_group_state(admin, group).is_active
         with consuming(kafka_settings, topic, group, **{"group.protocol": protocol}) as consumer:
-            assert group_state(admin, group).is_active
+            assert read_group_state(admin, group).is_active
             consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
             with pytest.raises(BusyError, match=f"taking over: consumer group {group} is STABLE.*stop"):
-                refuse_active(admin, group, "taking over")
+                refuse_active_group(admin, group, "taking over")
             with pytest.raises(BusyError, match="stop its consumers"):
                 publish_offsets(admin, group, topic, {0: 5})
-        until(30, lambda: not group_state(admin, group).is_active)
-        assert committed_offsets(admin, group, topic) == {0: 1}
+        until(30, lambda: not read_group_state(admin, group).is_active)
+        assert read_committed_offsets(admin, group, topic) == {0: 1}
 
 
 def test_members_of_an_active_group_are_named(kafka_settings: KafkaSettings, topic: str) -> None:
     with consuming(kafka_settings, topic, f"g-{topic}"), ClusterAdmin(kafka_settings) as admin:
-        [member] = group_state(admin, f"g-{topic}").members
+        [member] = read_group_state(admin, f"g-{topic}").members
         assert member.startswith("sink at /127.0.0.1")
 
 
@@ -137,4 +137,4 @@ def test_published_offsets_are_those_of_a_group_that_nobody_consumes_with(
         publish_offsets(admin, f"g-{topic}", topic, {0: 3, 1: 5})
         publish_offsets(admin, f"g-{topic}", topic, {0: 4})
         publish_offsets(admin, f"g-{topic}", topic, {})
-        assert committed_offsets(admin, f"g-{topic}", topic) == {0: 4, 1: 5}
+        assert read_committed_offsets(admin, f"g-{topic}", topic) == {0: 4, 1: 5}

@@ -16,12 +16,12 @@ from kafka_s3_platform.errors import (
     OffsetGapError,
     OpenTransactionError,
 )
-from kafka_s3_platform.kafka import reader as reader_module
+from kafka_s3_platform.kafka import confluent_reader
 from kafka_s3_platform.kafka.batches import BATCH_BYTES, BATCH_OFFSETS
-from kafka_s3_platform.kafka.client import consumer_client
-from kafka_s3_platform.kafka.fetch_connection import BrokerConnection
-from kafka_s3_platform.kafka.fetch_reader import FetchReader
-from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.kafka.client import open_consumer
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
+from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.gap import Gap
@@ -609,7 +609,7 @@ def test_a_log_whose_bounds_cannot_be_is_asked_for_again_later(
 ) -> None:
     """Taken as it comes, it is a log that was truncated: nothing would be read until somebody decided."""
     produce(kafka_settings, topic, [b"a"] * 5)
-    monkeypatch.setattr(reader_module, "consumer_client", lambda *given: GoingDown(consumer_client(*given), bounds))
+    monkeypatch.setattr(confluent_reader, "open_consumer", lambda *given: GoingDown(open_consumer(*given), bounds))
     with ConfluentReader(kafka_settings, topic, answer_seconds=20, end_seconds=2) as reader:
         for start, end in ((0, 5), (7, 9)):
             with pytest.raises(

@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 import pyarrow as pa
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.reader import ConfluentReader, ReadEnd, RecordReader
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.record_reader import ReadEnd, RecordReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
@@ -48,6 +49,24 @@ def wait_until_stable(kafka: KafkaSettings, topic: str) -> None:
             return log.last_stable_offset == log.high_watermark
 
         until(30, is_stable)
+
+
+def commit_offsets(kafka: KafkaSettings, group: str, offsets: list[TopicPartition]) -> None:
+    """Leave behind what a sink does when it is stopped: the offsets of its group."""
+    consumer = Consumer(kafka.properties("consumer") | {"group.id": group})
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            # The first group of a broker makes it create the topic of offsets, and librdkafka passes this error on.
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return False
+        return True
+
+    until(30, is_committed)
+    consumer.close()
 
 
 @contextmanager

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.local.java import find_java, pyspark_jars
+from kafka_s3_platform.local.java import find_java, find_pyspark_jars
 
 
 def fake_java(home: Path, banner: str) -> Path:
@@ -39,4 +39,4 @@ def test_no_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_pyspark_ships_ivy() -> None:
-    assert list(pyspark_jars().glob("ivy-*.jar"))
+    assert list(find_pyspark_jars().glob("ivy-*.jar"))

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
-from kafka_s3_platform.local.processes import Daemon, locked, port_is_free, write_atomically
+from kafka_s3_platform.local.processes import Daemon, is_port_free, lock_folder, write_atomically
 
 OBEDIENT = "import time; time.sleep(600)"
 STUBBORN = (
@@ -117,25 +117,25 @@ def test_other_ports_than_those_it_runs_with_are_refused(daemon: Daemon) -> None
 def test_a_taken_port_is_refused_by_number_and_variable(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert not port_is_free(port)
+        assert not is_port_free(port)
         with pytest.raises(ConfigError, match=rf"port {port} of 127.0.0.1 is taken .* KAFKA_S3_LOCAL_S3_PORT"):
             Daemon("s3", tmp_path, {"s3_port": port}, 1).refuse_taken_ports()
-    assert port_is_free(port)
+    assert is_port_free(port)
 
 
 def test_a_port_taken_on_all_addresses_is_taken() -> None:
     with socket.create_server(("", 0)) as taken:
-        assert not port_is_free(taken.getsockname()[1])
+        assert not is_port_free(taken.getsockname()[1])
 
 
 def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     order = tmp_path / "order"
     child = (
-        "import sys, pathlib; from kafka_s3_platform.local.processes import locked\n"
-        "with locked(pathlib.Path(sys.argv[1])): print('child', pathlib.Path(sys.argv[1], 'order').read_text())"
+        "import sys, pathlib; from kafka_s3_platform.local.processes import lock_folder\n"
+        "with lock_folder(pathlib.Path(sys.argv[1])): print('child', pathlib.Path(sys.argv[1], 'order').read_text())"
     )
     other = Daemon("other", tmp_path, {}, 1)
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         other.start([sys.executable, "-c", child, tmp_path], {"PYTHONPATH": os.pathsep.join(sys.path)})
         time.sleep(0.5)
         order.write_text("after its parent")

@@ -12,9 +12,9 @@ from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, RegistryUnavailableError
 from kafka_s3_platform.local import registry_app as module
 from kafka_s3_platform.local.registry import SchemaRegistry
-from kafka_s3_platform.local.registry_app import registry_app
+from kafka_s3_platform.local.registry_app import fetch_registry_app
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus, down, status, up_registry
+from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_registry, stop_stack
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 
 
@@ -27,7 +27,7 @@ def own_settings(registry: RegistrySettings, stack_settings: StackSettings, tmp_
 
 
 def test_a_stack_has_no_registry_until_it_is_asked_for(tmp_path: Path) -> None:
-    shown = status(StackSettings(data_dir=tmp_path, cache=tmp_path))
+    shown = read_stack_status(StackSettings(data_dir=tmp_path, cache=tmp_path))
     assert [server.name for server in shown.servers] == ["kafka", "s3"]
     assert shown.schema_registry_url is None
 
@@ -35,7 +35,7 @@ def test_a_stack_has_no_registry_until_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_registry_that_was_asked_for_is_shown(
     registry: RegistrySettings, stack: StackStatus, stack_settings: StackSettings
 ) -> None:
-    shown = status(stack_settings)
+    shown = read_stack_status(stack_settings)
     assert shown.schema_registry_url == registry.url
     assert [(server.name, server.healthy) for server in shown.servers] == [
         ("kafka", True),
@@ -65,21 +65,21 @@ def test_it_listens_on_the_loopback_address_alone_and_takes_little_memory(
 
 
 def test_it_stops_with_the_stack_and_is_not_missed_then(own_settings: StackSettings) -> None:
-    assert up_registry(own_settings).schema_registry_url == own_settings.registry_url
-    assert down(own_settings) == ("registry",)
-    assert status(own_settings).schema_registry_url is None
+    assert start_registry(own_settings).schema_registry_url == own_settings.registry_url
+    assert stop_stack(own_settings) == ("registry",)
+    assert read_stack_status(own_settings).schema_registry_url is None
     with pytest.raises(RegistryUnavailableError, match="does not answer"):
         SchemaRegistry(own_settings).check()
 
 
 def test_one_that_died_is_told_and_started_again(own_settings: StackSettings) -> None:
-    up_registry(own_settings)
+    start_registry(own_settings)
     process = SchemaRegistry(own_settings).daemon.process()
     assert process is not None
     process.kill()
     process.wait(10)
-    assert [(s.name, s.detail) for s in status(own_settings).servers][-1] == ("registry", "not running")
-    assert up_registry(own_settings).servers[-1].healthy
+    assert [(s.name, s.detail) for s in read_stack_status(own_settings).servers][-1] == ("registry", "not running")
+    assert start_registry(own_settings).servers[-1].healthy
 
 
 def test_a_taken_port_is_refused(own_settings: StackSettings) -> None:
@@ -87,16 +87,16 @@ def test_a_taken_port_is_refused(own_settings: StackSettings) -> None:
         socket.create_server(("127.0.0.1", own_settings.registry_port)),
         pytest.raises(ConfigError, match=rf"port {own_settings.registry_port} .*KAFKA_S3_LOCAL_REGISTRY_PORT"),
     ):
-        up_registry(own_settings)
+        start_registry(own_settings)
 
 
 def test_an_application_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     (tmp_path / "apicurio-registry-app-3.0.9").mkdir()
     jar = tmp_path / "apicurio-registry-app-3.0.9" / "apicurio-registry-app-3.0.9-runner.jar"
-    assert registry_app(tmp_path) == jar
+    assert fetch_registry_app(tmp_path) == jar
 
 
 def test_an_altered_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "apicurio-registry-app-3.0.9.tar.gz").write_bytes(b"altered")
     with pytest.raises(IntegrityError, match=r"apicurio-registry-app:3\.0\.9 differs from what was recorded"):
-        module._unpack(tmp_path)  # noqa: SLF001 - the way to a damaged download that needs no network
+        module._unpack_app(tmp_path)  # noqa: SLF001 - the way to a damaged download that needs no network

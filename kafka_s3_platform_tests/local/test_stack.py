@@ -23,7 +23,7 @@ from kafka_s3_platform.errors import AuthorizationError, ConfigError, PermanentE
 from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.seaweedfs import PORTS, SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import StackStatus, down, status, up
+from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_stack, stop_stack
 from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, free_ports, stopped_at_exit
 
 REFUSED = "AccessDenied|SignatureDoesNotMatch"
@@ -51,7 +51,7 @@ def test_a_running_stack_is_healthy_and_tells_how_to_reach_it(
 
 def test_up_leaves_a_running_stack_as_it_is(stack: StackStatus, stack_settings: StackSettings) -> None:
     """A test before this one may have started the registry as well."""
-    again = up(stack_settings)
+    again = start_stack(stack_settings)
     assert again.healthy
     assert [(s.name, s.pid) for s in again.servers][:2] == [(s.name, s.pid) for s in stack.servers]
 
@@ -218,18 +218,18 @@ def test_each_test_has_a_bucket_of_its_own(store_settings: StoreSettings, s3_cli
 
 
 def test_data_is_kept_between_runs_also_on_other_ports(own_settings: StackSettings) -> None:
-    up(own_settings)
+    start_stack(own_settings)
     admin = AdminClient({"bootstrap.servers": own_settings.bootstrap_servers})
     admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
     produce(own_settings.bootstrap_servers, "kept", 100)
     put(own_settings, {f"key-{i}": bytes(i) for i in range(20)})
 
-    assert down(own_settings) == ("kafka", "s3")
-    assert [server.detail for server in status(own_settings).servers] == ["not running", "not running"]
-    assert down(own_settings) == ()
+    assert stop_stack(own_settings) == ("kafka", "s3")
+    assert [server.detail for server in read_stack_status(own_settings).servers] == ["not running", "not running"]
+    assert stop_stack(own_settings) == ()
     kafka_port, s3_port, master_port = free_ports(3)
     moved = dataclasses.replace(own_settings, kafka_port=kafka_port, s3_port=s3_port, seaweedfs_master_port=master_port)
-    up(moved)
+    start_stack(moved)
 
     assert watermarks(moved.bootstrap_servers, "kept") == (0, 100)
     put(moved, {"later": b"later"})
@@ -237,15 +237,15 @@ def test_data_is_kept_between_runs_also_on_other_ports(own_settings: StackSettin
 
 
 def test_a_killed_server_is_told_from_a_running_one_and_started_again(own_settings: StackSettings) -> None:
-    up(own_settings)
+    start_stack(own_settings)
     put(own_settings, {"kept": b"kept"})
     for server in (Broker(own_settings), SeaweedFS(own_settings)):
         process = server.daemon.process()
         assert process is not None
         process.kill()
         server.daemon.await_end()
-    assert not status(own_settings).healthy
-    assert up(own_settings).healthy
+    assert not read_stack_status(own_settings).healthy
+    assert start_stack(own_settings).healthy
     assert objects(own_settings) == {"kept": b"kept"}
 
 
@@ -254,28 +254,28 @@ def test_a_taken_port_is_refused_before_anything_starts(own_settings: StackSetti
         socket.create_server(("127.0.0.1", own_settings.s3_port)),
         pytest.raises(ConfigError, match=rf"port {own_settings.s3_port} .* taken .* KAFKA_S3_LOCAL_S3_PORT"),
     ):
-        up(own_settings)
-    assert not any(server.running for server in status(own_settings).servers)
+        start_stack(own_settings)
+    assert not any(server.running for server in read_stack_status(own_settings).servers)
 
 
 def test_a_broker_that_cannot_start_says_why(own_settings: StackSettings) -> None:
     broken = dataclasses.replace(own_settings, kafka_properties={"log.segment.bytes": "many"})
     with pytest.raises(PermanentError, match=r"many for configuration log\.segment\.bytes"):
-        up(broken)
+        start_stack(broken)
 
 
 def test_other_credentials_than_it_was_started_with_are_refused(
     stack: StackStatus, stack_settings: StackSettings
 ) -> None:
     with pytest.raises(AuthorizationError, match=r"refuses the access key id kafka-s3: .* `kafka-s3 down`"):
-        up(dataclasses.replace(stack_settings, aws_secret_access_key="other"))
+        start_stack(dataclasses.replace(stack_settings, aws_secret_access_key="other"))
 
 
 def test_other_ports_than_it_runs_with_are_refused(stack: StackStatus, stack_settings: StackSettings) -> None:
     moved = dataclasses.replace(stack_settings, kafka_port=free_ports(1)[0])
     with pytest.raises(ConfigError, match="run `kafka-s3 down` first"):
-        up(moved)
-    assert not status(moved).healthy
+        start_stack(moved)
+    assert not read_stack_status(moved).healthy
 
 
 def produce(bootstrap_servers: str, topic: str, count: int, timestamp: int = 0) -> None:

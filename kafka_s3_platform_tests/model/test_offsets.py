@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, span
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 
 BOUND = 60
 ranges = st.tuples(st.integers(0, BOUND), st.integers(1, BOUND)).map(lambda t: OffsetRange(t[0], t[0] + t[1]))
@@ -30,8 +30,8 @@ def test_the_end_offset_is_outside() -> None:
 
 
 def test_span_of_nothing_is_empty() -> None:
-    assert span(7, 7) == RangeSet()
-    assert span(9, 7) == RangeSet()
+    assert make_span(7, 7) == RangeSet()
+    assert make_span(9, 7) == RangeSet()
 
 
 @given(st.lists(ranges, max_size=6))

@@ -10,7 +10,8 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, TopicGeneration
-from kafka_s3_platform.model.state import HOUR, IndexState
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 LATE = timedelta(minutes=5)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config import values
+from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.partitioners.keys import MAX_KEY_BYTES
+from kafka_s3_platform.model.object_key import MAX_KEY_BYTES
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms, schema_of, times_of
 
@@ -62,7 +62,7 @@ def test_time_based_partitioners_take_the_times_that_they_are_given(partitioner:
     ],
 )
 def test_folders_follow_the_clock_of_the_timezone(zone: str, time: str, hour: str) -> None:
-    layout = {"timezone": values.timezone_id(zone), "path_format": "'dt'=YYYY-MM-dd/'hr'=HH"}
+    layout = {"timezone": values.parse_timezone(zone), "path_format": "'dt'=YYYY-MM-dd/'hr'=HH"}
     assert encode(batch_of([1]), time, **layout) == [hour]
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.partitioners.time_based import NO_HOUR, TimePaths, hour_starts
-from kafka_s3_platform.partitioners.zones import HOUR_MS
+from kafka_s3_platform.model.times import HOUR_MS
+from kafka_s3_platform.partitioners.time_based import NO_HOUR, TimePaths, find_hour_starts
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_partitions.csv"
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Australia/Lord_Howe"])
@@ -20,7 +20,7 @@ TIMES = st.lists(st.integers(0, 2_000_000_000_000), max_size=50)
 def encode(layout: LayoutSettings, *timestamps: int) -> list[tuple[int | None, str]]:
     """The (hour, encoded partition) of each timestamp."""
     times = np.array(timestamps, np.int64)
-    hours = hour_starts(times, layout.timezone).tolist()
+    hours = find_hour_starts(times, layout.timezone).tolist()
     names, codes = TimePaths(layout).encode(times)
     return [(None if hour == NO_HOUR else hour, names[code]) for hour, code in zip(hours, codes, strict=True)]
 
@@ -98,27 +98,27 @@ def test_a_timestamp_of_no_calendar_year_is_out_of_range() -> None:
 
 @given(zone=ZONES, timestamps=TIMES)
 def test_hours_alone_are_those_of_the_pairs(zone: str, timestamps: list[int]) -> None:
-    starts = hour_starts(np.array(timestamps, np.int64), zone).tolist()
+    starts = find_hour_starts(np.array(timestamps, np.int64), zone).tolist()
     assert starts == [encode(LayoutSettings(timezone=zone), t)[0][0] for t in timestamps]
 
 
 @given(zone=ZONES, start=st.integers(0, 2_000_000_000_000))
 def test_a_change_of_the_clocks_inside_of_an_hour_is_seen(zone: str, start: int) -> None:
     times = start + np.arange(0, 3 * HOUR_MS, 420_000, dtype=np.int64)
-    for time, hour in zip(times.tolist(), hour_starts(times, zone).tolist(), strict=True):
-        assert hour == hour_starts(np.array([time, 0], np.int64), zone)[0]
+    for time, hour in zip(times.tolist(), find_hour_starts(times, zone).tolist(), strict=True):
+        assert hour == find_hour_starts(np.array([time, 0], np.int64), zone)[0]
 
 
 def test_the_hour_of_half_a_length_on_lord_howe_is_one_of_its_own() -> None:
     # 2019-04-07, 02:00 goes back to 01:30: an hour from 01:00, and half of one that the clock shows a second time
     times = np.arange(ms("2019-04-06T14:00:00+00:00"), ms("2019-04-06T17:00:00+00:00"), 1_800_000, dtype=np.int64)
-    starts = (hour_starts(times, "Australia/Lord_Howe") - times[0]) // 60_000
+    starts = (find_hour_starts(times, "Australia/Lord_Howe") - times[0]) // 60_000
     assert starts.tolist() == [0, 0, 30, 90, 90, 150]
 
 
 def test_an_hour_of_no_calendar_year_is_none() -> None:
-    assert hour_starts(np.array([-(2**63), 0, 2**63 - 1], np.int64), "UTC").tolist() == [NO_HOUR, 0, NO_HOUR]
+    assert find_hour_starts(np.array([-(2**63), 0, 2**63 - 1], np.int64), "UTC").tolist() == [NO_HOUR, 0, NO_HOUR]
 
 
 def test_no_times_have_no_hours() -> None:
-    assert hour_starts(np.array([], np.int64), "Europe/Paris").tolist() == []
+    assert find_hour_starts(np.array([], np.int64), "Europe/Paris").tolist() == []

@@ -6,9 +6,10 @@ from typing import Any
 from uuid import uuid4
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
-from kafka_s3_platform.restore.renaming import Template, TopicMap
+from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.target_topic import Template, TopicMap
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import InProcessRunner
 
@@ -28,15 +29,15 @@ Load = Callable[..., ConnectorConfig]
 Put = Callable[..., str]
 
 
-def asked(config: ConnectorConfig, topics: tuple[str, ...] = (), rename: Any = None, **terms: Any) -> ForeignRequest:
+def asked(config: ConnectorConfig, topics: tuple[str, ...] = (), rename: Any = None, **terms: Any) -> ForeignSource:
     given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
     after = given.pop("after", None)
     rule = Template(rename) if isinstance(rename, str) else TopicMap(rename) if isinstance(rename, dict) else rename
-    return ForeignRequest(RestoreRequest(config=config, topic="", to_topic="", **given), topics, rule, after=after)
+    return ForeignSource(RestoreRequest(config=config, topic="", to_topic="", **given), topics, rule, after=after)
 
 
 def restored(config: ConnectorConfig, *given: Any, **terms: Any) -> RestoreReport:
-    return restore_foreign(asked(config, *given, **terms), InProcessRunner())
+    return restore(asked(config, *given, **terms), InProcessRunner())
 
 
 def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -28,19 +28,23 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.kafka.producer import ReplayProducer
-from kafka_s3_platform.restore import begin, marker, replay, run
-from kafka_s3_platform.restore.marker import Marker
-from kafka_s3_platform.restore.plan import place_of
+from kafka_s3_platform.kafka.produce.producer import ReplayProducer
+from kafka_s3_platform.restore import run
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.preflight import begin
+from kafka_s3_platform.restore.preflight.target import FOREVER_MS
+from kafka_s3_platform.restore.replay import transactions as marker
+from kafka_s3_platform.restore.replay.task import replay
+from kafka_s3_platform.restore.replay.transactions import Marker
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.target import FOREVER_MS
-from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.restore.source.terms import hash_place
+from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records, until
-from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
+from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.test_restore import (
     admin_client,
     delete_topic,
@@ -55,15 +59,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Three hours of ten records in an object each."""
-    create_topic(topic_name)
-    found = connector(kafka_settings, store_settings, topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(30)])
-    archived(found)
-    return found
+    return archive_records([Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(30)])
 
 
 def expected(chosen: Sequence[int] = range(30)) -> list[bytes]:
@@ -226,7 +224,7 @@ def test_what_cannot_be_sent_is_allowed_or_left_out_by_time_or_offset(
 
 def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(request(config), StoppingRunner(verify))
+        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
     delete_topic(config.kafka, target_of(config))
     with pytest.raises(MissingTopicError, match="Restore under another restore id"):
         restored(config)
@@ -238,7 +236,7 @@ def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(confi
 
 def test_a_restore_id_that_is_taken_resumes_what_it_was_for_and_another_begins_anew(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(request(config, from_offset=5), StoppingRunner(replay.replay))
+        restore(ArchiveSource(request(config, from_offset=5)), StoppingRunner(replay))
     with pytest.raises(PreflightError, match="Ask for the same to resume that one, or take another restore id"):
         restored(config)
     assert restored(config, from_offset=5).record_count == 25
@@ -249,8 +247,8 @@ def test_a_plan_that_somebody_changed_is_left_for_another_topic_and_restore_id(
     config: ConnectorConfig, s3_client: Any
 ) -> None:
     with pytest.raises(InterruptedError):
-        restore(request(config), StoppingRunner(verify))
-    key = request(config).plan_key
+        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
+    key = request(config).documents.plan
     body = ObjectStore(config.restore_store).get(key).replace(b'"end_offset": 10', b'"end_offset": 11')
     s3_client.put_object(Bucket=config.restore_store.bucket, Key=key, Body=body)
     with pytest.raises(IntegrityError, match="Restore to another topic, under another restore id"):
@@ -265,7 +263,7 @@ def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id
 ) -> None:
     create_topic(target_of(config))
     with ClusterAdmin(config.kafka) as admin:
-        group = marker.marker_name(config.topics[0], 0, place=place_of(config))
+        group = marker.make_marker_name(config.topics[0], 0, place=hash_place(config))
         publish_offsets(admin, group, target_of(config), {0: 7}, {0: metadata})
     with pytest.raises(PreflightError, match=r"[Tt]ake another"):
         restored(config, restore_id=config.topics[0])
@@ -275,7 +273,7 @@ def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id
 
 def test_what_the_target_lost_is_restored_to_another_topic_under_another_restore_id(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(request(config), StoppingRunner(verify))
+        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
     delete_records(config.kafka, target_of(config), 3)
     with pytest.raises(LogTruncatedError, match="Restore to another topic, under another restore id"):
         restored(config)
@@ -310,9 +308,9 @@ def test_of_two_runs_that_begin_one_restore_either_may_finish_it(
 
     def late(*given: Any) -> None:
         monkeypatch.setattr(run, "store_plan", original)
-        other = InProcessRunner() if ends else StoppingRunner(replay.replay)
+        other = InProcessRunner() if ends else StoppingRunner(replay)
         try:
-            restore(request(config, run_id="y"), other)
+            restore(ArchiveSource(request(config, run_id="y")), other)
         except InterruptedError:
             assert not ends
         original(*given)
@@ -338,9 +336,9 @@ def test_a_run_that_another_has_overtaken_is_run_again(
     def late(self: Any, *given: Any) -> Any:
         done = original(self, *given) if delivery == "at_least_once" else None
         monkeypatch.setattr(sender, name, original)
-        other = InProcessRunner() if ends else StoppingRunner(verify)
+        other = InProcessRunner() if ends else StoppingRunner(verify_stream)
         try:
-            restore(request(config, run_id="y", delivery=delivery), other)
+            restore(ArchiveSource(request(config, run_id="y", delivery=delivery)), other)
         except InterruptedError:
             assert not ends
         return done if delivery == "at_least_once" else original(self, *given)
@@ -356,18 +354,6 @@ def test_a_run_that_another_has_overtaken_is_run_again(
 # The objects
 
 
-class DeletingRunner(InProcessRunner):
-    """Deletes the archive's second object when a restore begins to send."""
-
-    def __init__(self, config: ConnectorConfig, s3_client: Any) -> None:
-        self._config, self._s3 = config, s3_client
-
-    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-        if function is replay.replay:
-            self._s3.delete_object(Bucket=self._config.store.bucket, Key=second_of(self._config))
-        return super().run(function, tasks, max_concurrent)
-
-
 def second_of(config: ConnectorConfig) -> str:
     return snapshot(config).segments[1].key
 
@@ -377,8 +363,12 @@ def lost(config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatc
     """What was in the second object, which is gone since the first was sent."""
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 1)
     body = ObjectStore(config.store).get(second_of(config))
+
+    def delete() -> None:
+        s3_client.delete_object(Bucket=config.store.bucket, Key=second_of(config))
+
     with pytest.raises(IntegrityError, match="another connector name") as raised:
-        restore(request(config), DeletingRunner(config, s3_client))
+        restore(ArchiveSource(request(config)), Between(before_replay=delete))
     assert second_of(config) in str(raised.value)
     return body
 

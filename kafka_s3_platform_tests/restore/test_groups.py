@@ -15,22 +15,11 @@ from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import CommittedOffset
-from kafka_s3_platform.restore.groups import (
-    NO_DOUBT,
-    NO_RUNS,
-    Doubt,
-    GroupBefore,
-    Precision,
-    Restored,
-    Rollback,
-    TranslatedOffset,
-    absent,
-    doubled,
-    each_once,
-    restored_count,
-    translate,
-)
-from kafka_s3_platform.restore.mapping import MappingWriter
+from kafka_s3_platform.restore.groups.restored import NO_DOUBT, NO_RUNS, Doubt, Restored
+from kafka_s3_platform.restore.groups.rollback import GroupBefore, Rollback
+from kafka_s3_platform.restore.groups.runs import count_restored, drop_repeats, find_absent, find_doubled
+from kafka_s3_platform.restore.groups.translation import Precision, TranslatedOffset, translate_offsets
+from kafka_s3_platform.restore.verify.offset_mapping import MappingWriter
 from kafka_s3_platform_tests.store.test_index import segment
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -52,7 +41,7 @@ def restored(
 
 
 def place(offset: int, what: Restored, target: Frontier | None = None, moved: str = "") -> TranslatedOffset:
-    [found] = translate([row(offset)], {0: what}, {0: target or log()}, moved)
+    [found] = translate_offsets([row(offset)], {0: what}, {0: target or log()}, moved)
     return found
 
 
@@ -125,7 +114,7 @@ def test_other_kafka_partition_numbers_have_no_translation() -> None:
 
 
 def test_a_kafka_partition_that_the_target_lacks_has_no_translation() -> None:
-    [found] = translate([row(5, kafka_partition=7)], {7: restored((0, 0, 9))}, {})
+    [found] = translate_offsets([row(5, kafka_partition=7)], {7: restored((0, 0, 9))}, {})
 
     assert outcome(found) == (None, Precision.NONE)
 
@@ -144,7 +133,7 @@ def test_exact_is_only_what_leaves_out_and_doubles_no_unread_record(data: st.Dat
         writer.add(*(pa.record_batch({"offset": pa.array([at], pa.int64())}) for at in (o, 100 + n)))
     found = pq.read_table(writer.close()) if sent else None
     runs = np.stack([c.to_numpy() for c in found.columns]) if found else NO_RUNS
-    what = Restored(runs, 31, max(doubled(runs), absent(each_once(runs), objects)))
+    what = Restored(runs, 31, max(find_doubled(runs), find_absent(drop_repeats(runs), objects)))
 
     target, precision = outcome(place(committed, what, log(0, 200) if sent else log(100, 100)))
 
@@ -165,7 +154,7 @@ def test_restored_records_are_counted_from_the_runs(steps: list[tuple[int, int]]
     offsets = [s + n for s, _, count in runs for n in range(count)]
     start, end = sorted((one, other))
 
-    found = restored_count(restored(*runs).runs, start, end)
+    found = count_restored(restored(*runs).runs, start, end)
 
     assert found == sum(start <= o < end for o in offsets)
 

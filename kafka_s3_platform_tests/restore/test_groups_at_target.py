@@ -12,27 +12,22 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import BusyError, IntegrityError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import committed_offsets, publish_offsets
-from kafka_s3_platform.restore import groups
-from kafka_s3_platform.restore.groups import (
-    Precision,
-    Rollback,
-    Translation,
-    apply,
-    plan_and_report,
-    roll_back,
-    translated,
-)
-from kafka_s3_platform.restore.marker import Transactions
+from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.groups import commit
+from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
+from kafka_s3_platform.restore.groups.commit import apply_translation, roll_back_groups
+from kafka_s3_platform.restore.groups.rollback import Rollback
+from kafka_s3_platform.restore.groups.translation import Precision, Translation
+from kafka_s3_platform.restore.replay.transactions import Transactions
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records, open_transaction, until
+from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.test_advice import add_kafka_partitions
-from kafka_s3_platform_tests.restore.test_begin import StoppingRunner
 from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, request, restored
-from kafka_s3_platform_tests.restore.test_verification import Meddling
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, tried
 
 DROPS_AND_DOUBLES = TransformSettings(
@@ -69,10 +64,10 @@ def source(config: ConnectorConfig, group: str, create_topic: CreateTopic) -> Ca
 
 
 def translation(config: ConnectorConfig, groups: tuple[str, ...] = ()) -> Translation:
-    documents = plan_and_report(config, "r1")
+    documents = read_finished_restore(config, "r1")
     assert documents is not None
     with ClusterAdmin(config.kafka) as admin:
-        return translated(config, *documents, admin, groups)
+        return translate_groups(config, *documents, admin, groups)
 
 
 def places(found: Translation) -> dict[int, tuple[int | None, str]]:
@@ -173,16 +168,16 @@ def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice
     source({0: 4, 1: 5})
     asked = request(config, delivery="at_least_once")
     late = numbered(5, kafka_partition=1)[3:]
-    report = restore(asked, Meddling(lambda: produce(config.kafka, asked.to_topic, late)))
+    report = restore(ArchiveSource(asked), Between(after_replay=lambda: produce(config.kafka, asked.to_topic, late)))
     assert report.doubled_count == 2
     if is_of_earlier_version:
         parts = [replace(p, foreign_count=p.doubled_count, doubled_count=0) for p in report.kafka_partitions]
         report = replace(report, targets=(), kafka_partitions=tuple(parts))
 
-    documents = plan_and_report(config, "r1")
+    documents = read_finished_restore(config, "r1")
     assert documents is not None
     with ClusterAdmin(config.kafka) as admin:
-        found = translated(config, documents[0], report, admin)
+        found = translate_groups(config, documents[0], report, admin)
     assert places(found) == {0: (4, "exact"), 1: (5, "approximate")}
     assert "some of its own again, lie behind them, the last of them at or after target offset 6" in str(found)
 
@@ -227,12 +222,12 @@ def test_offsets_are_committed_read_back_and_set_back(
     with ClusterAdmin(config.kafka) as admin:
         publish_offsets(admin, group, target, {0: 1})
 
-        rollback = apply(admin, translation(config), saved.append)
+        rollback = apply_translation(admin, translation(config), saved.append)
 
-        assert committed_offsets(admin, group, target) == {0: 4, 1: 5}
+        assert read_committed_offsets(admin, group, target) == {0: 4, 1: 5}
         assert Rollback.from_json(saved[0]) == rollback
-        lines = roll_back(admin, rollback)
-        assert committed_offsets(admin, group, target) == {0: 1}
+        lines = roll_back_groups(admin, rollback)
+        assert read_committed_offsets(admin, group, target) == {0: 1}
     assert lines[0] == f"{group}, kafka partition 0: back at offset 1"
     assert lines[1] == f"{group}: had committed nothing of kafka partitions 1 before; their offsets are removed"
 
@@ -246,13 +241,13 @@ def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
     with ClusterAdmin(config.kafka) as admin:
         delete_group(admin, group)
 
-        rollback = apply(admin, found, lambda _: None)
-        assert committed_offsets(admin, group, found.to_topic) == {0: 4}
+        rollback = apply_translation(admin, found, lambda _: None)
+        assert read_committed_offsets(admin, group, found.to_topic) == {0: 4}
 
         done = f"{group}: had committed nothing of kafka partitions 0 before; their offsets are removed"
-        assert roll_back(admin, rollback) == [done]
-        assert committed_offsets(admin, group, found.to_topic) == {}
-        assert roll_back(admin, rollback) == [done]
+        assert roll_back_groups(admin, rollback) == [done]
+        assert read_committed_offsets(admin, group, found.to_topic) == {}
+        assert roll_back_groups(admin, rollback) == [done]
 
 
 def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told(
@@ -263,10 +258,10 @@ def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told
     found = translation(config)
     settings = config.kafka.model_copy(update={"common": {"client.rack": SecretStr("a")}})
     with ClusterAdmin(settings) as admin:
-        [line] = roll_back(admin, apply(admin, found, lambda _: None))
+        [line] = roll_back_groups(admin, apply_translation(admin, found, lambda _: None))
         assert "their offsets stay (" in line
         assert line.endswith(f"--bootstrap-server HOST:PORT --delete-offsets --group {group} --topic {target}:0")
-        assert committed_offsets(admin, group, target) == {0: 4}
+        assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
 def test_an_active_group_is_refused_and_nothing_is_written(
@@ -281,13 +276,13 @@ def test_an_active_group_is_refused_and_nothing_is_written(
     try:
         until(30, lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()))
         with ClusterAdmin(config.kafka) as admin, pytest.raises(BusyError, match="stop its consumers first"):
-            apply(admin, found, saved.append)
+            apply_translation(admin, found, saved.append)
     finally:
         consumer.close()
     assert saved == []
     with ClusterAdmin(config.kafka) as admin:
-        apply(admin, found, saved.append)
-        assert committed_offsets(admin, group, target) == {0: 4}
+        apply_translation(admin, found, saved.append)
+        assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
 def test_an_approximate_place_is_committed_only_when_that_is_allowed(
@@ -299,12 +294,12 @@ def test_an_approximate_place_is_committed_only_when_that_is_allowed(
     assert [o.precision for o in found.offsets] == [Precision.APPROXIMATE, Precision.NONE]
     with ClusterAdmin(config.kafka) as admin:
         with pytest.raises(PreflightError, match="2 of 2 offsets of restore r1 are not exact"):
-            apply(admin, found, lambda _: None)
-        assert committed_offsets(admin, group, target) == {}
+            apply_translation(admin, found, lambda _: None)
+        assert read_committed_offsets(admin, group, target) == {}
 
-        apply(admin, found, lambda _: None, allow_approximate=True)
+        apply_translation(admin, found, lambda _: None, allow_approximate=True)
 
-        assert committed_offsets(admin, group, target) == {0: 0}
+        assert read_committed_offsets(admin, group, target) == {0: 0}
 
 
 def test_nothing_is_committed_when_the_rollback_cannot_be_written(
@@ -318,8 +313,8 @@ def test_nothing_is_committed_when_the_rollback_cannot_be_written(
 
     with ClusterAdmin(config.kafka) as admin:
         with pytest.raises(OSError, match="no space left"):
-            apply(admin, translation(config), full)
-        assert committed_offsets(admin, group, target) == {}
+            apply_translation(admin, translation(config), full)
+        assert read_committed_offsets(admin, group, target) == {}
 
 
 def test_a_target_that_was_created_again_is_refused(
@@ -334,19 +329,19 @@ def test_a_target_that_was_created_again_is_refused(
     with pytest.raises(TopicRecreatedError, match="deleted and created again"):
         translation(config)
     with ClusterAdmin(config.kafka) as admin, pytest.raises(TopicRecreatedError):
-        apply(admin, found, lambda _: None)
+        apply_translation(admin, found, lambda _: None)
 
 
 def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_told(
     config: ConnectorConfig, source: Callable[..., None], group: str
 ) -> None:
     source({0: 4})
-    assert plan_and_report(config, "r1") is None
+    assert read_finished_restore(config, "r1") is None
     restored(config)
 
     with pytest.raises(PermanentError, match=f"holds no offsets of billing; there are those of {group}"):
         translation(config, ("billing",))
-    assert plan_and_report(config.model_copy(update={"name": "other"}), "r1") is None
+    assert read_finished_restore(config.model_copy(update={"name": "other"}), "r1") is None
 
 
 def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
@@ -358,9 +353,9 @@ def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
         archived(config)
         target = restored(config, kafka_partitions=(0,)).to_topic
         with pytest.raises(PreflightError, match="Leave their groups out with --group"):
-            apply(admin, translation(config), lambda _: None)
-        apply(admin, translation(config, (group,)), lambda _: None)
-        assert committed_offsets(admin, group, target) == {0: 4}
+            apply_translation(admin, translation(config), lambda _: None)
+        apply_translation(admin, translation(config, (group,)), lambda _: None)
+        assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
 def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
@@ -368,9 +363,9 @@ def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
 ) -> None:
     source({0: 4})
     with pytest.raises(InterruptedError):
-        restore(request(config), StoppingRunner(verify))
+        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
     with pytest.raises(PermanentError, match="Run it again under the same id"):
-        plan_and_report(config, "r1")
+        read_finished_restore(config, "r1")
     restored(config)
     assert places(translation(config)) == {0: (4, "exact")}
 
@@ -385,10 +380,10 @@ def test_offsets_that_somebody_else_commits_as_well_are_applied_again_when_that_
         publish_offsets(admin, *given)
         publish_offsets(admin, group, target, {0: 1})
 
-    monkeypatch.setattr(groups, "publish_offsets", published)
+    monkeypatch.setattr(commit, "publish_offsets", published)
     with ClusterAdmin(config.kafka) as admin:
         with pytest.raises(IntegrityError, match="Stop that, and apply again"):
-            apply(admin, translation(config), lambda _: None)
+            apply_translation(admin, translation(config), lambda _: None)
         monkeypatch.undo()
-        apply(admin, translation(config), lambda _: None)
-        assert committed_offsets(admin, group, target) == {0: 4}
+        apply_translation(admin, translation(config), lambda _: None)
+        assert read_committed_offsets(admin, group, target) == {0: 4}

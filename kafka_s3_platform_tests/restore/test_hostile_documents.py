@@ -2,42 +2,35 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PermanentError, PlatformError, PreflightError, TopicRecreatedError
-from kafka_s3_platform.restore.checkpoint import positions
-from kafka_s3_platform.restore.documents import table
-from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
-from kafka_s3_platform.restore.groups import load_runs
-from kafka_s3_platform.restore.known import Known
-from kafka_s3_platform.restore.mapping import MAPPING_SCHEMA
-from kafka_s3_platform.restore.replay import replay
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.documents import parse_table
+from kafka_s3_platform.restore.foreign_source import ForeignSource
+from kafka_s3_platform.restore.groups.runs import read_runs
+from kafka_s3_platform.restore.replay.checkpoint import read_positions
+from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.source.sent_before import Known
+from kafka_s3_platform.restore.verify.offset_mapping import MAPPING_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put
+from kafka_s3_platform_tests.restore.runners import StoppingRunner
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
 
 NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
 PLAN, REPORT = "_restore/r.json", "_restore/r.report.json"
-
-
-class EndingRunner(InProcessRunner):
-    """Ends the run as a crash does, when its plan is stored and nothing is sent."""
-
-    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Iterator[Any]:
-        if function is replay:
-            raise KeyboardInterrupt
-        return super().run(function, tasks, max_concurrent)
 
 
 @pytest.fixture
@@ -50,15 +43,15 @@ def config(
     config = connector(kafka_settings, store_settings, topic_name)
     produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
     archived(config)
-    with pytest.raises(KeyboardInterrupt):
-        restored(config, EndingRunner())
+    with pytest.raises(InterruptedError):
+        restored(config, StoppingRunner(replay))
     return config
 
 
 def restored(config: ConnectorConfig, runner: InProcessRunner | None = None, **changes: Any) -> RestoreReport:
     topic = config.topics[0]
     given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": "r", "run_id": "x", "from_offset": 2}
-    return restore(RestoreRequest(config, topic, **given | changes), runner or InProcessRunner())
+    return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), runner or InProcessRunner())
 
 
 def sent(config: ConnectorConfig, topic: str = "") -> list[bytes]:
@@ -166,9 +159,9 @@ def test_tables_of_restores_are_read_as_those_of_strangers(
     s3_client.put_object(Bucket=store_settings.bucket, Key="m.parquet", Body=content)
     store = ObjectStore(store_settings)
     for read in (
-        lambda: load_runs(store, "m.parquet"),
+        lambda: read_runs(store, "m.parquet"),
         lambda: Known.from_parquet(content, "m.parquet"),
-        lambda: table(content, MAPPING_SCHEMA, "m.parquet"),
+        lambda: parse_table(content, MAPPING_SCHEMA, "m.parquet"),
     ):
         with pytest.raises(IntegrityError, match=r"m\.parquet"):
             read()
@@ -177,7 +170,7 @@ def test_tables_of_restores_are_read_as_those_of_strangers(
 def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: ConnectorConfig, s3_client: Any) -> None:
     s3_client.put_object(Bucket=config.store.bucket, Key="_restore/r/0.json", Body=b'{"next_source_offset": "x"}')
     with pytest.raises(IntegrityError, match=r"_restore/r/0\.json is no document of a restore \(Position\)"):
-        positions(ObjectStore(config.store), ["_restore/r/0.json"])
+        read_positions(ObjectStore(config.store), ["_restore/r/0.json"])
 
 
 FOREIGN = {
@@ -204,9 +197,9 @@ def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
     config = load(LINES, JSON)
     s3_client.put_object(Bucket=config.store.bucket, Key="secrets/x.json", Body=b'{"n": 2}\n')
     request = RestoreRequest(config, topic="", to_topic="", restore_id="r", run_id="x", allow_source_topic=True)
-    asked = ForeignRequest(request, (topic_name,))
-    with pytest.raises(KeyboardInterrupt):
-        restore_foreign(asked, EndingRunner())
+    asked = ForeignSource(request, (topic_name,))
+    with pytest.raises(InterruptedError):
+        restore(asked, StoppingRunner(replay))
 
     def made(plan: dict[str, Any]) -> None:
         edit(plan)
@@ -216,5 +209,5 @@ def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
 
     edited(config, s3_client, made)
     with pytest.raises(IntegrityError, match=words):
-        restore_foreign(asked, InProcessRunner())
+        restore(asked, InProcessRunner())
     assert (sent(config, other), sent(config, topic_name)) == ([], [])

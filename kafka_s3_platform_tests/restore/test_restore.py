@@ -25,17 +25,18 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore.keeping import largest_log
-from kafka_s3_platform.restore.plan import RestorePlan, make_plan
-from kafka_s3_platform.restore.replay import replay
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.preflight.keeping import bound_largest_log
+from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verify import verify
+from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
@@ -67,7 +68,7 @@ def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
 
 
 def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
-    return restore(request(config, **changes), InProcessRunner())
+    return restore(ArchiveSource(request(config, **changes)), InProcessRunner())
 
 
 def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes | None]:
@@ -224,14 +225,11 @@ def test_other_writers_records_are_counted_and_left_alone(
     target = create_topic(f"{config.topics[0]}-restored")
     others = Producer(config.kafka.properties("producer") | {"linger.ms": 0})
 
-    class MeddlingRunner(InProcessRunner):
-        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-            if function is verify:
-                others.produce(target, b"not ours")
-                others.flush(10)
-            return super().run(function, tasks, max_concurrent)
+    def meddle() -> None:
+        others.produce(target, b"not ours")
+        others.flush(10)
 
-    report = restore(request(config), MeddlingRunner())
+    report = restore(ArchiveSource(request(config)), Between(before_verify=meddle))
 
     assert report.foreign_count == 1
     assert report.record_count == 300
@@ -329,9 +327,14 @@ def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transacti
     """Retention would delete the first of what was verified: records that come slowly have a batch each."""
     topic = source(numbered(20))
     report = restored(config, records_per_second=20.0)
-    plan = RestorePlan.from_json(ObjectStore(config.store).get(report.plan_key), report.plan_key)
+    plan = ArchivePlan.from_json(ObjectStore(config.store).get(report.plan_key), report.plan_key)
     taken = sum(log.stat().st_size for log in stack_settings.data_dir.glob(f"**/{topic}-restored-0/*.log"))
-    assert report.record_bytes < 100 < taken <= (largest_log(request(config), plan, {}) or 0)
+    assert (
+        report.record_bytes
+        < 100
+        < taken
+        <= (bound_largest_log(request(config), make_archive_target(request(config), plan), {}) or 0)
+    )
 
     create_topic(f"{topic}-limited", retention_bytes=taken - 1)
     limited = restored(config, restore_id="r2", to_topic=f"{topic}-limited", dry_run=True)
@@ -344,12 +347,12 @@ def test_configs_that_the_targets_brokers_do_not_take_are_told_and_left_out(
     """Those of a source with brokers of another version, with which creating the topic fails."""
     topic = source(numbered(5), segment_ms=3_600_000)
 
-    def planned(asked: RestoreRequest) -> RestorePlan:
+    def planned(asked: RestoreRequest) -> ArchivePlan:
         made = make_plan(asked)
         odd = (("message.format.version", "2.8-IV0"), ("segment.bytes", "1"))
         return replace(made, source=replace(made.source, configs=(*made.source.configs, *odd)))
 
-    monkeypatch.setattr("kafka_s3_platform.restore.run.make_plan", planned)
+    monkeypatch.setattr("kafka_s3_platform.restore.archive_source.make_plan", planned)
     told = restored(config, dry_run=True)
     for name in ("message.format.version=2.8-IV0", "segment.bytes=1"):
         assert any(f"is created without the archived {name}, which the target's brokers" in note for note in told.notes)
@@ -413,13 +416,11 @@ def test_an_object_deleted_while_it_is_restored_is_named_with_how_far_it_came(
     source([*numbered(10), *[Sent(b"later", timestamp=NOON + timedelta(hours=2))] * 10])
     _, second = live(config)
 
-    class LosingRunner(InProcessRunner):
-        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-            s3_client.delete_object(Bucket=config.store.bucket, Key=second.key)
-            return super().run(function, tasks, max_concurrent)
+    def lose() -> None:
+        s3_client.delete_object(Bucket=config.store.bucket, Key=second.key)
 
     with pytest.raises(IntegrityError, match=rf"object {re.escape(second.key)} (.|\n)*How far restore r1 came: .*-0: "):
-        restore(request(config), LosingRunner())
+        restore(ArchiveSource(request(config)), Between(before_replay=lose))
 
 
 def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
@@ -436,12 +437,12 @@ def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
         restored(config)
 
     # As if the bytes had changed below a store that still gives the planned entity tag.
-    store, plan_key = ObjectStore(config.store), request(config).plan_key
+    store, plan_key = ObjectStore(config.store), request(config).documents.plan
     s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=whole)
-    with pytest.raises(IntegrityError, match="stopped"):
-        restore(request(config), StoppingRunner())
+    with pytest.raises(InterruptedError):
+        restore(ArchiveSource(request(config)), StoppingRunner(replay))
     s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
-    plan = RestorePlan.from_json(store.get(plan_key), plan_key)
+    plan = ArchivePlan.from_json(store.get(plan_key), plan_key)
     found = store.head(segment.key)
     plan_now = store.head(plan_key)
     assert found is not None
@@ -457,18 +458,9 @@ def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
 
 
 def live(config: ConnectorConfig) -> Any:
-    snapshot = TopicIndex(config.store, config.archive.index_dir, config.name, config.topics[0]).peek()
+    snapshot = TopicIndex.of(config, config.topics[0]).peek()
     assert snapshot is not None
     return snapshot.segments
-
-
-class StoppingRunner(InProcessRunner):
-    """Ends a restore after its plan is in the bucket."""
-
-    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-        if function is replay:
-            raise IntegrityError("stopped")
-        return super().run(function, tasks, max_concurrent)
 
 
 def test_a_target_that_was_recreated_meanwhile_is_refused(
@@ -476,8 +468,8 @@ def test_a_target_that_was_recreated_meanwhile_is_refused(
 ) -> None:
     source(numbered(10))
     target = f"{config.topics[0]}-restored"
-    with pytest.raises(IntegrityError, match="stopped"):
-        restore(request(config), StoppingRunner())
+    with pytest.raises(InterruptedError):
+        restore(ArchiveSource(request(config)), StoppingRunner(replay))
 
     delete_topic(config.kafka, target)
     with pytest.raises(MissingTopicError, match="was deleted since it began"):
@@ -489,8 +481,8 @@ def test_a_target_that_was_recreated_meanwhile_is_refused(
 
 def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: Callable[..., str]) -> None:
     topic = source(numbered(10))
-    with pytest.raises(IntegrityError, match="stopped"):
-        restore(request(config), StoppingRunner())
+    with pytest.raises(InterruptedError):
+        restore(ArchiveSource(request(config)), StoppingRunner(replay))
     produce(config.kafka, topic, numbered(5))
     archived(config)
 
@@ -504,16 +496,13 @@ def test_records_deleted_from_the_target_fail_the_verification(
     source(numbered(10))
     target = f"{config.topics[0]}-restored"
 
-    class DeletingRunner(InProcessRunner):
-        def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-            if function is verify:
-                admin = admin_client(config.kafka)
-                for future in admin.delete_records([TopicPartition(target, 0, 3)]).values():
-                    future.result(30)
-            return super().run(function, tasks, max_concurrent)
+    def delete() -> None:
+        admin = admin_client(config.kafka)
+        for future in admin.delete_records([TopicPartition(target, 0, 3)]).values():
+            future.result(30)
 
     with pytest.raises(LogTruncatedError, match=r"holds offsets \[3, 11\), 0 and what follows was restored"):
-        restore(request(config), DeletingRunner())
+        restore(ArchiveSource(request(config)), Between(before_verify=delete))
     assert "_restore/r1.report.json" not in keys(config.store, "_restore")
 
 

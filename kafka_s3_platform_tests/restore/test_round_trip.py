@@ -12,14 +12,15 @@ from confluent_kafka import Producer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.compact.request import CompactRequest
-from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
-from kafka_s3_platform.restore.renaming import TopicMap
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.request import Delivery, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.target_topic import TopicMap
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, send
@@ -132,8 +133,8 @@ def test_an_archive_of_ours_gives_back_every_topic_byte_for_byte(
     config = connector(kafka_settings, store_settings, topic, layout=layout)
     archived(config)
     if is_compacted:
-        compact(CompactRequest(config, topic, DAY, "day"), InProcessRunner())
-    report = restore(request(config, topic, delivery=delivery), InProcessRunner())
+        compact_day(CompactRequest(config, topic, DAY, "day"), InProcessRunner())
+    report = restore(ArchiveSource(request(config, topic, delivery=delivery)), InProcessRunner())
     check(kafka_settings, topic, batches, report)
 
 
@@ -160,9 +161,9 @@ def test_envelopes_give_back_every_topic_byte_for_byte_by_their_keys_alone(
     config = connector(kafka_settings, store_settings, topic, layout=layout)
     archived(config)
     source = config.model_copy(update={"source": SourceSettings()})
-    asked = ForeignRequest(request(source, topic), rename=TopicMap({topic: f"{topic}-copy"}))
+    asked = ForeignSource(request(source, topic), rename=TopicMap({topic: f"{topic}-copy"}))
     if not any(wanted(batches)):
         with pytest.raises(PreflightError, match=f"no object of topic {topic} is there"):
-            restore_foreign(asked, InProcessRunner())
+            restore(asked, InProcessRunner())
         return
-    check(kafka_settings, topic, batches, restore_foreign(asked, InProcessRunner()))
+    check(kafka_settings, topic, batches, restore(asked, InProcessRunner()))

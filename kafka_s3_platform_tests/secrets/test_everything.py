@@ -239,7 +239,7 @@ def written(world: World, stack_settings: StackSettings, tmp_path_factory: pytes
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setattr(logging.getLogger("kafka_s3_platform"), "level", logging.DEBUG)
-        credentials._session.cache_clear()  # noqa: SLF001 - as in a new process
+        credentials._get_session.cache_clear()  # noqa: SLF001 - as in a new process
         with (
             arguments_of_children(found.arguments),
             apart(found, "broker down", *BROKER_DOWN),
@@ -247,7 +247,7 @@ def written(world: World, stack_settings: StackSettings, tmp_path_factory: pytes
         ):
             _do_all(found)
         yield found
-    credentials._session.cache_clear()  # noqa: SLF001
+    credentials._get_session.cache_clear()  # noqa: SLF001
 
 
 def _do_all(found: Written) -> None:

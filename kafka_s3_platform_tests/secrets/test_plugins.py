@@ -5,10 +5,10 @@ import traceback
 import pytest
 from pydantic import SecretStr
 
+from kafka_s3_platform.config.keys.transforms.steps import parse_transforms
 from kafka_s3_platform.config.settings import ProviderSettings, StoreSettings
-from kafka_s3_platform.config.transform_catalogue import parse_transforms
 from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
-from kafka_s3_platform.store.credentials import current
+from kafka_s3_platform.store.credentials import find_credentials
 from kafka_s3_platform.transforms import new_chain
 from kafka_s3_platform_tests.secrets import leaky
 from kafka_s3_platform_tests.secrets.marks import found_in, mark
@@ -60,7 +60,7 @@ def test_what_a_credentials_provider_says_is_told_without_its_options(how: str, 
     options = tuple((name, SecretStr(value)) for name, value in given.items())
     store = StoreSettings(bucket="b", provider=ProviderSettings(class_name=f"{LEAKY}.Provider", options=options))
     with pytest.raises(PlatformError) as caught:
-        current(store)
+        find_credentials(store)
     said = shown(caught.value)
     assert found_in("the error", said) == []
     assert f"{LEAKY}.Provider" in said or how in {"transient", "permanent"}

@@ -12,16 +12,16 @@ import pytest
 
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.zooz import convert
+from kafka_s3_platform.config.zooz import convert_environment
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.formats.writers import new_writer
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.partitioners.extractors import new_extractor
-from kafka_s3_platform.sources.objects import groups
-from kafka_s3_platform.sources.read import read
-from kafka_s3_platform.sources.sample import Sample, sample_keys
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.objects import group_objects
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -52,7 +52,7 @@ def batch_of(payload: Payload) -> ConnectBatch:
 def converted(tmp_path: Path, **more: str) -> ConnectorConfig:
     env = {"KAFKA_HOST": "a:9092", "SOURCE_KAFKA_TOPIC": "t", "S3_BUCKET_NAME": "bucket"}
     path = tmp_path / "zooz.json"
-    path.write_text(json.dumps({**convert(env).keys, **more}))
+    path.write_text(json.dumps({**convert_environment(env).keys, **more}))
     return load_connector(path, tmp_path / "worker.properties", {}).config
 
 
@@ -75,8 +75,8 @@ def test_a_format_of_one_s_own_reads_what_it_wrote() -> None:
     store = MemoryStore(
         {"topics/t/partition=0/t+0+0000000005.csv": body.getvalue(), "topics/t/partition=0/x.json": b""}
     )
-    (group,) = groups(scan(config, store=store))
-    (batch,) = read(config, group, store)
+    (group,) = group_objects(scan_objects(config, store=store))
+    (batch,) = ForeignStream(config, group, store)
     assert batch.column("value").to_pylist() == [b'{"a": "x", "b": "1"}', b'{"a": "y", "b": "2"}']
     assert batch.column("offset").to_pylist() == [5, 6]
 
@@ -90,10 +90,10 @@ def test_a_partitioner_of_one_s_own_reads_the_folders_that_it_makes() -> None:
         "partition_duration_ms": 86_400_000,
     }
     config = source(layout, ("t",), behavior_on_error="ignore")
-    (key,) = sample_keys(config, Sample("t", datetime(2019, 3, 12, tzinfo=timezone.utc), '{"country":"DE"}'))
+    (key,) = make_sample_keys(config, Sample("t", datetime(2019, 3, 12, tzinfo=timezone.utc), '{"country":"DE"}'))
     assert key == "topics/t/country=DE/dt=2019-03-12/t+0+0000000000.json"
     other = key.replace("country=DE/", "")
-    scanned = scan(config, store=MemoryStore({key: b"{}\n", other: b"{}\n"}))
+    scanned = scan_objects(config, store=MemoryStore({key: b"{}\n", other: b"{}\n"}))
     (item,) = list(scanned)
     assert (item.key, item.window) == (key, (1_552_348_800_000, 1_552_435_200_000))
     assert scanned.report.counts["misplaced"] == 1

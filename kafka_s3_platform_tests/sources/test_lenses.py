@@ -12,8 +12,8 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.sources.how_read import not_held
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.how_read import explain_missing
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 from kafka_s3_platform_tests.sources.test_read import decoded_values, restored
 
@@ -95,7 +95,7 @@ def parquet(records: list[dict[str, Any]]) -> bytes:
     ],
 )
 def test_names_of_lenses_sink_tell_topic_kafka_partition_last_offset_and_times(key: str, told: tuple[Any, ...]) -> None:
-    [item] = scan(config(), store=MemoryStore({key: b"x"}))
+    [item] = scan_objects(config(), store=MemoryStore({key: b"x"}))
     assert (item.topic, item.kafka_partition, item.last_offset, item.window) == told
     assert item.first_offset is None
 
@@ -104,14 +104,14 @@ def test_the_folder_of_the_source_may_be_that_of_a_topic_or_the_buckets_root_wit
     for folder in ("streamReactorBackups/myTopic", "streamReactorBackups/myTopic/1", ""):
         own = (".indexes/sink/myTopic/1/00000000000000000003", f".temp-upload/myTopic/1/c0ffee{NAME}.json")
         keys = dict.fromkeys([f"{NAME}.json", *own, "_restore/r.json"], b"x")
-        scanned = scan(source({**LAYOUT, "topics_dir": folder}), store=MemoryStore(keys))
+        scanned = scan_objects(source({**LAYOUT, "topics_dir": folder}), store=MemoryStore(keys))
         assert [(o.topic, o.kafka_partition) for o in scanned] == [("myTopic", 1)]
         assert scanned.report.counts in ({"index": 2}, {"outside": 2})
 
 
 def test_what_is_not_named_by_lenses_sink_is_told() -> None:
     with pytest.raises(IntegrityError, match=r"a\.json: its name is not of the sink's"):
-        list(scan(config(), store=MemoryStore({"streamReactorBackups/a.json": b"x"})))
+        list(scan_objects(config(), store=MemoryStore({"streamReactorBackups/a.json": b"x"})))
 
 
 @pytest.mark.parametrize("name", [f"{NAME}.json", f"{NAME}.gz"])
@@ -204,4 +204,4 @@ def test_objects_without_values_are_tombstones_only_where_the_file_says_that_val
 
 
 def test_nothing_is_said_to_be_lost_that_the_envelope_has_a_place_for() -> None:
-    assert not [note for note in not_held(config()) if "holds no" in note]
+    assert not [note for note in explain_missing(config()) if "holds no" in note]

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.formats.kept_offsets import KeptOffsets, OffsetRuns
+from kafka_s3_platform.layouts.segment_key import make_offsets_key
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.offsets import MAX_OFFSET
-from kafka_s3_platform.partitioners.keys import offsets_key
-from kafka_s3_platform.sources.objects import groups
+from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.connect import decoded
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
@@ -54,7 +54,7 @@ def stream(
     by_offset: bool = False,
 ) -> ForeignStream:
     store = MemoryStore(objects, metadata)
-    (group,) = groups(scan(config, store=store))
+    (group,) = group_objects(scan_objects(config, store=store))
     return ForeignStream(config, group, store, start, end, by_offset=by_offset)
 
 
@@ -245,7 +245,7 @@ def test_offsets_that_are_kept_in_an_object_of_their_own_are_found_there_and_los
     objects = {f"{FOLDER}0000000000.json": lines(0, 2), f"{FOLDER}0000000001.json": lines(1, 3)}
     metadata = {key: {"offsets": "beside"} for key in objects}
     beside = {
-        offsets_key(key, "/"): kept(*held)["offsets"].encode()
+        make_offsets_key(key, "/"): kept(*held)["offsets"].encode()
         for key, held in zip(objects, [(0, 2), (1, 3)], strict=True)
     }
     found = stream(source(JSON), objects | beside, metadata=metadata)

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
-from kafka_s3_platform.formats.writers import extension
+from kafka_s3_platform.formats.writers import find_extension
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.sources.objects import ObjectGroup, groups
+from kafka_s3_platform.sources.objects import ObjectGroup, group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.report import ReadReport
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.connect import came, decoded, written, written_with_sidecars
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
@@ -73,7 +73,7 @@ riches = st.fixed_dictionaries(
 
 
 def opened(config: ConnectorConfig, store: MemoryStore) -> ObjectGroup:
-    (group,) = groups(scan(config, store=store))
+    (group,) = group_objects(scan_objects(config, store=store))
     return group
 
 
@@ -101,7 +101,7 @@ def object_of(
 ) -> dict[str, bytes]:
     settings_ = LayoutSettings(**{"codec": "none", "partitioner": "Default", **layout})
     name = f"{FOLDER}{offset:010d}"
-    return {f"{name}.{extension(settings_, 'value')}": written(settings_, batch, schema=schema)}
+    return {f"{name}.{find_extension(settings_, 'value')}": written(settings_, batch, schema=schema)}
 
 
 @settings(deadline=None)

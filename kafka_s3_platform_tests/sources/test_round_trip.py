@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.vacuum import vacuum
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     KafkaSettings,
@@ -21,10 +20,11 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
 )
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.sources.objects import groups
+from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.formats.records import rows_of
@@ -77,7 +77,9 @@ def source_of(config: ConnectorConfig, **own: Any) -> ConnectorConfig:
 
 def restored(config: ConnectorConfig, **own: Any) -> list[dict[str, Any]]:
     source = source_of(config, **own)
-    return [row for g in groups(scan(source)) for batch in ForeignStream(source, g) for row in rows_of(batch)]
+    return [
+        row for g in group_objects(scan_objects(source)) for batch in ForeignStream(source, g) for row in rows_of(batch)
+    ]
 
 
 def written_as(layout: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
@@ -141,7 +143,7 @@ def test_values_keys_and_headers_come_back_whatever_the_format_and_the_layout(
     keep = written_as(layout)
     if layout.get("key_layout") == "zooz":
         source = source_of(config).model_copy(update={"topics": (topic_name,)})
-        found = [r for g in groups(scan(source)) for b in ForeignStream(source, g) for r in rows_of(b)]
+        found = [r for g in group_objects(scan_objects(source)) for b in ForeignStream(source, g) for r in rows_of(b)]
     else:
         found = restored(config)
     wanted = list(map(row_of, produced))
@@ -169,13 +171,13 @@ def test_offsets_that_metadata_has_no_room_for_are_kept_beside_their_object(
     listed = [o["Key"] for o in s3_client.list_objects_v2(Bucket=store_settings.bucket, Prefix="topics/")["Contents"]]
     beside = [key for key in listed if key.endswith(".offsets")]
     assert [key.rpartition("/")[2][: len(topic_name) + 4] for key in beside] == [f"_{topic_name}+0+"] * 2
-    (group,) = groups(scan(source_of(config)))
+    (group,) = group_objects(scan_objects(source_of(config)))
     stream = ForeignStream(source_of(config), group, start_offset=700, end_offset=17_000, by_offset=True)
     found = [value for batch in stream for value in batch.column("value").to_pylist()]
     assert found == [record.value for record in produced[700:17_000]]
     assert stream.report.position_count == 0
     # They belong to the segments, of which nothing is an orphan; one whose index knows nothing of it is one of ours.
-    report = vacuum(config, topic_name, "vacuum", timedelta(0), dry_run=True)
+    report = vacuum_topic(config, topic_name, "vacuum", timedelta(0), dry_run=True)
     assert (report.removed, report.foreign) == ((), ())
     assert all(len(segment.siblings) == 1 for segment in snapshot(config).segments)
 
@@ -193,7 +195,7 @@ def test_an_object_of_several_parts_keeps_its_offsets_beside_it_too(
     [segment] = snapshot(config).segments
     [beside] = segment.siblings
     assert (ObjectStore(store).get(beside.key), segment.size > 5_242_880) == (b"0+7", True)
-    (group,) = groups(scan(source_of(config)))
+    (group,) = group_objects(scan_objects(source_of(config)))
     stream = ForeignStream(source_of(config), group)
     assert (sum(batch.num_rows for batch in stream), stream.report.position_count) == (7, 0)
 
@@ -217,7 +219,7 @@ def test_values_with_a_schema_come_back_as_the_data_that_they_were(
     config = connector(kafka_settings, store_settings, topic_name, layout=settings, records=avro(registry))
     archived(config)
     source = source_of(config)
-    (group,) = groups(scan(source))
+    (group,) = group_objects(scan_objects(source))
     stream = ForeignStream(source, group)
     batches = list(stream.batches())
     assert [o for b in batches for o in b.value.objects] == objects
@@ -271,7 +273,7 @@ def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
     archived(config)
     source = source_of(config, behavior_on_error=behavior)
     if fault in {"replaced", "missing"}:
-        (group,) = groups(scan(source))
+        (group,) = group_objects(scan_objects(source))
     key = f"topics/{topic_name}/partition=0/{topic_name}+0+0000000003.json.gz"
     body = s3_client.get_object(Bucket=store_settings.bucket, Key=key)["Body"].read()
     damaged = {"corrupted": body[:-12] + b"\0" * 12, "truncated": body[:-3], "replaced": body + body}
@@ -280,7 +282,7 @@ def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
     else:
         s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=damaged[fault])
     if fault in {"corrupted", "truncated"}:
-        (group,) = groups(scan(source))
+        (group,) = group_objects(scan_objects(source))
     stream, found = ForeignStream(source, group), list[int]()
     if behavior == "fail":
         with pytest.raises(IntegrityError, match=key.replace("+", r"\+")):

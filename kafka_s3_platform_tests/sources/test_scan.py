@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.sources.objects import ForeignObject, groups, within
-from kafka_s3_platform.sources.scan import Scan, as_told, scan
+from kafka_s3_platform.sources.objects import ForeignObject, group_objects, select_window
+from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
 AVRO = {"format": "avro"}
@@ -20,8 +20,8 @@ HOUR = 3_600_000
 
 def found(
     keys: list[str], layout: Mapping[str, Any] = AVRO, topics: tuple[str, ...] = (), **own: Any
-) -> tuple[list[ForeignObject], Scan]:
-    scanned = scan(source(layout, topics, **own), store=MemoryStore(dict.fromkeys(keys, b"x")))
+) -> tuple[list[ForeignObject], SourceListing]:
+    scanned = scan_objects(source(layout, topics, **own), store=MemoryStore(dict.fromkeys(keys, b"x")))
     return list(scanned), scanned
 
 
@@ -41,7 +41,7 @@ def test_without_topics_every_topic_below_topics_dir_is_found() -> None:
 def test_the_topics_of_the_file_are_the_ones_that_are_read() -> None:
     objects, _ = found([FIRST, "topics/other/partition=2/other+2+9.avro"], topics=("other",))
     assert [o.topic for o in objects] == ["other"]
-    assert [o.topic for o in scan(source(AVRO), ["s3_topic"], MemoryStore({FIRST: b""}))] == ["s3_topic"]
+    assert [o.topic for o in scan_objects(source(AVRO), ["s3_topic"], MemoryStore({FIRST: b""}))] == ["s3_topic"]
 
 
 def test_a_topic_that_has_no_object_is_told() -> None:
@@ -89,11 +89,11 @@ OWN = (
 @pytest.mark.parametrize("template", ["{{topic}}/{{any}}", "{{any}}/{{any}}.json", "{{topic}}/{{partition}}.json"])
 def test_at_the_buckets_root_what_we_wrote_ourselves_is_never_taken_for_objects_of_others(template: str) -> None:
     config = source({"format": "json", **by(template)}, ("t",), archive={"restore_dir": "plans"})
-    scanned = scan(config, store=MemoryStore(dict.fromkeys([*OWN, "t/0.json"], b"x")))
+    scanned = scan_objects(config, store=MemoryStore(dict.fromkeys([*OWN, "t/0.json"], b"x")))
     assert [o.key for o in scanned] == ["t/0.json"]
     assert (scanned.report.counts, [x for x in scanned.report.lines if "object" in x]) == ({}, [])
     planned = [replace(next(iter(scanned)), key=key) for key in OWN]
-    assert set(as_told(config, (), planned)) == {"none that this connector reads below its bucket"}
+    assert set(read_places(config, (), planned)) == {"none that this connector reads below its bucket"}
 
 
 def test_a_wrong_extension_is_skipped_and_counted_whatever_behavior_on_error_says() -> None:
@@ -133,7 +133,7 @@ def test_a_file_in_the_folder_of_another_topic_fails_or_is_read_as_its_name_says
 def test_objects_that_are_listed_out_of_order_are_read_by_kafka_partition_and_offset() -> None:
     keys = [f"topics/t/partition={p}/t+{p}+{o}.avro" for p, o in ((1, 5), (0, 30), (0, 4), (1, 0), (0, 0))]
     objects, _ = found(keys)
-    assert [(g.kafka_partition, [s.name.first_offset for s in g.sets]) for g in groups(objects)] == [
+    assert [(g.kafka_partition, [s.name.first_offset for s in g.sets]) for g in group_objects(objects)] == [
         (0, [0, 4, 30]),
         (1, [0, 5]),
     ]
@@ -159,7 +159,7 @@ def test_keys_headers_and_tombstones_go_with_their_values() -> None:
     keys = [f"{hour}/t+0+0.{e}" for e in ("headers.json", "json", "keys.avro")]
     tombstones = [f"topics/t/tombstone/t+0+3.{e}" for e in ("keys.avro", "headers.json")]
     objects, _ = found([*keys, *tombstones], layout)
-    (group,) = groups(objects)
+    (group,) = group_objects(objects)
     parts = [["value", "key", "headers"], ["key", "headers"]]
     assert [[o.part for o in s.objects] for s in group.sets] == parts
     assert [s.name.is_tombstone for s in group.sets] == [False, True]
@@ -214,17 +214,17 @@ def hour(number: int, offset: int) -> str:
 
 def test_a_window_takes_the_folders_that_may_hold_it() -> None:
     objects, _ = found([hour(h, h) for h in range(24)], HOURLY)
-    one = within(objects, NOON, NOON + HOUR)
+    one = select_window(objects, NOON, NOON + HOUR)
     assert ([o.first_offset for o in one.objects], one.notes) == ([12], ())
-    cut = within(objects, NOON + 1, NOON + HOUR + 1)
+    cut = select_window(objects, NOON + 1, NOON + HOUR + 1)
     assert [o.first_offset for o in cut.objects] == [12, 13]
     assert [n.split(" is only")[0].rpartition("=")[2] for n in cut.notes] == ["12", "13"]
-    assert len(within(objects, None, None).objects) == 24
+    assert len(select_window(objects, None, None).objects) == 24
 
 
 def test_a_window_takes_folders_without_a_time_whole_and_says_so() -> None:
     objects, _ = found([FIRST])
-    chosen = within(objects, NOON, None)
+    chosen = select_window(objects, NOON, None)
     assert (len(chosen.objects), chosen.notes) == (
         1,
         ("folder partition=0 tells no time: its objects are taken, whatever the window",),
@@ -233,7 +233,7 @@ def test_a_window_takes_folders_without_a_time_whole_and_says_so() -> None:
 
 def test_iterated_again_a_scan_finds_folders_that_came_later() -> None:
     store = MemoryStore({hour(1, 0): b"a", hour(2, 9): b"b"})
-    scanned = scan(source(HOURLY), store=store)
+    scanned = scan_objects(source(HOURLY), store=store)
     assert [o.key for o in scanned] == [hour(1, 0), hour(2, 9)]
     store.objects |= {hour(3, 12): b"c"}
     assert [o.key for o in scanned] == [hour(1, 0), hour(2, 9), hour(3, 12)]
@@ -242,7 +242,7 @@ def test_iterated_again_a_scan_finds_folders_that_came_later() -> None:
 def test_objects_in_cold_storage_are_told() -> None:
     store = MemoryStore({FIRST: b"x"})
     store.storage_classes[FIRST] = "DEEP_ARCHIVE"
-    scanned = scan(source(AVRO), store=store)
+    scanned = scan_objects(source(AVRO), store=store)
     assert [o.is_cold for o in scanned] == [True]
     assert scanned.report.counts == {"cold": 1}
     assert "DEEP_ARCHIVE" in scanned.report.lines[0]
@@ -304,7 +304,7 @@ def test_dumps_without_offsets_are_read_by_key() -> None:
     layout = {"format": "json", **by("p{{partition}}/{{any}}.json", "dumps")}
     keys = ["dumps/p1/b.json", "dumps/p1/a.json", "dumps/p0/c.json"]
     objects, _ = found(keys, layout, ("t",))
-    assert [[s.name.key for s in g.sets] for g in groups(objects)] == [
+    assert [[s.name.key for s in g.sets] for g in group_objects(objects)] == [
         ["dumps/p0/c.json"],
         ["dumps/p1/a.json", "dumps/p1/b.json"],
     ]
@@ -346,7 +346,7 @@ def test_by_a_template_keys_headers_and_tombstones_go_with_their_values() -> Non
     deleted = [f"tombstone/t+0+9.{ending}" for ending in ("keys.json", "headers.avro")]
     template = by("{{topic}}/{{any}}/{{topic}}+{{partition}}+{{start_offset}}.json")
     objects, scanned = found([f"t/{name}" for name in (*names, *deleted)], {**layout, **template})
-    [[values, tombstones]] = [g.sets for g in groups(objects)]
+    [[values, tombstones]] = [g.sets for g in group_objects(objects)]
     assert [o and o.key for o in (values.value, values.key, values.headers)] == [f"t/{name}" for name in names]
     assert (tombstones.value, tombstones.name.is_tombstone, scanned.report.counts) == (None, True, {})
 

@@ -13,10 +13,10 @@ import pytest
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.sources.how_read import not_held
-from kafka_s3_platform.sources.objects import groups
+from kafka_s3_platform.sources.how_read import explain_missing
+from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import MemoryStore
 
@@ -90,7 +90,7 @@ def config_of(folder: Path, keys: Mapping[str, str]) -> ConnectorConfig:
 def restored(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> tuple[list[Row], list[str]]:
     """Offset, timestamp, key, value and headers of each record, and what the report says."""
     config, store = config_of(folder, keys), MemoryStore(objects)
-    (group,) = groups(scan(config, store=store))
+    (group,) = group_objects(scan_objects(config, store=store))
     stream, found = ForeignStream(config, group, store), list[Row]()
     for batch in stream.batches():
         is_decoded = config.records.value.format == "AVRO"
@@ -104,7 +104,7 @@ def restored(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]
 def datums(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> list[bytes | None]:
     """The data of each value, as they are sent."""
     config, store = config_of(folder, keys), MemoryStore(only_values(objects))
-    (group,) = groups(scan(config, store=store))
+    (group,) = group_objects(scan_objects(config, store=store))
     return [
         one for batch in ForeignStream(config, group, store).batches() for one in pa.array(batch.value.raw).to_pylist()
     ]
@@ -397,7 +397,7 @@ def test_headers_that_are_no_base64_are_bad_and_those_of_our_own_objects_are_tex
         restored(tmp_path, keys, objects)
     store = MemoryStore(objects, {key: {"record-count": "1"} for key in objects})
     config = config_of(tmp_path, keys)
-    (group,) = groups(scan(config, store=store))
+    (group,) = group_objects(scan_objects(config, store=store))
     ((row,),) = [rows_of(records) for records in ForeignStream(config, group, store)]
     assert row["headers"] == [{"key": "h", "value": b"*"}]
 
@@ -448,17 +448,17 @@ def test_the_report_says_how_objects_were_read_and_what_they_do_not_hold(tmp_pat
         "how objects were read: a record a line; offsets: 5 by position from the one in the object's name; 5 records"
         " without a timestamp. Verified is that the target holds these records, not that this reading is right"
     )
-    assert list(not_held(config_of(tmp_path, keys))) == [
+    assert list(explain_missing(config_of(tmp_path, keys))) == [
         "this archive holds no keys: records were sent with a null key",
         "this archive holds no headers: records were sent without",
     ]
     csv = aiven("csv", BYTES, BYTES, "", format_output_fields="key,value,headers")
-    assert [note.split(":")[0] for note in not_held(config_of(tmp_path, csv))] == [
+    assert [note.split(":")[0] for note in explain_missing(config_of(tmp_path, csv))] == [
         "values of headers are what the sink's SimpleHeaderConverter made of them",
         "csv does not tell null from empty",
     ]
     avro = confluent("avro", STRING, AVRO, **OF_AVRO)
-    assert list(not_held(config_of(tmp_path, avro))) == []
+    assert list(explain_missing(config_of(tmp_path, avro))) == []
 
 
 LENSES = {"archive.source.offset.field": "metadata.offset", "archive.source.timestamp.field": "metadata.timestamp"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, submit_arguments
+from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, make_submit_arguments
 
 SECRET = "mark-7f3a-spark"
 LOOK = """
@@ -68,6 +68,6 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
 @pytest.mark.parametrize("given", ["--jars /a.jar pyspark-shell", None])
 def test_sparks_other_arguments_stay(given: str | None) -> None:
     own = {"KAFKA_S3_SPARK_CONF": "/etc/my spark.properties"}
-    once = submit_arguments(own if given is None else {**own, SUBMIT_VARIABLE: given})
+    once = make_submit_arguments(own if given is None else {**own, SUBMIT_VARIABLE: given})
     assert once == f"--load-spark-defaults --properties-file '/etc/my spark.properties' {given or 'pyspark-shell'}"
-    assert submit_arguments({**own, SUBMIT_VARIABLE: once}) == once, "a process may start more than one session"
+    assert make_submit_arguments({**own, SUBMIT_VARIABLE: once}) == once, "a process may start more than one session"

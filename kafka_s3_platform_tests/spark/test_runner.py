@@ -107,7 +107,7 @@ def test_as_many_tasks_run_at_once_as_are_told(runner: SparkRunner, tmp_path: Pa
 
 
 def allowed_there(_: int, __: Attempt) -> tuple[str, ...]:
-    return plugins.allowance()
+    return plugins.read_allowance()
 
 
 def test_executors_may_load_what_the_driver_may(runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:

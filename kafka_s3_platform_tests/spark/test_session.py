@@ -4,25 +4,25 @@ import sys
 
 import pytest
 
-from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS, spark_conf
+from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS, build_spark_conf
 
 
 def test_the_platforms_own_settings_hold_unless_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    conf = spark_conf({"spark.master": "spark://host:7077", "spark.executor.memory": "4g"})
+    conf = build_spark_conf({"spark.master": "spark://host:7077", "spark.executor.memory": "4g"})
     assert (conf["spark.master"], conf["spark.executor.memory"]) == ("spark://host:7077", "4g")
     assert conf["spark.speculation"] == "false"
     assert conf["spark.pyspark.python"] == sys.executable
 
 
 def test_local_mode_retries_a_failed_task_as_a_cluster_does() -> None:
-    assert spark_conf()["spark.master"] == f"local[*,{MAX_TASK_ATTEMPTS}]"
+    assert build_spark_conf()["spark.master"] == f"local[*,{MAX_TASK_ATTEMPTS}]"
 
 
 def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_is_left_to_its_deployment() -> None:
-    assert spark_conf()["spark.authenticate"] == "true"
-    assert spark_conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
-    assert "spark.authenticate" not in spark_conf({"spark.master": "spark://host:7077"})
+    assert build_spark_conf()["spark.authenticate"] == "true"
+    assert build_spark_conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
+    assert "spark.authenticate" not in build_spark_conf({"spark.master": "spark://host:7077"})
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
@@ -34,7 +34,7 @@ def test_what_a_neighbour_on_this_machine_sends_is_not_deserialized(
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     overrides = {"spark.master": "local[1]"} | ({} if is_asked else {"spark.authenticate": "false"})
     builder = SparkSession.builder
-    for key, value in spark_conf(overrides).items():
+    for key, value in build_spark_conf(overrides).items():
         builder = builder.config(key, value)
     with builder.getOrCreate() as session:
         port = int(session.sparkContext.getConf().get("spark.driver.port") or "0")

@@ -47,11 +47,10 @@ def answered(headers: dict[str, str]) -> StoreClock:
     ids=["none", "empty", "no date", "from a cache"],
 )
 def test_an_answer_without_a_date_of_its_own_tells_nothing(headers: dict[str, str]) -> None:
-    assert answered(headers).now() is None
+    assert answered(headers).latest is None
 
 
 def test_the_stores_time_goes_on_from_its_answer() -> None:
     clock = answered({"date": "Thu, 01 Jan 2026 12:00:00 GMT"})
-    now = clock.now()
-    assert now is not None
-    assert NOON <= now < NOON + timedelta(seconds=30)
+    assert clock.latest is not None
+    assert NOON <= clock.latest.now() < NOON + timedelta(seconds=30)

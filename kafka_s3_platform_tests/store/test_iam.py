@@ -12,20 +12,21 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.vacuum import vacuum
-from kafka_s3_platform.archive.verify import verify_archive
-from kafka_s3_platform.compact.request import CompactRequest
-from kafka_s3_platform.compact.run import compact
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.restore.against import compare_with_topic
-from kafka_s3_platform.restore.groups import plan_and_report, translated
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
 from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import Recorder
@@ -125,7 +126,7 @@ def requests_of(recorder: Recorder, run: Callable[[], object]) -> list[HttpReque
 
 
 def compacted(config: ConnectorConfig) -> None:
-    compact(CompactRequest(config, config.topics[0], DAY, "compact-run"), InProcessRunner())
+    compact_day(CompactRequest(config, config.topics[0], DAY, "compact-run"), InProcessRunner())
 
 
 def of_hours_and_days(config: ConnectorConfig) -> None:
@@ -198,7 +199,7 @@ def test_verify_only_reads(config: ConnectorConfig, recorder: Recorder) -> None:
 def restored(config: ConnectorConfig) -> None:
     topic = config.topics[0]
     given = {"to_topic": f"{topic}-restored", "restore_id": "r1", "run_id": "x", "create_topic": True}
-    restore(RestoreRequest(config, topic, **given), InProcessRunner())  # type: ignore[arg-type]
+    restore(ArchiveSource(RestoreRequest(config, topic, **given)), InProcessRunner())  # type: ignore[arg-type]
 
 
 def test_restore_reads_the_archive_and_writes_its_plan(config: ConnectorConfig, recorder: Recorder) -> None:
@@ -216,7 +217,7 @@ def test_the_archive_is_only_read_where_restores_have_a_bucket_of_their_own(
     archived(config)
     own = config.model_copy(update={"archive": config.archive.model_copy(update={"restore_bucket": bucket})})
     requests = requests_of(recorder, lambda: restored(own))
-    found = plan_and_report(own, "r1")
+    found = read_finished_restore(own, "r1")
 
     written = [r.target for r in requests if r.method not in ("GET", "HEAD")]
     assert len(written) > 3
@@ -236,9 +237,9 @@ def test_translating_the_offsets_of_groups_does_what_a_restore_may_and_writes_no
         restored(own)
 
         def run() -> None:
-            found = plan_and_report(own, "r1")
+            found = read_finished_restore(own, "r1")
             assert found is not None
-            assert [o.target_offset for o in translated(own, *found, admin).offsets] == [5]
+            assert [o.target_offset for o in translate_groups(own, *found, admin).offsets] == [5]
 
         done = actions(requests_of(recorder, run))
     assert beyond(done, policy("restore") - {g for g in policy("restore") if g[0] == "s3:PutObject"}) == set()
@@ -262,7 +263,7 @@ def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Rec
     store, topic = ObjectStore(config.store), config.topics[0]
     for segment in snapshot(config).segments:
         _leave_orphans(store, config.archive.index_dir, segment.key, f"+{segment.start_offset:010d}")
-    done = actions(requests_of(recorder, lambda: vacuum(config, topic, "vacuum-run", timedelta(0), False)))
+    done = actions(requests_of(recorder, lambda: vacuum_topic(config, topic, "vacuum-run", timedelta(0), False)))
     assert beyond(done, policy("vacuum")) == set()
     assert unused(done, policy("vacuum")) == set()
 

@@ -18,9 +18,10 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import RangeSet, span
+from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
 from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change, TopicIndex
+from kafka_s3_platform.store.predicates import RowPredicate, match_row, match_run
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 
 pytestmark = pytest.mark.integration
@@ -61,21 +62,23 @@ def test_every_kind_of_row_comes_back_as_it_was_committed(index: TopicIndex) -> 
     state = index.open().state
     assert (*state.scans, *state.gaps, *state.frontiers, *state.hours, *state.reservations, *state.generations) == rows
     assert index.open().segments == (segment("it's/a'key"),)
-    assert state.coverage(0) == span(0, 12)
+    assert state.coverage(0) == make_span(0, 12)
 
 
 def test_a_commit_that_adds_and_removes_is_seen_whole(index: TopicIndex) -> None:
-    epoch = index.open().commit(Change((Reservation(0, 0, 9, "run", 1, NOON),)))
-    removed = (f"(kind = 'reservation' AND epoch = {epoch})",)
-    version = index.open().commit(Change((scan(0, 9),), removed=removed))
+    reserved = Reservation(0, 0, 9, "run", 1, NOON)
+    epoch = index.open().commit(Change((reserved,)))
+    version = index.open().commit(Change((scan(0, 9),), removed=(match_run(reserved),)))
     state = index.open().state
     assert state.version == version == epoch + 1
     assert state.reservations == ()
-    assert state.coverage(0) == span(0, 9)
+    assert state.coverage(0) == make_span(0, 9)
 
 
-@pytest.mark.parametrize("removed", [(), ("(kind = 'reservation')",)])
-def test_of_two_commits_on_one_version_the_second_is_refused(index: TopicIndex, removed: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("removed", [(), (match_row("reservation", {}),)])
+def test_of_two_commits_on_one_version_the_second_is_refused(
+    index: TopicIndex, removed: tuple[RowPredicate, ...]
+) -> None:
     first, second = index.open(), index.open()
     first.commit(Change((scan(0, 5),)))
     with pytest.raises(IndexConflictError, match="committed by another run"):
@@ -113,7 +116,7 @@ def test_many_commits_are_optimized_and_nothing_is_lost(index: TopicIndex) -> No
     for n in range(OPTIMIZE_EVERY + 2):
         index.open().commit(Change((scan(n, n + 1),)))
     state = index.open().state
-    assert state.coverage(0) == span(0, OPTIMIZE_EVERY + 2)
+    assert state.coverage(0) == make_span(0, OPTIMIZE_EVERY + 2)
     assert len(DeltaTable(index.uri, storage_options=index.options).file_uris()) < 10
 
 

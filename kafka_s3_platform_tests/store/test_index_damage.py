@@ -13,10 +13,11 @@ from deltalake.transaction import AddAction
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IndexDamagedError, PlatformError, StoreUnavailableError
-from kafka_s3_platform.model.offsets import span
+from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import delta_log
-from kafka_s3_platform.store.index import INDEX_SCHEMA, Change, TopicIndex
+from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index_rows import INDEX_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import NOON
@@ -87,7 +88,7 @@ def test_a_missing_or_broken_file_is_damage_that_putting_it_back_heals(
     with pytest.raises(IndexDamagedError, match=r"_index/flights/topic\.a .*where the bucket keeps versions"):
         _ = index.open().state
     files.put_back()
-    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+    assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
 @pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
@@ -97,7 +98,7 @@ def test_a_missing_or_broken_checkpoint_is_damage_too(index: TopicIndex, files: 
     with pytest.raises(IndexDamagedError):
         _ = index.open().state
     files.put_back()
-    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+    assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
 def test_an_index_whose_first_entry_is_gone_is_not_created_again(index: TopicIndex, files: Files) -> None:
@@ -119,7 +120,7 @@ def test_a_store_that_fails_is_an_outage_and_no_damage(
         with pytest.raises(PlatformError) as caught:
             _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
     assert isinstance(caught.value, StoreUnavailableError)
-    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+    assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
 def test_an_answer_that_breaks_off_is_an_outage_and_no_damage(index: TopicIndex, store_settings: StoreSettings) -> None:
@@ -128,7 +129,7 @@ def test_an_answer_that_breaks_off_is_an_outage_and_no_damage(index: TopicIndex,
         proxy.lose_response("GET", r"\.parquet", times=100)
         with pytest.raises(StoreUnavailableError):
             _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
-    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+    assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_a_file_out_of_the_index_s_folder_is_refused_by_name_and_not_read(
         with pytest.raises(IndexDamagedError, match=rf"_index/flights/topic\.a names {re.escape(repr(path))}"):
             read()
     files.delete(log)
-    assert index.open().state.coverage(0) == span(0, COMMITS * 10)
+    assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
 def test_it_is_refused_in_a_checkpoint_too(index: TopicIndex, files: Files, bucket: str, s3_client: Any) -> None:
@@ -223,11 +224,11 @@ def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_
         index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
     version, store = index.open().version, ObjectStore(store_settings)
     folder = "_index/flights/topic.b"
-    names = [item.key.rpartition("/")[2].lstrip("0") for item in delta_log.log_segment(store, folder, version)]
+    names = [item.key.rpartition("/")[2].lstrip("0") for item in delta_log.list_log_segment(store, folder, version)]
     assert names == ["104.checkpoint.parquet", "105.json", "106.json", "107.json"]
-    assert [i.key for i in delta_log.log_segment(store, folder, 50)][-1].endswith("50.json")
-    monkeypatch.delattr(delta_log, "_flaw")
-    assert index.open().state.coverage(0) == span(0, 1070)
+    assert [i.key for i in delta_log.list_log_segment(store, folder, 50)][-1].endswith("50.json")
+    monkeypatch.delattr(delta_log, "_find_flaw")
+    assert index.open().state.coverage(0) == make_span(0, 1070)
 
 
 def test_a_process_that_runs_for_years_remembers_only_what_the_index_is_made_of_now(index: TopicIndex) -> None:

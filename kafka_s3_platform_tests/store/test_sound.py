@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.state import HOUR, IndexState
-from kafka_s3_platform.store.index import INDEX_SCHEMA, state_of
-from kafka_s3_platform.store.sound import BROKEN, DOUBTFUL, FUTURE, Judged, judged
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.store.index_rows import INDEX_SCHEMA, build_state
+from kafka_s3_platform.store.sound import BROKEN, DOUBTFUL, FUTURE, Judged, judge_rows
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 CLOSED = NOON + HOUR
@@ -43,11 +44,11 @@ def hour(version: int, start: int, end: int | None, kafka_partition: int = 0) ->
 
 def judge(rows: Sequence[Given], written_at: Mapping[int, datetime] | None = None) -> Judged:
     common = {"commit_id": "", "committed_at": NOW}
-    return judged(pa.Table.from_pylist([{**common, **r} for r in rows], schema=INDEX_SCHEMA), NOW, written_at)
+    return judge_rows(pa.Table.from_pylist([{**common, **r} for r in rows], schema=INDEX_SCHEMA), NOW, written_at)
 
 
 def state(*rows: Given) -> IndexState:
-    return state_of(9, judge(rows).sound)
+    return build_state(9, judge(rows).sound)
 
 
 def why(judgement: Judged) -> list[tuple[str, str]]:
@@ -58,11 +59,11 @@ def test_an_index_without_bad_rows_is_read_as_it_is() -> None:
     found = judge([frontier(1, CLOSED), hour(1, 0, 20), ranged("scan", 2, 0, 20)])
     assert found.sound.equals(found.all)
     assert found.bad.num_rows == 0
-    assert state_of(9, found.sound).is_complete(NOON, NONE)
+    assert build_state(9, found.sound).is_complete(NOON, NONE)
 
 
 def test_an_empty_index_is_read() -> None:
-    assert state_of(0, judge([]).sound).frontiers == ()
+    assert build_state(0, judge([]).sound).frontiers == ()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus
 from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.client import Backoff, delta_endpoint, s3_client
+from kafka_s3_platform.store.client import Backoff, find_delta_endpoint, new_s3_client
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.index import Change, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
@@ -100,7 +100,7 @@ def encrypted(encrypting: StackSettings, recorded: StoreSettings, recorder: Reco
 @both_sizes
 def test_an_object_is_encrypted_by_the_store(encrypted: StoreSettings, recorder: Recorder, body: bytes) -> None:
     store = written(encrypted, body)
-    found = s3_client(encrypted).head_object(Bucket=encrypted.bucket, Key=KEY)
+    found = new_s3_client(encrypted).head_object(Bucket=encrypted.bucket, Key=KEY)
     assert found["ServerSideEncryption"] == "AES256"
     assert store.get(KEY) == body
     assert [r.headers["x-amz-server-side-encryption"] for r in creations(recorder.requests)] == ["AES256"]
@@ -171,7 +171,7 @@ def test_the_index_asks_for_the_kms_key(recorded: StoreSettings, recorder: Recor
 @both_sizes
 def test_an_object_is_tagged_with_its_offsets_its_count_and_what_is_set(recorded: StoreSettings, body: bytes) -> None:
     written(changed(recorded, tagging=True, tags=(("team", "data"), ("cost", "a:b"))), body)
-    tags = s3_client(recorded).get_object_tagging(Bucket=recorded.bucket, Key=KEY)["TagSet"]
+    tags = new_s3_client(recorded).get_object_tagging(Bucket=recorded.bucket, Key=KEY)["TagSet"]
     assert {t["Key"]: t["Value"] for t in tags} == {
         "startOffset": "0",
         "endOffset": "9",
@@ -249,10 +249,10 @@ def test_the_bucket_is_in_the_host_name_where_that_is_asked_for(store_settings: 
 
 def test_the_accelerated_endpoint_is_asked_by_both_clients(store_settings: StoreSettings) -> None:
     settings = changed(store_settings, endpoint_url=None, accelerate=True, path_style=False)
-    client = s3_client(settings)
+    client = new_s3_client(settings)
     url = client.generate_presigned_url("get_object", Params={"Bucket": settings.bucket, "Key": "key"})
     assert url.startswith(f"https://{settings.bucket}.s3-accelerate.amazonaws.com/key?")
-    assert delta_endpoint(settings) == f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
+    assert find_delta_endpoint(settings) == f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
     assert TopicIndex(settings, "i", "c", "t").options["aws_virtual_hosted_style_request"] == "true"
 
 

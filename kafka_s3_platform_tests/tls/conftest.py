@@ -38,6 +38,6 @@ def secured(
         **ports,
     )
     with stopped_at_exit(settings), token_endpoint() as token_url:
-        embedded.up(settings)
+        embedded.start_stack(settings)
         add_scram_users(settings.bootstrap_servers)
         yield SecuredKafka(settings.bootstrap_servers, own, token_url, authority)

@@ -9,14 +9,15 @@ from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, PlatformError, TransientError
-from kafka_s3_platform.kafka.admin import TIMEOUT_SECONDS, ClusterAdmin
-from kafka_s3_platform.kafka.disk_space import disk_space
-from kafka_s3_platform.kafka.fetch_connection import BrokerConnection, UnsupportedError
-from kafka_s3_platform.kafka.fetch_reader import FetchReader
-from kafka_s3_platform.kafka.reader import ConfluentReader
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.disk_space import measure_disk_space
+from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError
+from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform_tests.restore.preflight.test_rights import rights
 from kafka_s3_platform_tests.restore.test_restore import numbered
-from kafka_s3_platform_tests.restore.test_rights import rights
 from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.broker import LIMITED, SecuredKafka
@@ -64,7 +65,7 @@ def test_both_readers_read_the_same(
 def test_the_broker_tells_its_free_space(secured: SecuredKafka, way: str) -> None:
     settings = secured.as_user(way)
     with ClusterAdmin(settings) as admin:
-        [found] = disk_space(settings, admin.describe_cluster().addresses).values()
+        [found] = measure_disk_space(settings, admin.describe_cluster().addresses).values()
     assert found.reason == ""
     assert found.usable_bytes
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.registry import registry_of
+from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.tls.authority import Authority
@@ -19,7 +19,7 @@ def test_a_certificate_of_an_authority_that_was_not_named_is_refused(
     with tls_before(stack_settings.registry_port, authority.server) as port:
         secured = registry.model_copy(update={"url": f"https://127.0.0.1:{port}{REGISTRY_PATH}"})
         with pytest.raises(ConfigError, match=r"certificate verify failed.*Have schema\.registry\.ssl\.ca\.location"):
-            registry_of(secured).archived(1)
+            open_registry(secured).archived(1)
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that(
         properties = {"ssl.ca.location": SecretStr(str(authority.ca))}
         url = f"https://127.0.0.1:{port}{REGISTRY_PATH}"
         with pytest.raises(ConfigError, match=said):
-            registry_of(registry.model_copy(update={"url": url, "properties": properties})).archived(1)
+            open_registry(registry.model_copy(update={"url": url, "properties": properties})).archived(1)

@@ -134,3 +134,11 @@ def test_a_long_text_that_is_almost_a_number_is_soon_told() -> None:
         done = apply(batch(payload([text])), a={"type": "Cast$Value", "spec": "float64"})
         assert len(done.failures) == 1
     assert time.monotonic() - start < 10
+
+
+def test_a_decimal_of_more_digits_than_are_read_fails_its_record_alone() -> None:
+    number = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 0}
+    objects = [{"n": b"\x7f" * size} for size in (1800, 4153, 4154)]
+    done = apply(batch(payload(objects, schema("R", ("n", number)))), a={"type": "Cast$Value", "spec": "n:boolean"})
+    assert values(done) == [{"n": True}, {"n": True}]
+    assert messages(done) == ["a decimal of 4,154 bytes, read are 4,153"]

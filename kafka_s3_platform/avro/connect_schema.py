@@ -1,0 +1,204 @@
+"""Connect's own schemas (org.apache.kafka.connect.data): converters read them, and get Avro schemas from them.
+
+The Avro schemas are the ones that Confluent's AvroData makes, but without its `connect.*` properties.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_s3_platform.model.connect import MISSING
+
+DATA = "org.apache.kafka.connect.data."
+DECIMAL = DATA + "Decimal"
+DATE = DATA + "Date"
+TIME = DATA + "Time"
+TIMESTAMP = DATA + "Timestamp"
+LOGICAL = {DATE: ("int", "date"), TIME: ("int", "time-millis"), TIMESTAMP: ("long", "timestamp-millis")}
+LOGICAL_NAMES = {types: name for name, types in LOGICAL.items()}
+"""Connect's name of a logical type, by Avro's type and logical type."""
+
+# AvroData's names and defaults.
+PRECISION_PARAMETER = "connect.decimal.precision"
+DEFAULT_PRECISION = 64
+DEFAULT_NAME = "ConnectDefault"
+ENTRY_NAME = "MapEntry"
+NAMESPACE = "io.confluent.connect.avro"
+
+AVRO_TYPES = {
+    "int8": "int",
+    "int16": "int",
+    "int32": "int",
+    "int64": "long",
+    "float": "float",
+    "double": "double",
+    "boolean": "boolean",
+    "string": "string",
+    "bytes": "bytes",
+    "json": "string",
+}
+"""Connect's type -> Avro's. `json` is any value, kept as its JSON text."""
+
+
+@dataclass(eq=False)
+class ConnectType:
+    """A type: one of AVRO_TYPES, `struct`, `array`, `map`, or `union` (one of several types, as JSON Schema's oneOf).
+
+    A struct may contain itself, so its fields are added after it is made. Two types are equal only if they are the same
+    object.
+    """
+
+    kind: str
+    name: str | None = None
+    doc: str | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    fields: list["Slot"] = field(default_factory=list)
+    key: "Slot | None" = None
+    values: "Slot | None" = None
+    """The items of an array, or the values of a map."""
+    branches: Sequence["Slot"] = ()
+
+    @property
+    def scale(self) -> int:
+        """The number of digits after the point of a Decimal."""
+        return int(self.parameters.get("scale", 0))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A use of a type: for a field, an item, a key, a value, or the whole."""
+
+    type: ConnectType
+    optional: bool = False
+    name: str = ""
+    default: Any = MISSING
+    """In physical form."""
+    doc: str | None = None
+
+
+def has_text_keys(kind: ConnectType) -> bool:
+    """Whether Avro has such a map. Maps with other keys than texts become an array of entries."""
+    return kind.key is not None and kind.key.type.kind == "string"
+
+
+class AvroSchemas:
+    """Makes the Avro schema of one Connect schema."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._taken: set[str] = set()
+
+    def slot(self, slot: Slot) -> Any:
+        """Return the Avro schema of a slot. If the slot is optional, it is a union with null."""
+        inner = self._type(slot.type)
+        branches = inner if isinstance(inner, list) else [inner]
+        if not slot.optional or "null" in branches:
+            return inner
+        # In Avro, a default belongs to the first branch of a union.
+        if slot.default in (MISSING, None):
+            return ["null", *branches]
+        return [*branches, "null"]
+
+    def _type(self, kind: ConnectType) -> Any:
+        if kind.kind == "struct":
+            return self._struct(kind)
+        if kind.kind == "array" and kind.values:
+            return {"type": "array", "items": self.slot(kind.values)}
+        if kind.kind == "map" and kind.values and kind.key:
+            return self._map(kind, kind.key, kind.values)
+        if kind.kind == "union":
+            return self._union(kind)
+        return _make_scalar_schema(kind)
+
+    def _struct(self, kind: ConnectType) -> Any:
+        if id(kind) in self._names:
+            return self._names[id(kind)]
+        name = self._names[id(kind)] = self._unused(
+            _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{DEFAULT_NAME}"
+        )
+        named = _start_record(name) | ({"doc": kind.doc} if kind.doc else {})
+        return {**named, "fields": [self._field(slot) for slot in kind.fields]}
+
+    def _field(self, slot: Slot) -> dict[str, Any]:
+        made: dict[str, Any] = {"name": slot.name, "type": self.slot(slot)}
+        if slot.doc:
+            made["doc"] = slot.doc
+        if slot.default is not MISSING:
+            return {**made, "default": encode_default(slot.default)}
+        if isinstance(made["type"], list) and made["type"][0] == "null":
+            return {**made, "default": None}
+        return made
+
+    def _map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
+        if has_text_keys(kind):
+            return {"type": "map", "values": self.slot(values)}
+        name = self._unused(_make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{ENTRY_NAME}")
+        fields = [{"name": "key", "type": self.slot(key)}, {"name": "value", "type": self.slot(values)}]
+        return {"type": "array", "items": {**_start_record(name), "fields": fields}}
+
+    def _union(self, kind: ConnectType) -> list[Any]:
+        """List the branches of a union once each: Avro allows one branch of each type."""
+        made: dict[str, Any] = {}
+        for slot in kind.branches:
+            branch = self.slot(slot)
+            for each in branch if isinstance(branch, list) else [branch]:
+                made.setdefault(_make_union_key(each), each)
+        return list(made.values())
+
+    def _unused(self, name: str) -> str:
+        number = 1
+        unused = name
+        while unused in self._taken:
+            number += 1
+            unused = f"{name}{number}"
+        self._taken.add(unused)
+        return unused
+
+
+def write_avro_schema(slot: Slot) -> str:
+    """Return the Avro schema of the values in `slot`, as JSON. It has no null for an optional slot."""
+    schema = AvroSchemas().slot(Slot(slot.type))
+    return json.dumps(schema, separators=(",", ":"))
+
+
+def encode_default(value: Any) -> Any:
+    """Encode a default as Avro's JSON does: each byte becomes a character."""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, Mapping):
+        return {key: encode_default(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [encode_default(each) for each in value]
+    return value
+
+
+def _make_scalar_schema(kind: ConnectType) -> Any:
+    if kind.name == DECIMAL:
+        precision = int(kind.parameters.get(PRECISION_PARAMETER, DEFAULT_PRECISION))
+        return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": kind.scale}
+    if kind.name in LOGICAL:
+        physical, logical = LOGICAL[kind.name]
+        return {"type": physical, "logicalType": logical}
+    return AVRO_TYPES[kind.kind]
+
+
+def _start_record(name: str) -> dict[str, Any]:
+    space, _, simple = name.rpartition(".")
+    return {"type": "record", "name": simple, **({"namespace": space} if space else {})}
+
+
+def _make_valid_name(name: str) -> str:
+    """Make a name that Avro allows. Dots stay."""
+    parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in name.split(".") if part]
+    return ".".join(f"_{part}" if part[0].isdigit() else part for part in parts) or DEFAULT_NAME
+
+
+def _make_union_key(branch: Any) -> str:
+    if isinstance(branch, str):
+        return branch
+    kind: str = branch["type"]
+    if kind == "record":
+        return f"{branch.get('namespace', '')}.{branch['name']}"
+    return kind

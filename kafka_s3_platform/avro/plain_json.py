@@ -1,0 +1,182 @@
+"""Converts values of an Avro schema so that msgspec encodes them like Connect's JsonConverter without schemas.
+
+Bytes and fixed stay bytes. Decimals stay bytes or become numbers (`json.decimal.format`). Dates and times stay numbers.
+NaN and infinities become the strings "NaN", "Infinity" and "-Infinity". A map whose keys are not strings becomes an
+array of pairs. A union of several types becomes an object with a member for each type, all null except one.
+Sources: Kafka Connect, JsonConverter; Confluent AvroData.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, isinf
+from typing import Any, Literal
+
+from kafka_s3_platform.avro.connect_schema import ENTRY_NAME, NAMESPACE
+from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, shorten_float
+from kafka_s3_platform.model.connect import Schema
+
+DecimalFormat = Literal["BASE64", "NUMERIC"]
+Plain = Callable[[Any], Any]
+"""Converts a decoded value so that msgspec encodes it like Connect."""
+
+
+def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> Plain | None:
+    """Return a function that converts values of a schema before they are encoded. None: they need no conversion."""
+    if schema is None:
+        return _convert_schemaless
+    avro = AvroSchema(schema.avro)
+    return PlainJson(avro, decimal_format).plain(avro.root)
+
+
+def _convert_schemaless(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | bytes):
+        return value
+    if isinstance(value, float):
+        return _convert_double(value)
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: _convert_schemaless(v) for key, v in value.items()}
+        return [[_convert_schemaless(key), _convert_schemaless(v)] for key, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [_convert_schemaless(v) for v in value]
+    return value
+
+
+def _convert_double(value: float) -> float | str:
+    if isfinite(value):
+        return value
+    if isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return "NaN"
+
+
+def _convert_float(value: float) -> float | str:
+    if isfinite(value):
+        return shorten_float(value)
+    return _convert_double(value)
+
+
+_PLAIN: Mapping[str, Plain] = {"float": _convert_float, "double": _convert_double}
+
+
+class PlainJson:
+    """Compiles a schema to functions. A reference of a type to itself is looked up when a value is converted."""
+
+    def __init__(self, avro: AvroSchema, decimal_format: DecimalFormat) -> None:
+        self._avro = avro
+        self._numeric = decimal_format == "NUMERIC"
+        self._records: dict[str, Plain | None] = {}
+        self._open: set[str] = set()
+
+    def plain(self, node: Any) -> Plain | None:
+        """Return a function that converts values of the node before they are encoded. None: they need no conversion."""
+        found = self._avro.resolved(node)
+        if isinstance(found, list):
+            return self._union(found)
+        if found.get("logicalType") == "decimal":
+            return self._decimal(found)
+        match found["type"]:
+            case "array":
+                return self._array(found["items"])
+            case "map":
+                return _convert_map_values(self.plain(found["values"]))
+            case "record":
+                return self._record(found)
+        return _PLAIN.get(found["type"])
+
+    def _decimal(self, node: Mapping[str, Any]) -> Plain | None:
+        scale = node.get("scale", 0)
+        if self._numeric:
+            return lambda value: decode_decimal(value, scale)
+        return None
+
+    def _array(self, items: Any) -> Plain | None:
+        item = self._avro.resolved(items)
+        if is_map_entry(item):
+            return self._pairs(*(field["type"] for field in item["fields"]))
+        return _convert_items(self.plain(items))
+
+    def _pairs(self, key_type: Any, value_type: Any) -> Plain:
+        """Return a function for a Connect map that Avro holds as entries.
+
+        It makes an object if the keys are optional strings, else an array of pairs.
+        """
+        key = self.plain(key_type) or _keep_value
+        value = self.plain(value_type) or _keep_value
+        if self._is_string(key_type):
+            return lambda found: {e["key"] if e["key"] is not None else "null": value(e["value"]) for e in found}
+        return lambda found: [[key(e["key"]), value(e["value"])] for e in found]
+
+    def _is_string(self, node: Any) -> bool:
+        found = self._avro.resolved(node)
+        kinds = (
+            [self._avro.kind(m) for m in self._avro.members(found)[0]] if isinstance(found, list) else [found["type"]]
+        )
+        return kinds == ["string"]
+
+    def _record(self, node: Mapping[str, Any]) -> Plain | None:
+        name = node["name"]
+        if name in self._open:
+            return self._later(name)
+        if name not in self._records:
+            self._open.add(name)
+            compiled = {field["name"]: self.plain(field["type"]) for field in node["fields"]}
+            self._open.remove(name)
+            changed = {key: plain for key, plain in compiled.items() if plain is not None}
+            self._records[name] = _convert_fields(changed) if changed else None
+        return self._records[name]
+
+    def _later(self, name: str) -> Plain:
+        def plain(value: Any) -> Any:
+            return (self._records[name] or _keep_value)(value)
+
+        return plain
+
+    def _union(self, union: Sequence[Any]) -> Plain | None:
+        members, _ = self._avro.members(union)
+        plains = [self.plain(member) for member in members]
+        if len(members) <= 1:
+            return _skip_null(plains[0]) if members else None
+        names = [self.member_name(member) for member in members]
+
+        def one_of(value: Any) -> Any:
+            if value is None:
+                return None
+            at, value = self._avro.member_of(members, value)
+            return dict.fromkeys(names) | {names[at]: (plains[at] or _keep_value)(value)}
+
+        return one_of
+
+    def member_name(self, node: Any) -> str:
+        """Return the name of the object's member for a type of a union."""
+        found = self._avro.resolved(node)
+        return str(found.get("name", found["type"])).rpartition(".")[2]
+
+
+def is_map_entry(node: Any) -> bool:
+    """Whether a node is the record for an entry of a Connect map without string keys (Confluent AvroData)."""
+    return isinstance(node, Mapping) and (
+        node.get("name") == f"{NAMESPACE}.{ENTRY_NAME}" or node.get("connect.internal.type") == "MapEntry"
+    )
+
+
+def _keep_value(value: Any) -> Any:
+    return value
+
+
+def _skip_null(plain: Plain | None) -> Plain | None:
+    return plain and (lambda value: None if value is None else plain(value))
+
+
+def _convert_items(plain: Plain | None) -> Plain | None:
+    return plain and (lambda values: [plain(value) for value in values])
+
+
+def _convert_map_values(plain: Plain | None) -> Plain | None:
+    return plain and (lambda values: {key: plain(value) for key, value in values.items()})
+
+
+def _convert_fields(changed: Mapping[str, Plain]) -> Plain:
+    def plain(record: Mapping[str, Any]) -> dict[str, Any]:
+        return {**record, **{name: change(record[name]) for name, change in changed.items()}}
+
+    return plain

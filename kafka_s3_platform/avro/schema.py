@@ -1,0 +1,243 @@
+"""Changes Avro schemas in JSON: makes them self-contained, physical, or narrow to one field.
+
+Rules of names: Apache Avro specification, "Names" and "Schema Declaration".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+NAMED = frozenset({"record", "error", "enum", "fixed"})
+PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_JSON_TYPES: Mapping[str, Any] = {
+    "int": int,
+    "long": int,
+    "float": (int, float),
+    "double": (int, float),
+    "bytes": str,
+    "string": str,
+    "fixed": str,
+    "enum": str,
+    "array": list,
+    "map": Mapping,
+    "record": Mapping,
+    "error": Mapping,
+}
+"""What a default of each type is in JSON. A boolean is left out, because Python takes it for an int."""
+
+
+def qualify_name(name: str, namespace: str) -> str:
+    """Return the full name: `name` itself if it has a namespace, else `name` in the given one."""
+    if "." in name or not namespace:
+        return name
+    return f"{namespace}.{name}"
+
+
+def read_full_name(schema: Mapping[str, Any], namespace: str) -> str:
+    """Return the full name of a named type inside a namespace."""
+    own = schema.get("namespace")
+    return qualify_name(schema["name"], namespace if own is None else own)
+
+
+def read_namespace(name: str) -> str:
+    """Return the namespace of a full name."""
+    return name.rpartition(".")[0]
+
+
+def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
+    """Return the named types of a schema by full name. Each one names its namespace, so it can be moved."""
+    found: dict[str, Any] = {}
+
+    def visit(inner: Any, around: str) -> Any:
+        if isinstance(inner, Mapping) and inner.get("type") in NAMED:
+            name = read_full_name(inner, around)
+            found[name] = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
+            around = read_namespace(name)
+        for part in _list_parts(inner):
+            visit(part, around)
+
+    visit(schema, namespace)
+    return found
+
+
+def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
+    """Return the schema with all types of `others` that it needs. Each is defined where it is used first."""
+    known = {**others, **collect_definitions(schema)}
+    done: set[str] = set()
+
+    def visit(inner: Any, around: str) -> Any:
+        if isinstance(inner, str):
+            return use(inner, around)
+        if isinstance(inner, Mapping) and inner.get("type") in NAMED:
+            name = read_full_name(inner, around)
+            if name in done:
+                return name
+            done.add(name)
+            own = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
+            return replace_parts(own, lambda part: visit(part, read_namespace(name)))
+        return replace_parts(inner, lambda part: visit(part, around))
+
+    def use(name: str, around: str) -> Any:
+        full = qualify_name(name, around)
+        full = full if full in known else name
+        if name in PRIMITIVE or full not in known:
+            return name
+        return full if full in done else visit(known[full], "")
+
+    return visit(schema, "")
+
+
+def strip_logical_types(schema: Any) -> Any:
+    """Return the schema without logical types and defaults, so that fastavro reads and writes Avro's own types."""
+    if isinstance(schema, Mapping):
+        schema = {key: value for key, value in schema.items() if key != "logicalType"}
+        if "fields" in schema:
+            schema["fields"] = [_drop_default(field) for field in schema["fields"]]
+    return replace_parts(schema, strip_logical_types)
+
+
+def strip_defaults(schema: Any) -> Any:
+    """Return the schema without the defaults of its fields."""
+    if isinstance(schema, Mapping) and "fields" in schema:
+        schema = {**schema, "fields": [_drop_default(field) for field in schema["fields"]]}
+    return replace_parts(schema, strip_defaults)
+
+
+def has_choice_of_records(schema: Any) -> bool:
+    """Whether a union in the schema holds several records, or names of types that may be records."""
+    if isinstance(schema, list) and sum(map(_may_be_record, schema)) > 1:
+        return True
+    return any(map(has_choice_of_records, _list_parts(schema)))
+
+
+def _may_be_record(branch: Any) -> bool:
+    if isinstance(branch, str):
+        return branch not in PRIMITIVE
+    return isinstance(branch, Mapping) and branch["type"] in ("record", "error")
+
+
+def _drop_default(field: Mapping[str, Any]) -> dict[str, Any]:
+    # With defaults, fastavro would write a large default for each record that lacks the field. In a union, it would
+    # also accept a record as one with more fields.
+    return {key: value for key, value in field.items() if key != "default"}
+
+
+def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> Any:
+    """Decode a default, which a schema holds as JSON.
+
+    `resolve` returns the definition of a node: the branches of a union, else an object with its `type`.
+    """
+    if default is None:
+        return None
+    found = resolve(node)
+    if isinstance(found, list):
+        # A default is of the first branch that it fits. Up to Avro 1.11 that had to be the first branch of all.
+        kinds = map(resolve, found)
+        found = next((kind for kind in kinds if _fits_default(default, kind)), {"type": "null"})
+    # A default that does not fit its type stays as it is: registries may hold such schemas.
+    match found["type"]:
+        case "array" if isinstance(default, list):
+            return [decode_default(each, found["items"], resolve) for each in default]
+        case "map" if isinstance(default, Mapping):
+            return {key: decode_default(each, found["values"], resolve) for key, each in default.items()}
+        case "record" | "error" if isinstance(default, Mapping):
+            return _decode_record_default(default, found["fields"], resolve)
+        case "bytes" | "fixed" if isinstance(default, str):
+            # Bytes are written as characters of code points 0 to 255.
+            return default.encode("latin-1")
+    return default
+
+
+def _fits_default(default: Any, kind: Mapping[str, Any]) -> bool:
+    """Whether a default, which a schema holds as JSON, may be of a type. It does not look into lists and maps."""
+    name = kind["type"]
+    if isinstance(default, bool):
+        return bool(name == "boolean")
+    if not isinstance(default, _JSON_TYPES.get(name, ())):
+        return False
+    if name == "enum":
+        return default in kind["symbols"]
+    if name in ("record", "error"):
+        return all(field["name"] in default or "default" in field for field in kind["fields"])
+    return True
+
+
+def _decode_record_default(
+    default: Mapping[str, Any], fields: Sequence[Mapping[str, Any]], resolve: Callable[[Any], Any]
+) -> dict[str, Any]:
+    decoded: dict[str, Any] = {}
+    for field in fields:
+        given = default.get(field["name"], field.get("default"))
+        decoded[field["name"]] = decode_default(given, field["type"], resolve)
+    return decoded
+
+
+def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
+    """Return the schema with only the field at `path`, None if no value can have that field.
+
+    Raises:
+        LookupError: a union on the path has several types, so the field depends on the value.
+    """
+    known = collect_definitions(schema)
+    narrowed = _narrow_schema(schema, path, "", known)
+    if narrowed is None:
+        return None
+    return make_self_contained(narrowed, known)
+
+
+def _narrow_schema(schema: Any, path: Sequence[str], around: str, known: Mapping[str, Any]) -> Any:
+    schema = known.get(qualify_name(schema, around), schema) if isinstance(schema, str) else schema
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    # A map keeps its whole values: `path` may name any key.
+    if not path or kind == "map":
+        return schema
+    if isinstance(schema, list):
+        return _narrow_union(schema, path, around, known)
+    if kind == "record":
+        return _narrow_record(schema, path, read_namespace(read_full_name(schema, around)), known)
+    if kind is None or isinstance(kind, str):
+        return None
+    return _narrow_schema(kind, path, around, known)
+
+
+def _narrow_union(schema: Sequence[Any], path: Sequence[str], around: str, known: Mapping[str, Any]) -> Any:
+    if sum(branch != "null" for branch in schema) != 1:
+        raise LookupError(f"several types before {path[0]}")
+    parts = [part if part == "null" else _narrow_schema(part, path, around, known) for part in schema]
+    return None if None in parts else parts
+
+
+def _narrow_record(schema: Mapping[str, Any], path: Sequence[str], around: str, known: Mapping[str, Any]) -> Any:
+    for field in schema["fields"]:
+        if field["name"] == path[0]:
+            kind = _narrow_schema(field["type"], path[1:], around, known)
+            if kind is None:
+                return None
+            return {**schema, "fields": [{**field, "type": kind}]}
+    return None
+
+
+def replace_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a schema after `change` of its inner schemas."""
+    if isinstance(schema, list):
+        return [change(branch) for branch in schema]
+    if not isinstance(schema, Mapping) or _is_plain_type(schema["type"]):
+        return schema
+    kind = schema["type"]
+    if kind in ("record", "error"):
+        return {**schema, "fields": [{**field, "type": change(field["type"])} for field in schema["fields"]]}
+    if kind == "array":
+        return {**schema, "items": change(schema["items"])}
+    if kind == "map":
+        return {**schema, "values": change(schema["values"])}
+    return {**schema, "type": change(kind)}
+
+
+def _is_plain_type(kind: Any) -> bool:
+    """Whether a type has no inner schemas."""
+    return isinstance(kind, str) and (kind in PRIMITIVE or kind in {"enum", "fixed"})
+
+
+def _list_parts(schema: Any) -> list[Any]:
+    parts: list[Any] = []
+    replace_parts(schema, parts.append)
+    return parts

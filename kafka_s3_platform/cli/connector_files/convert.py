@@ -1,0 +1,70 @@
+"""`kafka-s3 convert`."""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import javaproperties
+
+from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.config.zooz import convert_environment as converted
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.text import format_entry
+
+
+@click.command
+@click.argument("env_file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write this connector file, .json or .properties. Default: print JSON to standard output.",
+)
+@json_option
+def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
+    """Convert Zooz's environment variables to a connector file.
+
+    These variables configure Zooz's kafka-s3-connector. Reads them from ENV_FILE, with lines `export NAME=value` or
+    `NAME=value`; without ENV_FILE, from the environment. Copies no secrets: the connector file refers to their
+    variables. Reports the variables that have no counterpart.
+    """
+    try:
+        found = converted(os.environ if env_file is None else _find_variables(env_file))
+    except ValueError as err:
+        raise ConfigError(f"{env_file or 'the environment'}: {err}") from err
+    if output is not None:
+        _write_file(output, found.keys)
+    document = {"keys": dict(found.keys), "without_counterpart": dict(found.without_counterpart)}
+    document["notes"] = dict(found.notes)
+    keys = json.dumps(dict(found.keys), indent=2).splitlines()
+    print_result(document, as_json, keys if output is None else [f"wrote {output}"])
+    for name, reason in found.without_counterpart.items():
+        click.echo(format_entry(f"{name} has no counterpart: {reason}"), err=True)
+    for name, note in found.notes.items():
+        click.echo(format_entry(f"{name}: {note}"), err=True)
+
+
+def _find_variables(path: Path) -> dict[str, str]:
+    found = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as err:
+            raise ConfigError(f"{path}, line {number}: {err}") from err
+        words = words[1:] if words[:1] == ["export"] else words
+        for word in words:
+            name, equals, value = word.partition("=")
+            if not equals:
+                raise ConfigError(f"{path}, line {number}: not NAME=value, without blanks around =")
+            found[name] = value
+    return found
+
+
+def _write_file(path: Path, keys: Mapping[str, str]) -> None:
+    if path.exists():
+        raise ConfigError(f"{path} exists already; name another file")
+    text = javaproperties.dumps(keys, timestamp=False) if path.suffix == ".properties" else json.dumps(keys, indent=2)
+    path.write_text(f"{text.rstrip()}\n")

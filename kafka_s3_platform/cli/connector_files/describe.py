@@ -1,0 +1,49 @@
+"""`kafka-s3 describe`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+import click
+
+from kafka_s3_platform.cli.output import json_option, print_result, strip_links
+from kafka_s3_platform.config.describe import DescribedKey, Description
+from kafka_s3_platform.config.describe import describe_class as described
+from kafka_s3_platform.config.dialects import DIALECTS
+
+
+@click.command
+@click.argument("connector_class", metavar="[CLASS]", required=False)
+@json_option
+def describe(connector_class: str | None, as_json: bool) -> None:
+    """List the keys of a connector CLASS, with their defaults.
+
+    Required keys come first. CLASS is a full or short name, such as S3_SINK. Without CLASS, lists the classes.
+    """
+    if connector_class is None:
+        classes = [{"class": dialect.class_name, "title": dialect.title} for dialect in DIALECTS]
+        print_result({"classes": classes}, as_json, _format_classes())
+        return
+    try:
+        found = described(connector_class)
+    except ValueError as err:
+        raise click.UsageError("\n".join([f"CLASS: {err}. The classes are:", *_format_classes()])) from err
+    print_result(asdict(found), as_json, list(_format_key(found)))
+
+
+def _format_classes() -> list[str]:
+    return [f"  {dialect.class_name}: {dialect.title}" for dialect in DIALECTS]
+
+
+def _format_key(found: Description) -> Iterator[str]:
+    yield f"{found.class_name}: {found.title}"
+    yield from _find_group("required:", found.required)
+    yield from _find_group("required there, optional here:", found.required_there)
+    yield from _find_group("optional:", found.optional)
+
+
+def _find_group(title: str, keys: Sequence[DescribedKey]) -> Iterator[str]:
+    if keys:
+        yield title
+    for key in keys:
+        default = f" (default: {key.default})" if key.default and not key.default.startswith("required") else ""
+        yield f"  {key.key}{default}: {strip_links(key.doc)}"

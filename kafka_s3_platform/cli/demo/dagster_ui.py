@@ -1,0 +1,141 @@
+"""Runs a Dagster webserver and daemon for the demo, and calls their GraphQL API as the UI does."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from kafka_s3_platform.errors import PermanentError, TransientError
+
+LAUNCH = """
+mutation Launch($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    __typename
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}"""
+
+STATUS = """
+query Status($id: String!) {
+  partitionBackfillOrError(backfillId: $id) {
+    ... on PartitionBackfill {
+      status
+      error { message }
+      runs(limit: 10) { runId status }
+    }
+    ... on PythonError { message }
+  }
+}"""
+
+DONE = ("COMPLETED", "COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED")
+ENDED = ("SUCCESS", "FAILURE", "CANCELED")
+"""Final statuses of a run. A contiguous backfill is one run, which ends up to 30 seconds before its backfill."""
+
+START_SECONDS = 120
+
+
+class DagsterUI:
+    """One running `dagster dev`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def backfill(self, asset_key: list[str], partition_keys: list[str], tell: Callable[[str], None]) -> list[str]:
+        """Launch a backfill, wait for its end and return the ids of its runs. Raises PermanentError if it fails."""
+        params = {
+            "assetSelection": [{"path": asset_key}],
+            "partitionNames": partition_keys,
+            "title": "make demo",
+        }
+        answer = self.query(LAUNCH, {"params": params})["launchPartitionBackfill"]
+        if "backfillId" not in answer:
+            raise PermanentError(f"Dagster refused the backfill of {'/'.join(asset_key)}: {answer}")
+        return self._await(answer["backfillId"], tell)
+
+    def query(self, text: str, variables: dict[str, Any]) -> Any:
+        """Return the `data` of a GraphQL answer."""
+        body = json.dumps({"query": text, "variables": variables}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/graphql", body, headers)  # noqa: S310 - always our own http URL
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+            answer = json.load(response)
+        if "errors" in answer:
+            raise PermanentError(f"Dagster's GraphQL API at {self.url} refused a query: {answer['errors']}")
+        return answer["data"]
+
+    def _await(self, backfill_id: str, tell: Callable[[str], None]) -> list[str]:
+        started = told = time.monotonic()
+        while True:
+            found = self.query(STATUS, {"id": backfill_id})["partitionBackfillOrError"]
+            runs = found["runs"]
+            if found["status"] in DONE or (runs and all(r["status"] in ENDED for r in runs)):
+                break
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                tell(f"backfill {backfill_id}: {found['status']}, {len(runs)} run(s), {told - started:.0f} s")
+            time.sleep(0.5)
+        if not runs or any(r["status"] != "SUCCESS" for r in runs):
+            raise PermanentError(f"backfill {backfill_id} ended as {found['status']}: {found['error']}, runs {runs}")
+        return [r["runId"] for r in runs]
+
+
+@contextmanager
+def run_dagster_dev(log: Path) -> Iterator[DagsterUI]:
+    """Start `dagster dev` on a free port and stop it at the end; its output goes to `log`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | {"PATH": _make_path()}
+        )
+        try:
+            ui = DagsterUI(f"http://127.0.0.1:{port}")
+            _await_ready(ui, process, log)
+            yield ui
+        finally:
+            process.terminate()
+            _end_processes(process)
+
+
+def _end_processes(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until Dagster ends, else kill it. Its children get SIGINT, which background jobs of a shell ignore."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        for child in children:
+            child.kill()
+        process.kill()
+        process.wait(10)
+
+
+def _make_path() -> str:
+    """Return a PATH with this interpreter's folder first: Dagster starts its own console scripts by name."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+
+def _await_ready(ui: DagsterUI, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise PermanentError(f"dagster dev ended with status {process.returncode}; its output is in {log}")
+        try:
+            if ui.query("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }", {}):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.5)
+    raise TransientError(f"dagster dev did not answer within {START_SECONDS} s; its output is in {log}")

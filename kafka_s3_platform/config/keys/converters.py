@@ -1,0 +1,282 @@
+"""The options of a converter: its own, and those of its Schema Registry's client.
+
+Sources: Kafka's JsonConverter, Confluent's AbstractKafkaSchemaSerDeConfig and SchemaRegistryClientConfig; the names of
+confluent-kafka's `SchemaRegistryClient`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import Field, SecretStr
+
+from kafka_s3_platform.config.keys.clients.properties import CLIENT_KEYS
+from kafka_s3_platform.config.keys.clients.translate import ClientOutcome, translate_properties
+from kafka_s3_platform.config.keys.table import (
+    Key,
+    KeyTable,
+    Settings,
+    Support,
+    declare_honoured,
+    declare_refused,
+    declare_without_meaning,
+)
+from kafka_s3_platform.config.keys.values import expect_one_of, parse_boolean
+from kafka_s3_platform.model.schema import ArchivedSchema
+
+PROTOBUF_OPTIONS = ("generate.index.for.unions", "flatten.unions", "wrapper.for.nullables")
+WITH_REGISTRY = ("AVRO", "JSON_SR", "PROTOBUF")
+
+_BEARER = (
+    "bearer.auth.credentials.source",
+    "bearer.auth.token",
+    "bearer.auth.logical.cluster",
+    "bearer.auth.identity.pool.id",
+    "bearer.auth.client.id",
+    "bearer.auth.client.secret",
+    "bearer.auth.scope",
+    "bearer.auth.issuer.endpoint.url",
+)
+_SSL_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password")
+_REGISTRY_PEM = "the registry's client reads PEM files alone; set ssl.truststore.type or ssl.keystore.type to PEM"
+
+DECIMAL_FORMAT = "decimal.format"
+_PREFIX = "schema.registry."
+_IMPLIED = ("ssl.endpoint.identification.algorithm",)
+"""Properties that need no translation: the registry's client always checks the names of servers."""
+
+_URL = "schema.registry.url"
+_SOURCE = "basic.auth.credentials.source"
+_USER_INFO = "basic.auth.user.info"
+
+OPTION_KEYS: tuple[Key, ...] = (
+    declare_honoured(
+        "schemas.enable",
+        "true for JsonConverter; false for `input.data.format`",
+        "Each JSON value carries its schema, as JsonConverter writes them.",
+    ),
+    declare_honoured(
+        _URL, "required for AVRO, JSON_SR and PROTOBUF", "URL of the registry, or several, separated by commas."
+    ),
+    declare_honoured(
+        _SOURCE,
+        "URL",
+        "Where the registry's login is: `URL` or `USER_INFO`. This key and all below may also begin with"
+        " `schema.registry.`.",
+    ),
+    declare_honoured(_USER_INFO, None, "Login for the registry, as `user:password`."),
+    *(declare_honoured(name, None, "Passed to the registry's client.") for name in _BEARER),
+    declare_honoured(
+        "ssl.*", None, "TLS of the registry, under Kafka's or librdkafka's names. Certificates and keys are PEM files."
+    ),
+    *(
+        declare_honoured(name, default, f"For PROTOBUF: {what}.")
+        for name, default, what in (
+            ("generate.index.for.unions", "true", "the name of a oneof's field includes its index"),
+            ("flatten.unions", "false", "the alternatives of a oneof become fields of the message itself"),
+            ("wrapper.for.nullables", "false", "Google's wrapper messages become nullable values"),
+        )
+    ),
+    declare_honoured(
+        DECIMAL_FORMAT,
+        "BASE64",
+        "For JsonConverter: how a restore writes decimals, `BASE64` or `NUMERIC`. Both are read.",
+    ),
+    *declare_without_meaning(
+        "A run keeps its schemas.", "schemas.cache.size", "schemas.cache.config", "max.schemas.per.subject"
+    ),
+    *declare_without_meaning("A null stays null.", "replace.null.with.default"),
+    *declare_without_meaning("Set by Connect's runtime.", "converter.type"),
+    *declare_without_meaning(
+        "Nothing is written to a registry.",
+        "auto.register.schemas",
+        "use.latest.version",
+        "use.schema.id",
+        "latest.compatibility.strict",
+        "id.compatibility.strict",
+        "normalize.schemas",
+        "subject.name.strategy",
+        "key.subject.name.strategy",
+        "value.subject.name.strategy",
+        "reference.subject.name.strategy",
+        "avro.remove.java.properties",
+    ),
+    *declare_without_meaning(
+        "Schemas are written as the registry has them, without Connect's own conversions.",
+        "connect.meta.data",
+        "enhanced.avro.schema.support",
+        "enhanced.protobuf.schema.support",
+        "scrub.invalid.names",
+        "allow.optional.map.keys",
+        "flatten.singleton.unions",
+        "discard.type.doc.default",
+        "generalized.sum.type.support",
+        "specific.avro.reader",
+        "avro.use.logical.type.converters",
+    ),
+    declare_refused("converter.encoding", "text is UTF-8", "UTF-8", "UTF8", ""),
+    declare_refused("encoding", "text is UTF-8", "UTF-8", "UTF8", ""),
+)
+
+_KEYS = KeyTable(OPTION_KEYS)
+
+
+class RegistrySettings(Settings):
+    """A Schema Registry with Confluent's API. `properties` are those of confluent-kafka's client; any may be secret.
+
+    The registry is not asked for `archived` schemas, so these can be used even if it no longer exists.
+    """
+
+    url: str
+    properties: Mapping[str, SecretStr] = Field(default_factory=dict)
+    archived: tuple[ArchivedSchema, ...] = Field(default=(), repr=False)
+
+
+class ConverterSettings(Settings):
+    """How to decode the bytes of keys or values. `schemas_enable`: JSON has Connect's envelope of schema and payload.
+
+    `options` are the other options of the converter, without their prefix.
+    """
+
+    format: Literal["BYTES", "STRING", "JSON", "JSON_SR", "AVRO", "PROTOBUF"] = "BYTES"
+    schemas_enable: bool = False
+    registry: RegistrySettings | None = None
+    options: Mapping[str, str] = Field(default_factory=dict)
+
+
+def read_converter(
+    format_name: str, options: Mapping[str, str], *, schemas_enable: bool
+) -> tuple[ConverterSettings, ClientOutcome]:
+    """Return the settings of a converter, and the outcome for each of its options.
+
+    Args:
+        format_name: the format of the bytes, such as AVRO.
+        options: the converter's options, without their prefix.
+        schemas_enable: the default of that option.
+    """
+    outcome = ClientOutcome()
+    known = {name: value for name, value in options.items() if _judge_option(outcome, name, value)}
+    own = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in known}
+    enable = _read_schemas_enable(outcome, known, default=schemas_enable)
+    is_json = format_name == "JSON"
+    if DECIMAL_FORMAT in known and not is_json:
+        outcome.without_meaning[DECIMAL_FORMAT] = "Belongs to JsonConverter."
+        outcome.honoured.pop(DECIMAL_FORMAT, None)
+    if format_name in WITH_REGISTRY:
+        registry = _read_registry(outcome, {name: known[written] for name, written in own.items()}, own)
+        union_options = {name: known[name] for name in PROTOBUF_OPTIONS if name in known}
+        settings = {"format": format_name, "registry": registry, "options": union_options}
+        return ConverterSettings.model_validate(settings), outcome
+    for name in known:
+        if name not in {"schemas.enable", DECIMAL_FORMAT}:
+            outcome.without_meaning[name] = f"{format_name} needs no registry."
+            outcome.honoured.pop(name, None)
+    options = _judge_decimals(outcome, known) if is_json else {}
+    plain = {"format": format_name, "schemas_enable": enable and is_json, "options": options}
+    return ConverterSettings.model_validate(plain), outcome
+
+
+def _judge_decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[str, str]:
+    """Read how decimals are written. The default is left out."""
+    try:
+        found = expect_one_of(("BASE64", "NUMERIC"))(options.get(DECIMAL_FORMAT) or "BASE64")
+    except ValueError as err:
+        outcome.refused[DECIMAL_FORMAT] = str(err)
+        return {}
+    return {} if found == "BASE64" else {DECIMAL_FORMAT: found}
+
+
+def is_known_option(name: str) -> bool:
+    """Whether an option, without its converter's prefix, is known by its full name. Others may hold a secret."""
+    own = name.removeprefix(_PREFIX)
+    found = (_KEYS.find(name), _KEYS.find(own), CLIENT_KEYS.find(own) if own.startswith("ssl.") else None)
+    return any(key is not None and not key.is_family for key in found)
+
+
+def is_registry_option(name: str) -> bool:
+    """Whether an option sets the address of a registry or the login. It may have its converter's prefix."""
+    return name.rsplit(".converter.", maxsplit=1)[-1].startswith((_PREFIX, "basic.auth.", "bearer.auth.", "ssl."))
+
+
+def _judge_option(outcome: ClientOutcome, name: str, value: str) -> bool:
+    """Judge an option by the table. Return whether it is honoured, so that its value has to be read."""
+    key = _KEYS.find(name) or _KEYS.find(name.removeprefix(_PREFIX))
+    if not is_known_option(name):
+        outcome.unknown.add(name)
+    if key is None:
+        near = _KEYS.nearest(name)
+        outcome.refused[name] = "unknown option of a converter" + (f"; did you mean {near}?" if near else "")
+    elif key.support is Support.HONOURED:
+        outcome.honoured[name] = key.doc
+        return True
+    elif key.support is Support.WITHOUT_MEANING or key.is_neutral(value):
+        outcome.without_meaning[name] = key.doc
+    else:
+        outcome.refused[name] = key.doc
+    return False
+
+
+def _read_schemas_enable(outcome: ClientOutcome, options: Mapping[str, str], *, default: bool) -> bool:
+    try:
+        if options.get("schemas.enable"):
+            return parse_boolean(options["schemas.enable"])
+        return default
+    except ValueError as err:
+        outcome.refused["schemas.enable"] = str(err)
+        return default
+
+
+def _read_registry(
+    outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]
+) -> RegistrySettings | None:
+    urls = [url.strip() for url in options.get(_URL, "").split(",") if url.strip()]
+    if not urls:
+        outcome.refused[_URL] = "required: says where the registry is"
+        return None
+    try:
+        plain, login = zip(*(_split_login(url) for url in urls), strict=True)
+    except ValueError as err:
+        outcome.refused[_URL] = str(err)
+        return None
+    properties = _read_tls(outcome, options, written) | {n: options[n] for n in _BEARER if options.get(n)}
+    if user_info := _read_user_info(outcome, options, written) or next(filter(None, login), ""):
+        properties[_USER_INFO] = user_info
+    secret = {name: SecretStr(value) for name, value in properties.items()}
+    return RegistrySettings(url=",".join(plain), properties=secret)
+
+
+def _split_login(url: str) -> tuple[str, str]:
+    """Split a URL into itself without credentials, and its credentials as `user:password`."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # not chained: the message of urlsplit may quote the password
+        raise ValueError("is no URL such as https://registry.example.com:8081") from None
+    if "@" in parts._replace(netloc="").geturl():
+        raise ValueError("has an @ behind its host; write /, ?, # and @ of a password as %2F, %3F, %23 and %40")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("is no URL such as https://registry.example.com:8081")
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/"), login
+
+
+def _read_user_info(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> str:
+    source = options.get(_SOURCE, "").upper()
+    if source not in {"", "URL", "USER_INFO"}:
+        outcome.refused[written[_SOURCE]] = f"{source} is not honoured; say USER_INFO with {_USER_INFO}, or URL"
+    found = options.get(_USER_INFO, "")
+    if source == "USER_INFO" and ":" not in found:
+        outcome.refused[written.get(_USER_INFO, _USER_INFO)] = "required: `user:password`, as USER_INFO says"
+    return found
+
+
+def _read_tls(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
+    """Read the TLS properties under the names that librdkafka and the registry's client share."""
+    found = translate_properties({name: value for name, value in options.items() if name.startswith("ssl.")}, "common")
+    unusable = found.properties.keys() - {*_SSL_PROPERTIES, *_IMPLIED}
+    for name in options:
+        if name in found.without_meaning:
+            outcome.without_meaning[written[name]] = found.without_meaning[name]
+        elif name in found.refused or (unusable and name in found.honoured):
+            outcome.refused[written[name]] = found.refused.get(name, _REGISTRY_PEM)
+    return {name: value for name, value in found.properties.items() if name in _SSL_PROPERTIES}

@@ -1,0 +1,422 @@
+"""The keys that decide the folders, the bounds and the bytes of objects. Together they make the layout."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from kafka_s3_platform.config.classes import PARTITIONER_CLASS, TIMESTAMP_EXTRACTOR
+from kafka_s3_platform.config.dialects import Dialect, KeyLayout
+from kafka_s3_platform.config.formats import FORMATS, NATIVE_FORMAT, find_format
+from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.names import (
+    DIRECTORY_DELIM,
+    EXTENSION,
+    FILE_DELIM,
+    KEY_LAYOUT,
+    NAME_KEYS,
+    PAD_WIDTH,
+    TOPICS_DIR,
+    read_names,
+)
+from kafka_s3_platform.config.keys.output import (
+    BLOCK_SIZE,
+    BYTES_EXTENSION,
+    BYTES_SEPARATOR,
+    DECIMAL_FORMAT,
+    FORMAT,
+    FORMAT_KEYS,
+    NULL_VALUES,
+    TOMBSTONE_FOLDER,
+    Decimals,
+    Nulls,
+    read_output,
+)
+from kafka_s3_platform.config.keys.sheet import Sheet
+from kafka_s3_platform.config.keys.table import (
+    Key,
+    Settings,
+    TypedKey,
+    declare_alias,
+    declare_key,
+    declare_not_yet,
+    declare_refused,
+    declare_without_meaning,
+)
+from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, TIME_BASED
+
+Compatibility = Literal["NONE", "BACKWARD", "FORWARD", "FULL"]
+
+DAY_PATH = "'year'=YYYY/'month'=MM/'day'=dd"
+HOUR_PATH = DAY_PATH + "/'hour'=HH"
+BLOCK_GZIP_PATH = "YYYY-MM-dd"
+ZOOZ_PATH = "'date'=YYYY-MM-dd/'hour'=HH"
+
+_TIME_INTERVALS: Mapping[str, str] = {"HOURLY": "Hourly", "DAILY": "Daily"}
+_OF_LAYOUTS: Mapping[str, str] = {"block_gzip": "Daily", "zooz": "Hourly"}
+"""The partitioner that makes the folders of each of these layouts."""
+
+_TIMESTAMP_SOURCES: Mapping[str, str] = {"WALLCLOCK": "Wallclock", "EVENT": "Record"}
+_COMPATIBILITIES: tuple[Compatibility, ...] = get_args(Compatibility)
+
+
+def _expect_rotation(lowest_ms: int) -> values.Parser[int | None]:
+    def parse(text: str) -> int | None:
+        if text in {"-1", "0"}:
+            return None
+        return values.expect_integer(lowest_ms)(text)
+
+    return parse
+
+
+PARTITIONER = declare_key(
+    "partitioner.class",
+    PARTITIONER_CLASS,
+    "How to group records into folders: `DefaultPartitioner`, `FieldPartitioner`, `HourlyPartitioner`,"
+    " `DailyPartitioner` or `TimeBasedPartitioner`, by full or short name; or the dotted name of an allowed"
+    " Python class, which runs as code. Objects end with their hour in any case.",
+    default="Hourly",
+    shown="HourlyPartitioner for the envelope, else DefaultPartitioner",
+)
+TIME_INTERVAL = declare_key(
+    "time.interval",
+    values.expect_one_of(_TIME_INTERVALS),
+    "Confluent Cloud's key for the partitioner: `HOURLY` or `DAILY`.",
+    default="",
+)
+PARTITION_FIELDS: TypedKey[tuple[str, ...]] = declare_key(
+    "partition.field.name",
+    values.parse_fields,
+    "Fields of the value that `FieldPartitioner` groups by, separated by commas; `a.b` is a nested field."
+    " Required for this partitioner.",
+    default=(),
+)
+PATH_FORMAT = declare_key(
+    "path.format",
+    values.expect_path_format(),
+    "Joda pattern of the time folders. It applies to every time-based partitioner, as in Confluent Cloud;"
+    " Connect's own Hourly and Daily partitioners overwrite it. `YYYY` is the year of era, never the week year.",
+    default=HOUR_PATH,
+    shown=f"`{HOUR_PATH}`; Daily: without the hour; TimeBased: required",
+)
+PARTITION_DURATION = declare_key(
+    "partition.duration.ms",
+    values.expect_integer(1),
+    "Time span of a folder of `TimeBasedPartitioner`, in ms. It has no meaning for the other partitioners, whose"
+    " span is fixed.",
+    default=HOUR_MS,
+    shown="an hour; Daily: a day; TimeBased: required",
+)
+LOCALE = declare_key(
+    "locale",
+    values.parse_locale,
+    "Locale for the names of months and days in `path.format`, such as `en` or `fr-FR`.",
+    default="en",
+)
+TIMEZONE = declare_key(
+    "timezone",
+    values.parse_timezone,
+    "Timezone of hours, days and folders, such as `Europe/Paris`, or a Java ID such as `PST`.",
+    default="UTC",
+)
+EXTRACTOR = declare_key(
+    "timestamp.extractor",
+    TIMESTAMP_EXTRACTOR,
+    "Which time decides the folder: `Record` (the record's timestamp), `Wallclock` (Connect's default) or"
+    " `RecordField`, by full or short name; or the dotted name of an allowed Python class, which runs as code.",
+    default="Record",
+)
+TIMESTAMP_SOURCE = declare_key(
+    "file.name.timestamp.source",
+    values.expect_one_of(_TIMESTAMP_SOURCES),
+    "Aiven's key for the time that decides the folder: `WALLCLOCK`, or `EVENT`, the record's timestamp.",
+    default="",
+    shown="WALLCLOCK",
+)
+TIMESTAMP_FIELD = declare_key(
+    "timestamp.field",
+    str,
+    "Field of the value that `RecordField` reads; `a.b` is a nested field. It holds epoch seconds or ms, an ISO"
+    " 8601 time or a date. `S3_SINK` needs no extractor with it.",
+    default="timestamp",
+)
+FLUSH_SIZE = declare_key(
+    "flush.size",
+    values.expect_integer(1, 2**31 - 1),
+    "An object ends after this many records. None: any number of records.",
+    default=None,
+    shown="none; 1000 for `S3_SINK`",
+    for_sinks=True,
+)
+ROTATION = declare_key(
+    "rotate.interval.ms",
+    _expect_rotation(1),
+    "An object ends before a record whose time is this many ms away from the time of its first record. At least"
+    " 600000 for `S3_SINK`. `-1`: off.",
+    default=None,
+    shown="none; `S3_SINK`: the span of `time.interval`",
+    for_sinks=True,
+)
+SCHEDULE = declare_key(
+    "rotate.schedule.interval.ms",
+    _expect_rotation(1),
+    "How often to archive the open hour, in ms. Objects end with each such slot of their hour. At least 600000"
+    " for `S3_SINK`. `-1`: off.",
+    default=None,
+    shown="-1",
+    for_sinks=True,
+)
+SEGMENT_BYTES = declare_key(
+    "archive.segment.bytes",
+    values.expect_integer(1),
+    "An object ends after this many bytes of records, uncompressed.",
+    default=268_435_456,
+    for_sinks=True,
+)
+COMPATIBILITY: TypedKey[Compatibility] = declare_key(
+    "schema.compatibility",
+    values.expect_one_of(_COMPATIBILITIES),
+    "When another schema begins a new object: `NONE`, `BACKWARD`, `FORWARD` or `FULL`.",
+    default="NONE",
+    for_sinks=True,
+)
+
+PATH_KEYS: tuple[Key, ...] = (
+    *NAME_KEYS,
+    PARTITIONER,
+    TIME_INTERVAL,
+    PARTITION_FIELDS,
+    PATH_FORMAT,
+    PARTITION_DURATION,
+    LOCALE,
+    TIMEZONE,
+    declare_alias("file.name.timestamp.timezone", "timezone", "Aiven's"),
+    EXTRACTOR,
+    TIMESTAMP_SOURCE,
+    TIMESTAMP_FIELD,
+)
+
+ROTATION_KEYS: tuple[Key, ...] = (
+    FLUSH_SIZE,
+    declare_alias("file.max.records", "flush.size", "Aiven's"),
+    ROTATION,
+    SCHEDULE,
+    COMPATIBILITY,
+)
+
+LAYOUT_KEYS: tuple[Key, ...] = (
+    *FORMAT_KEYS,
+    *PATH_KEYS,
+    *ROTATION_KEYS,
+    *declare_without_meaning(
+        "Schemas are written as the registry has them, without Connect's own conversions.",
+        "connect.meta.data",
+        "enhanced.avro.schema.support",
+        "allow.optional.map.keys",
+    ),
+    *declare_without_meaning("A run keeps its schemas, which are few.", "schema.cache.size", "schemas.cache.config"),
+    *declare_without_meaning(
+        "Open writers and buffers have limits without it.", "partitioner.max.open.files", "local.buffer.dir"
+    ),
+    *declare_without_meaning(
+        "An object holds the records of one folder, and ends where they end.", "rotate.file.on.partition.change"
+    ),
+    *declare_without_meaning("Belongs to `hive.integration`.", "hive.*"),
+    declare_not_yet("s3.schema.partition.affix.type", "folders do not name schemas", "NONE"),
+    declare_refused(
+        "storage.class",
+        "objects go to S3, or to what speaks its protocol at `store.url`",
+        "S3Storage",
+        "io.confluent.connect.s3.storage.S3Storage",
+    ),
+    declare_refused(
+        "schema.generator.class",
+        "it makes Hive's schemas, and Java classes cannot run here",
+        "DefaultSchemaGenerator",
+        "TimeBasedSchemaGenerator",
+        "io.confluent.connect.storage.hive.schema.DefaultSchemaGenerator",
+        "io.confluent.connect.storage.hive.schema.TimeBasedSchemaGenerator",
+    ),
+    declare_refused("hive.integration", "no Hive metastore is written to", "false"),
+)
+
+
+class LayoutSettings(Settings):
+    """What decides the keys, the bounds and the bytes of objects. The row of each segment holds its own layout.
+
+    `format`, `partitioner` and `timestamp_extractor` are one of our names or the dotted name of a user's Python class.
+    """
+
+    # Documents of the index hold these fields in this order: never change it.
+    topics_dir: str = TOPICS_DIR.field
+    format: str = FORMAT.field
+    codec: str = FORMATS[NATIVE_FORMAT].default_codec
+    codec_level: int | None = None
+    keys_format: str | None = None
+    headers_format: str | None = None
+    keys_codec: str | None = None
+    headers_codec: str | None = None
+    bytes_extension: str = BYTES_EXTENSION.field
+    bytes_separator: str = BYTES_SEPARATOR.field
+    decimal_format: Decimals = DECIMAL_FORMAT.field
+    block_size: int = BLOCK_SIZE.field
+    partitioner: str = PARTITIONER.field
+    partition_fields: tuple[str, ...] = PARTITION_FIELDS.field
+    path_format: str = PATH_FORMAT.field
+    partition_duration_ms: int = PARTITION_DURATION.field
+    timezone: str = TIMEZONE.field
+    locale: str = LOCALE.field
+    timestamp_extractor: str = EXTRACTOR.field
+    timestamp_field: str | None = None
+    key_layout: KeyLayout = KEY_LAYOUT.field
+    directory_delim: str = DIRECTORY_DELIM.field
+    file_delim: str = FILE_DELIM.field
+    offset_pad_width: int = PAD_WIDTH.field
+    file_name_template: str | None = None
+    extension: str | None = EXTENSION.field
+    flush_size: int | None = FLUSH_SIZE.field
+    rotate_interval_ms: int | None = ROTATION.field
+    rotate_schedule_interval_ms: int | None = SCHEDULE.field
+    segment_bytes: int = SEGMENT_BYTES.field
+    schema_compatibility: Compatibility = COMPATIBILITY.field
+    null_values: Nulls = NULL_VALUES.field
+    tombstone_partition: str = TOMBSTONE_FOLDER.field
+
+    @property
+    def daily_dir(self) -> str:
+        """The folder of merged days. It is beside that of the hours: a reader of one of them gets no record twice."""
+        if self.topics_dir:
+            return f"{self.topics_dir}_daily"
+        return "daily"
+
+    @property
+    def is_envelope(self) -> bool:
+        """Whether objects hold whole records unchanged, whatever the converters are."""
+        return find_format(self.format).is_envelope
+
+
+def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
+    """Read the layout of a connector file. A refused key has its default."""
+    found = read_output(sheet, dialect)
+    naming = read_names(sheet, dialect, found)
+    default = "Hourly" if find_format(found["format"]).is_envelope else "Default"
+    partitioner = _read_partitioner(sheet, dialect.partitioner or _OF_LAYOUTS.get(naming["key_layout"], default))
+    return sheet.fill(
+        LayoutSettings,
+        **found,
+        **naming,
+        **_read_folders(sheet, partitioner, naming),
+        **_read_time(sheet, dialect, partitioner),
+        **_read_rotation(sheet, dialect, partitioner),
+        schema_compatibility=_read_compatibility(sheet, found["format"]),
+    )
+
+
+def _read_compatibility(sheet: Sheet, format_name: str) -> Compatibility:
+    found = sheet.value(COMPATIBILITY)
+    if find_format(format_name).is_envelope and COMPATIBILITY.name in sheet:
+        sheet.without_meaning(COMPATIBILITY.name, "The envelope has one schema, whatever the values are.")
+        return "NONE"
+    return found
+
+
+def _read_partitioner(sheet: Sheet, default: str) -> str:
+    by_class = sheet.value_or(PARTITIONER, None)
+    interval = sheet.value(TIME_INTERVAL)
+    if by_class and interval:
+        sheet.refuse(TIME_INTERVAL.name, "partitioner.class says how records are grouped; keep one")
+    return by_class or _TIME_INTERVALS.get(interval, default)
+
+
+def _read_folders(sheet: Sheet, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
+    locale = sheet.value(LOCALE)
+    return {
+        "partitioner": partitioner,
+        "partition_fields": _read_partition_fields(sheet, partitioner),
+        "path_format": _read_path_format(sheet, partitioner, naming, locale),
+        "locale": locale,
+        "partition_duration_ms": _read_duration(sheet, partitioner),
+    }
+
+
+def _read_partition_fields(sheet: Sheet, partitioner: str) -> tuple[str, ...]:
+    if partitioner == "Field":
+        sheet.require(PARTITION_FIELDS.name, "FieldPartitioner groups by it")
+    elif PARTITION_FIELDS.name in sheet and "." not in partitioner:
+        sheet.without_meaning(PARTITION_FIELDS.name, f"{partitioner}Partitioner reads no field.")
+        return ()
+    return sheet.value(PARTITION_FIELDS)
+
+
+def _read_path_format(sheet: Sheet, partitioner: str, naming: Mapping[str, Any], locale: str) -> str:
+    default = DAY_PATH if partitioner == "Daily" else HOUR_PATH
+    default = {"block_gzip": BLOCK_GZIP_PATH, "zooz": ZOOZ_PATH}.get(naming["key_layout"], default)
+    if partitioner == "TimeBased":
+        sheet.require(PATH_FORMAT.name, "TimeBasedPartitioner has no path of its own")
+    elif partitioner in {"Default", "Field"} and PATH_FORMAT.name in sheet:
+        sheet.without_meaning(PATH_FORMAT.name, f"{partitioner}Partitioner makes no time folders.")
+        return default
+    return sheet.read(PATH_FORMAT.name, values.expect_path_format(locale, naming["directory_delim"]), default)
+
+
+def _read_duration(sheet: Sheet, partitioner: str) -> int:
+    if partitioner == "TimeBased":
+        sheet.require(PARTITION_DURATION.name, "TimeBasedPartitioner has no span of its own")
+        return sheet.value(PARTITION_DURATION)
+    if "." in partitioner:
+        return sheet.value(PARTITION_DURATION)
+    span = _find_span(partitioner)
+    if PARTITION_DURATION.name in sheet:
+        what = f"span is always {span} ms" if partitioner in TIME_BASED else "folders have no span"
+        sheet.without_meaning(PARTITION_DURATION.name, f"{partitioner}Partitioner's {what}.")
+    return span
+
+
+def _find_span(partitioner: str) -> int:
+    return DAY_MS if partitioner == "Daily" else HOUR_MS
+
+
+def _read_time(sheet: Sheet, dialect: Dialect, partitioner: str) -> dict[str, Any]:
+    extractor = _read_extractor(sheet, dialect)
+    return {
+        "timestamp_extractor": extractor,
+        "timestamp_field": _read_timestamp_field(sheet, extractor, partitioner),
+    }
+
+
+def _read_extractor(sheet: Sheet, dialect: Dialect) -> str:
+    by_source = sheet.value(TIMESTAMP_SOURCE)
+    if by_source and EXTRACTOR.name in sheet:
+        sheet.refuse(TIMESTAMP_SOURCE.name, "timestamp.extractor says which time counts; keep one")
+    # Aiven's sink uses the wall clock by default. In a file of S3_SINK, a field needs no extractor beside it.
+    default = "Wallclock" if dialect.name == "aiven" else "Record"
+    if dialect.name == "cloud" and TIMESTAMP_FIELD.name in sheet:
+        default = "RecordField"
+    return sheet.value_or(EXTRACTOR, _TIMESTAMP_SOURCES.get(by_source, default))
+
+
+def _read_timestamp_field(sheet: Sheet, extractor: str, partitioner: str) -> str | None:
+    if extractor in {"Record", "Wallclock"}:
+        if TIMESTAMP_FIELD.name in sheet:
+            sheet.without_meaning(TIMESTAMP_FIELD.name, f"The extractor {extractor} reads no field.")
+        return None
+    if partitioner in {"Default", "Field"} and extractor == "RecordField":
+        sheet.without_meaning(EXTRACTOR.name, f"{partitioner}Partitioner makes no time folders.")
+    return sheet.value_or(TIMESTAMP_FIELD, TIMESTAMP_FIELD.unset if extractor == "RecordField" else None)
+
+
+def _read_rotation(sheet: Sheet, dialect: Dialect, partitioner: str) -> dict[str, Any]:
+    interval_ms = _read_rotation_key(sheet, dialect, ROTATION)
+    # S3_SINK ends objects with its `time.interval` by default.
+    if dialect.name == "cloud" and ROTATION.name not in sheet:
+        interval_ms = _find_span(partitioner)
+    if interval_ms and partitioner in {"Default", "Field"}:
+        sheet.without_meaning(ROTATION.name, f"{partitioner}Partitioner has no times, as in Connect.")
+        interval_ms = None
+    return {
+        "flush_size": sheet.value_or(FLUSH_SIZE, dialect.flush_size),
+        "rotate_interval_ms": interval_ms,
+        "rotate_schedule_interval_ms": _read_rotation_key(sheet, dialect, SCHEDULE),
+    }
+
+
+def _read_rotation_key(sheet: Sheet, dialect: Dialect, key: TypedKey[int | None]) -> int | None:
+    return sheet.read(key.name, _expect_rotation(dialect.lowest_rotation_ms), key.unset)

@@ -1,0 +1,313 @@
+"""The keys that decide what objects hold: formats, keys and headers beside values, and nulls."""
+
+from typing import Any, Literal, get_args
+
+from kafka_s3_platform.config.classes import FORMAT_CLASS, PART_FORMAT_CLASS
+from kafka_s3_platform.config.dialects import Dialect
+from kafka_s3_platform.config.formats import (
+    AIVEN_ENVELOPES,
+    AIVEN_WRITTEN,
+    CLOUD_WORDS,
+    INPUT_WORDS,
+    NATIVE_FORMAT,
+    WRITTEN_FORMATS,
+    find_format,
+    list_codes,
+)
+from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.compression import COMPRESSION_KEYS, read_codecs, read_source_codecs
+from kafka_s3_platform.config.keys.sheet import Sheet
+from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_key
+
+AivenType = Literal["csv", "jsonl", "json", "avro", "parquet"]
+Encoding = Literal["none", "base64"]
+Decimals = Literal["BASE64", "NUMERIC"]
+Nulls = Literal["ignore", "fail", "write"]
+
+AIVEN_TYPES: tuple[AivenType, ...] = get_args(AivenType)
+_ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+_DECIMALS: tuple[Decimals, ...] = get_args(Decimals)
+_NULLS: tuple[Nulls, ...] = get_args(Nulls)
+_AIVEN_RECORD = ("key", "value", "offset", "timestamp", "headers")
+
+FORMAT = declare_key(
+    "format.class",
+    FORMAT_CLASS,
+    "Format of the objects. Connect's `AvroFormat`, `JsonFormat`, `ByteArrayFormat` and `ParquetFormat`, by full"
+    " or short name. This platform's `EnvelopeParquetFormat`, `EnvelopeAvroFormat` and `EnvelopeJsonFormat`,"
+    " which hold whole records with unchanged bytes, in the columns of Spark's Kafka source; and"
+    " `BlockGzipFormat`. Or the dotted name of an allowed Python class, which runs as code.",
+    default=NATIVE_FORMAT,
+    shown="EnvelopeParquetFormat",
+)
+CLOUD_FORMAT = declare_key(
+    "output.data.format",
+    values.expect_one_of(CLOUD_WORDS),
+    f"Confluent Cloud's key for the format: {list_codes(CLOUD_WORDS)}.",
+    default="",
+)
+AIVEN_TYPE: TypedKey[AivenType | None] = declare_key(
+    "format.output.type",
+    values.expect_one_of(AIVEN_TYPES),
+    f"Aiven's key for the format: {list_codes(AIVEN_WRITTEN)}.",
+    default=None,
+)
+AIVEN_FIELDS: TypedKey[tuple[str, ...]] = declare_key(
+    "format.output.fields",
+    values.parse_fields,
+    "Aiven's key: only `value` is written. The envelope formats hold whole records.",
+    default=("value",),
+)
+AIVEN_ENVELOPE = declare_key(
+    "format.output.envelope",
+    values.parse_boolean,
+    "Aiven's key: `jsonl`, `avro` and `parquet` need `false` here.",
+    default=True,
+)
+AIVEN_ENCODING: TypedKey[Encoding] = declare_key(
+    "format.output.fields.value.encoding",
+    values.expect_one_of(_ENCODINGS),
+    "Aiven's key: `csv` needs `none` here.",
+    default="base64",
+)
+BYTES_EXTENSION = declare_key(
+    "format.bytearray.extension",
+    values.parse_extension,
+    "Extension of `ByteArrayFormat`'s objects.",
+    default="bin",
+    shown=".bin",
+)
+BYTES_SEPARATOR = declare_key(
+    "format.bytearray.separator",
+    values.unescape_java,
+    "Separator after each record of `ByteArrayFormat`. It may contain `\\n`, `\\r`, `\\t`, `\\\\` and `\\uXXXX`."
+    " A record that contains the separator fails, because it would read back as two. `length`: four bytes before"
+    " each record hold its length, instead of a separator. In a source's file, the key also allows raw bytes to"
+    " be split at the separator.",
+    default="\n",
+    shown="`\\n`",
+)
+DECIMAL_FORMAT: TypedKey[Decimals] = declare_key(
+    "json.decimal.format",
+    values.expect_one_of(_DECIMALS),
+    "How JSON objects hold decimals: `BASE64` or `NUMERIC`.",
+    default="BASE64",
+)
+BLOCK_SIZE = declare_key(
+    "compressed_block_size",
+    values.expect_integer(1),
+    "Size of one gzip member of `BlockGzipFormat`, in uncompressed bytes.",
+    default=67_108_864,
+    for_sinks=True,
+)
+STORE_KEYS = declare_key(
+    "store.kafka.keys",
+    values.parse_boolean,
+    "`true`: write keys to separate objects, beside those of the values.",
+    default=False,
+)
+STORE_HEADERS = declare_key(
+    "store.kafka.headers",
+    values.parse_boolean,
+    "`true`: write headers to separate objects, beside those of the values.",
+    default=False,
+)
+KEYS_FORMAT = declare_key(
+    "keys.format.class",
+    PART_FORMAT_CLASS,
+    "Format of the separate objects of keys. Needs `store.kafka.keys`.",
+    default="avro",
+    shown="AvroFormat",
+)
+HEADERS_FORMAT = declare_key(
+    "headers.format.class",
+    PART_FORMAT_CLASS,
+    "Format of the separate objects of headers. Needs `store.kafka.headers`.",
+    default="avro",
+    shown="AvroFormat",
+)
+CLOUD_KEYS_FORMAT = declare_key(
+    "output.keys.format",
+    values.expect_one_of(CLOUD_WORDS),
+    f"Confluent Cloud's key for `keys.format.class`: {list_codes(CLOUD_WORDS)}.",
+    default="",
+)
+CLOUD_HEADERS_FORMAT = declare_key(
+    "output.headers.format",
+    values.expect_one_of(CLOUD_WORDS),
+    "Confluent Cloud's key for `headers.format.class`: `AVRO`, `JSON` or `PARQUET`.",
+    default="",
+)
+NULL_VALUES: TypedKey[Nulls] = declare_key(
+    "behavior.on.null.values",
+    values.expect_one_of(_NULLS),
+    "What to do with a record without a value: `ignore` leaves it out, `fail` fails, `write` writes its key to a"
+    " folder of its own and needs `store.kafka.keys`. The envelope always writes such a record, to the folder of"
+    " its timestamp.",
+    default="write",
+    shown="fail; write for the envelope",
+)
+TOMBSTONE_FOLDER = declare_key(
+    "tombstone.encoded.partition",
+    values.parse_folder,
+    "Folder for records without a value.",
+    default="tombstone",
+)
+INPUT_FORMAT = declare_key(
+    "input.format",
+    values.expect_one_of(INPUT_WORDS),
+    f"Aiven's key for the format of the objects: {list_codes(INPUT_WORDS)}. `bytes` are lines;"
+    " `lenses.*` are Lenses' envelopes.",
+    default="bytes",
+)
+
+FORMAT_KEYS: tuple[Key, ...] = (
+    FORMAT,
+    CLOUD_FORMAT,
+    AIVEN_TYPE,
+    AIVEN_FIELDS,
+    AIVEN_ENVELOPE,
+    AIVEN_ENCODING,
+    *COMPRESSION_KEYS,
+    BYTES_EXTENSION,
+    BYTES_SEPARATOR,
+    DECIMAL_FORMAT,
+    BLOCK_SIZE,
+    STORE_KEYS,
+    STORE_HEADERS,
+    KEYS_FORMAT,
+    HEADERS_FORMAT,
+    CLOUD_KEYS_FORMAT,
+    CLOUD_HEADERS_FORMAT,
+    NULL_VALUES,
+    TOMBSTONE_FOLDER,
+)
+
+_AIVEN_KEYS = (AIVEN_FIELDS.name, AIVEN_ENVELOPE.name, AIVEN_ENCODING.name)
+_PART_KEYS = (
+    STORE_KEYS.name,
+    STORE_HEADERS.name,
+    KEYS_FORMAT.name,
+    HEADERS_FORMAT.name,
+    CLOUD_KEYS_FORMAT.name,
+    CLOUD_HEADERS_FORMAT.name,
+)
+
+
+def read_output(sheet: Sheet, dialect: Dialect) -> dict[str, Any]:
+    """Read the format of objects, its codec, and which objects are written beside the values."""
+    format_name = _read_format(sheet, dialect)
+    row = find_format(format_name)
+    parts = _read_parts(sheet, is_envelope=row.is_envelope)
+    if row.is_written:
+        unwritten = (other for name, other in WRITTEN_FORMATS.items() if name not in {format_name, *parts.values()})
+        for other in unwritten:
+            sheet.leave(other.own_keys, "Belongs to a format that this file does not write.")
+    if dialect.is_source:
+        codecs = read_source_codecs(sheet, dialect, format_name)
+    else:
+        codecs = read_codecs(sheet, dialect, format_name, parts)
+    return {"format": format_name, **codecs, **parts, "null_values": _read_nulls(sheet, is_envelope=row.is_envelope)}
+
+
+def _read_format(sheet: Sheet, dialect: Dialect) -> str:
+    given = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in sheet]
+    for other in given[1:]:
+        sheet.refuse(other, f"{given[0]} says the same; keep one")
+    by_class = sheet.value_or(FORMAT, None)
+    by_word = CLOUD_WORDS.get(sheet.value(CLOUD_FORMAT))
+    if by_class or by_word:
+        sheet.leave(_AIVEN_KEYS, "Belongs to `format.output.type`.")
+        return by_class or by_word or ""
+    if dialect.is_source and INPUT_FORMAT.name in sheet:
+        return _read_source_format(sheet)
+    if AIVEN_TYPE.name in sheet or dialect.name == "aiven":
+        if dialect.is_source:
+            return _read_source_format(sheet)
+        return _read_aiven_format(sheet)
+    return dialect.format or NATIVE_FORMAT
+
+
+def _read_aiven_format(sheet: Sheet) -> str:
+    """Read the format in a file of Aiven's sink. Only its formats that hold values alone are written here."""
+    kind = sheet.read(AIVEN_TYPE.name, values.expect_one_of(AIVEN_WRITTEN), "csv")
+    if sheet.value(AIVEN_FIELDS) != AIVEN_FIELDS.unset:
+        sheet.refuse(
+            AIVEN_FIELDS.name,
+            "only `value` is written in this format; say format.class=EnvelopeJsonFormat for whole records",
+        )
+    if kind == "csv":
+        if sheet.value(AIVEN_ENCODING) != "none":
+            sheet.refuse(AIVEN_ENCODING.name, "lines of base64 are not written; say none, or jsonl")
+    elif sheet.value(AIVEN_ENVELOPE):
+        sheet.refuse(AIVEN_ENVELOPE.name, 'values are written without `{"value": ...}` around them; say false')
+    return AIVEN_WRITTEN[kind]
+
+
+def _read_source_format(sheet: Sheet) -> str:
+    """Read the format of objects in Aiven's words.
+
+    Objects of values alone have the name of a format. Others have `aiven.` and the type, as in `aiven.jsonl`.
+    """
+    if INPUT_FORMAT.name in sheet:
+        sheet.leave((AIVEN_TYPE.name,), "`input.format` names the format of the objects.")
+        return INPUT_WORDS[sheet.value(INPUT_FORMAT)]
+    kind = sheet.value(AIVEN_TYPE) or "csv"
+    if read_aiven_fields(sheet) != AIVEN_FIELDS.unset:
+        return AIVEN_ENVELOPES[kind]
+    if kind == "csv":
+        if sheet.value(AIVEN_ENCODING) == "none":
+            return AIVEN_WRITTEN[kind]
+        return AIVEN_ENVELOPES[kind]
+    # An array of values is read like an array of records.
+    is_enveloped = sheet.value(AIVEN_ENVELOPE) or kind not in AIVEN_WRITTEN
+    if is_enveloped:
+        return AIVEN_ENVELOPES[kind]
+    return AIVEN_WRITTEN[kind]
+
+
+def read_aiven_fields(sheet: Sheet) -> tuple[str, ...]:
+    """Read the fields that Aiven's sink wrote for each record, in their order."""
+    return sheet.read(AIVEN_FIELDS.name, _parse_aiven_fields, AIVEN_FIELDS.unset)
+
+
+def _parse_aiven_fields(text: str) -> tuple[str, ...]:
+    fields = values.parse_fields(text)
+    if unknown := [name for name in fields if name not in _AIVEN_RECORD]:
+        raise ValueError(f"{', '.join(unknown)}: the fields are {', '.join(_AIVEN_RECORD)}")
+    return fields
+
+
+def _read_parts(sheet: Sheet, *, is_envelope: bool) -> dict[str, Any]:
+    """Read the formats of the objects of keys and of headers. None: there are no such objects."""
+    if is_envelope:
+        sheet.leave(_PART_KEYS, "The envelope holds keys and headers.")
+        return {"keys_format": None, "headers_format": None}
+    keys = _read_part(sheet, STORE_KEYS, KEYS_FORMAT, CLOUD_KEYS_FORMAT)
+    headers = _read_part(sheet, STORE_HEADERS, HEADERS_FORMAT, CLOUD_HEADERS_FORMAT)
+    reason = find_format(headers).headers_refusal if headers else ""
+    if reason:
+        is_by_word = HEADERS_FORMAT.name not in sheet and CLOUD_HEADERS_FORMAT.name in sheet
+        sheet.refuse(CLOUD_HEADERS_FORMAT.name if is_by_word else HEADERS_FORMAT.name, reason)
+    return {"keys_format": keys, "headers_format": headers}
+
+
+def _read_part(sheet: Sheet, store: TypedKey[bool], by_class: TypedKey[str], by_word: TypedKey[str]) -> str | None:
+    if not sheet.value(store):
+        sheet.leave((by_class.name, by_word.name), f"Belongs to `{store.name}`.")
+        return None
+    if by_class.name in sheet and by_word.name in sheet:
+        sheet.refuse(by_word.name, f"{by_class.name} says the same; keep one")
+    word = sheet.value(by_word)
+    return sheet.value_or(by_class, CLOUD_WORDS[word] if word else by_class.unset)
+
+
+def _read_nulls(sheet: Sheet, *, is_envelope: bool) -> Nulls:
+    found = sheet.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
+    if is_envelope and found != "write":
+        sheet.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")
+    elif not is_envelope and found == "write" and not sheet.value(STORE_KEYS):
+        sheet.refuse(STORE_KEYS.name, "required: behavior.on.null.values=write writes keys, for want of values")
+    if is_envelope or found != "write":
+        sheet.leave((TOMBSTONE_FOLDER.name,), "Only behavior.on.null.values=write has such a folder.")
+    return found

@@ -1,0 +1,353 @@
+"""The keys that decide what happens to records between Kafka and objects: converters, transforms, errors."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from kafka_s3_platform.config.classes import CONVERTER_CLASS
+from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
+from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.converters import ConverterSettings, is_known_option, read_converter
+from kafka_s3_platform.config.keys.general import TOPICS
+from kafka_s3_platform.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD, LayoutSettings
+from kafka_s3_platform.config.keys.matrix import FIELDLESS, explain_refusal
+from kafka_s3_platform.config.keys.sheet import Sheet
+from kafka_s3_platform.config.keys.source import CLOUD_FORMATS, judge_converters
+from kafka_s3_platform.config.keys.table import (
+    Key,
+    Settings,
+    TypedKey,
+    declare_honoured,
+    declare_key,
+    declare_not_yet,
+    declare_without_meaning,
+)
+from kafka_s3_platform.config.keys.transforms.steps import (
+    TransformSettings,
+    find_public_keys,
+    keeps_content,
+    parse_transforms,
+)
+from kafka_s3_platform.config.worker import Worker
+from kafka_s3_platform.model.connect import Side
+
+ErrorsTolerance = Literal["none", "all"]
+
+_WORDS = tuple(word for word in INPUTS if word != JSON_WITH_SCHEMA)
+_TOLERANCES: tuple[ErrorsTolerance, ...] = get_args(ErrorsTolerance)
+_UNREAD: Mapping[Side, str] = {
+    "key": "No object holds keys, and nothing reads keys.",
+    "value": "The envelope keeps the bytes of values unchanged.",
+}
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
+
+
+def _parse_topic(text: str) -> str:
+    topics = values.parse_topics(text)
+    if len(topics) > 1:
+        raise ValueError(f"{text!r} names more than one topic")
+    return topics[0]
+
+
+TOLERANCE: TypedKey[ErrorsTolerance] = declare_key(
+    "errors.tolerance",
+    values.expect_one_of(_TOLERANCES),
+    "`none`: a record that cannot be converted or written fails the run, and the error names the record. `all`:"
+    " the record is left out and counted.",
+    default="none",
+)
+LOG = declare_key(
+    "errors.log.enable",
+    values.parse_boolean,
+    "Log each record that is left out, with the reason.",
+    default=False,
+)
+LOG_MESSAGES = declare_key(
+    "errors.log.include.messages",
+    values.parse_boolean,
+    "Include the key and the value in that log.",
+    default=False,
+)
+DEAD_LETTERS = declare_key(
+    "errors.deadletterqueue.topic.name",
+    _parse_topic,
+    "Dead letter topic: a record is written to it before it is left out. The topic is created if it does not exist.",
+    default=None,
+)
+REPLICAS = declare_key(
+    "errors.deadletterqueue.topic.replication.factor",
+    values.expect_integer(1, 32_767),
+    "Replication factor of a dead letter topic that is created.",
+    default=3,
+)
+DEAD_LETTER_HEADERS = declare_key(
+    "errors.deadletterqueue.context.headers.enable",
+    values.parse_boolean,
+    "Add `__connect.errors.*` headers to dead letters.",
+    default=False,
+)
+NULLS_TO_DEAD_LETTERS = declare_key(
+    "report.null.values.to.dlq",
+    values.parse_boolean,
+    "`true` is refused if both `behavior.on.null.values=ignore` and a dead letter topic are set: records without"
+    " a value that are left out are counted, and never sent to that topic.",
+    default=False,
+)
+_CONVERTERS = (
+    "`ByteArrayConverter`, `StringConverter`, `JsonConverter`, `JsonSchemaConverter`, `AvroConverter` or"
+    " `ProtobufConverter`, by full or short name"
+)
+_INPUT_WORDS = "`BYTES`, `STRING`, `JSON` (without a schema), `JSON_SR`, `AVRO` or `PROTOBUF`"
+
+RECORD_KEYS: tuple[Key, ...] = (
+    declare_honoured(
+        "value.converter",
+        "that of worker.properties",
+        f"How to decode values: {_CONVERTERS}. `ByteArrayFormat` and `BlockGzipFormat` work without it. An envelope"
+        " uses it only if something looks at values.",
+    ),
+    declare_honoured("key.converter", "that of worker.properties", "How to decode keys, by the same names."),
+    declare_honoured("value.converter.*", None, "An option of the value converter; see below."),
+    declare_honoured("key.converter.*", None, "An option of the key converter."),
+    declare_honoured("input.data.format", None, f"Confluent Cloud's key for the value converter: {_INPUT_WORDS}."),
+    declare_honoured("input.key.format", None, "Confluent Cloud's key for the key converter, with the same values."),
+    declare_honoured(
+        "schema.registry.*",
+        None,
+        "Confluent Cloud's keys for the registry of both converters. `value.converter.schema.registry.*` overrides"
+        " them.",
+    ),
+    declare_honoured(
+        "transforms", None, "Aliases of the transforms, separated by commas, in the order in which they run."
+    ),
+    declare_honoured(
+        "transforms.*",
+        None,
+        "`transforms.<alias>.type`, the options of that type, and `predicate` and `negate`. The dotted name of an"
+        " allowed Python class as a type runs as code.",
+    ),
+    declare_honoured("predicates", None, "Aliases of the predicates, separated by commas."),
+    declare_honoured("predicates.*", None, "`predicates.<alias>.type` and the options of that type."),
+    TOLERANCE,
+    LOG,
+    LOG_MESSAGES,
+    DEAD_LETTERS,
+    REPLICAS,
+    DEAD_LETTER_HEADERS,
+    NULLS_TO_DEAD_LETTERS,
+    *declare_without_meaning("A run that failed for a temporary reason is run again.", "errors.retry.timeout"),
+    *declare_without_meaning("A run that failed for a temporary reason is run again.", "errors.retry.delay.max.ms"),
+    declare_honoured(
+        "header.converter",
+        "SimpleHeaderConverter",
+        "Source connectors: the converter that the sink used for headers. Headers of `ByteArrayConverter` are base64"
+        " in formats that have no bytes. A sink here writes header values as they are.",
+    ),
+    declare_honoured(
+        "input.header.format",
+        None,
+        "Confluent Cloud's key for `header.converter`: `BYTES`, `STRING`, `JSON` and so on.",
+    ),
+    *declare_without_meaning("Header values are written as they are, as bytes.", "header.converter.*"),
+    *declare_without_meaning(
+        "Nothing is written to a registry.",
+        "schema.context.name",
+        "subject.name.strategy",
+        "key.subject.name.strategy",
+        "value.subject.name.strategy",
+    ),
+    declare_not_yet("csfle.*", "values are archived as they are, encrypted fields included"),
+)
+
+
+class ErrorSettings(Settings):
+    """What to do with records that fail."""
+
+    tolerance: ErrorsTolerance = TOLERANCE.field
+    log_enable: bool = LOG.field
+    log_include_messages: bool = LOG_MESSAGES.field
+    dead_letter_topic: str | None = DEAD_LETTERS.field
+    dead_letter_replication_factor: int = REPLICAS.field
+    dead_letter_headers: bool = DEAD_LETTER_HEADERS.field
+
+
+class RecordSettings(Settings):
+    """Decides what happens to records between Kafka and their objects."""
+
+    key: ConverterSettings = Field(default_factory=ConverterSettings)
+    value: ConverterSettings = Field(default_factory=ConverterSettings)
+    transforms: tuple[TransformSettings, ...] = ()
+    errors: ErrorSettings = Field(default_factory=ErrorSettings)
+
+
+def read_records(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_source: bool = False) -> RecordSettings:
+    """Read the converters, transforms and error settings of a connector file. A refused key has its default."""
+    transforms = _read_transforms(sheet, layout, is_source=is_source)
+    reads_values = not layout.is_envelope or bool(transforms) or (not is_source and _looks_at_values(layout))
+    reads_keys = layout.keys_format is not None or bool(transforms) or find_format(layout.format).envelope == "aiven"
+    value = _read_converter(sheet, worker, "value", needed=reads_values or _names_a_registry(sheet, "value"))
+    key = _read_converter(sheet, worker, "key", needed=reads_keys or _names_a_registry(sheet, "key"))
+    if is_source:
+        judge_converters(sheet, layout, key, value, transforms)
+    else:
+        _judge_pairs(sheet, layout, key, value)
+    return RecordSettings(
+        key=key or ConverterSettings(),
+        value=value or ConverterSettings(),
+        transforms=transforms,
+        errors=_read_errors(sheet, layout),
+    )
+
+
+def _names_a_registry(sheet: Sheet, side: Side) -> bool:
+    """Whether the file names a converter and its registry. Then schemas are archived, whatever the objects hold."""
+    named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
+    return named and f"{side}.converter.schema.registry.url" in sheet
+
+
+def _looks_at_values(layout: LayoutSettings) -> bool:
+    return layout.partitioner == "Field" or "." in layout.partitioner or not _is_clock(layout)
+
+
+def _is_clock(layout: LayoutSettings) -> bool:
+    return layout.timestamp_extractor in {"Record", "Wallclock"}
+
+
+def _read_converter(sheet: Sheet, worker: Worker, side: Side, *, needed: bool) -> ConverterSettings | None:
+    """Read the converter of one side: the file's own, else the worker's with the worker's options, as in Connect."""
+    name, word = f"{side}.converter", CLOUD_FORMATS[side]
+    if not needed:
+        _leave_converter(sheet, side)
+        return None
+    if name in sheet and word in sheet:
+        sheet.refuse(word, f"{name} says the same; keep one")
+    # JsonConverter expects a schema with each value by default. Cloud's word JSON means JSON without one.
+    if name in sheet:
+        return _read_own_converter(sheet, side, sheet.read(name, CONVERTER_CLASS, ""), schemas_enable=True)
+    if word in sheet:
+        return _read_own_converter(
+            sheet, side, sheet.read(word, values.expect_one_of(_WORDS), ""), schemas_enable=False
+        )
+    return _read_worker_converter(sheet, worker, side)
+
+
+def _read_own_converter(
+    sheet: Sheet, side: Side, format_name: str, *, schemas_enable: bool
+) -> ConverterSettings | None:
+    if not format_name:
+        return None
+    prefix = f"{side}.converter."
+    shared = {name: value for name, value in sheet.under("").items() if name.startswith("schema.registry.")}
+    own = sheet.under(prefix)
+    found, outcome = read_converter(format_name, {**shared, **own}, schemas_enable=schemas_enable)
+    sheet.take(prefix, outcome.only(own))
+    sheet.take("", outcome.only(shared.keys() - own.keys()))
+    sheet.take(prefix, outcome.missing(own.keys() | shared.keys()))
+    return found
+
+
+def _read_worker_converter(sheet: Sheet, worker: Worker, side: Side) -> ConverterSettings | None:
+    prefix = f"{side}.converter."
+    entries = {name: secret.get_secret_value() for name, secret in worker.converters.items()}
+    if not (class_name := entries.get(f"{side}.converter")):
+        return None
+    options = {name.removeprefix(prefix): value for name, value in entries.items() if name.startswith(prefix)}
+    try:
+        found, outcome = read_converter(CONVERTER_CLASS(class_name), options, schemas_enable=True)
+    except ValueError as err:
+        sheet.refuse(f"{side}.converter", f"that of {worker.path}: {err}")
+        return None
+    for name, reason in outcome.refused.items():
+        sheet.refuse(f"{side}.converter", f"{prefix}{name} of {worker.path}: {reason}")
+    return found
+
+
+def _leave_converter(sheet: Sheet, side: Side) -> None:
+    """Report that the converter of this side changes nothing, because nothing decodes this side."""
+    own = [name for name in sheet.under("") if name.startswith(f"{side}.converter")]
+    shared = [name for name in sheet.under("") if name.startswith("schema.registry.")] if side == "value" else []
+    sheet.leave((*own, *shared, CLOUD_FORMATS[side]), _UNREAD[side])
+    sheet.show(name for name in (*own, *shared) if is_known_option(name.removeprefix(f"{side}.converter.")))
+
+
+def _judge_pairs(
+    sheet: Sheet, layout: LayoutSettings, key: ConverterSettings | None, value: ConverterSettings | None
+) -> None:
+    """Refuse settings that fail for every record: an input that the output cannot hold, or fields of plain values."""
+    _judge_part(sheet, "value", layout.format, value)
+    if layout.keys_format is not None:
+        _judge_part(sheet, "key", layout.keys_format, key)
+    readers = {
+        PARTITION_FIELDS.name: layout.partitioner == "Field",
+        TIMESTAMP_FIELD.name: layout.timestamp_extractor == "RecordField",
+    }
+    for name, reads in readers.items():
+        if reads and (value is None or value.format in FIELDLESS) and not sheet.is_refused(name):
+            sheet.refuse(name, "values have no fields: set value.converter or input.data.format to what they hold")
+
+
+def _judge_part(sheet: Sheet, side: Side, output: str, converter: ConverterSettings | None) -> None:
+    name = f"{side}.converter"
+    if converter is not None:
+        if reason := explain_refusal(converter, output):
+            given = [key for key in (name, CLOUD_FORMATS[side]) if key in sheet]
+            sheet.refuse(given[0] if given else name, reason if given else f"that of worker.properties: {reason}")
+    elif (
+        find_format(output).needs_converter and not sheet.is_refused(name) and not sheet.is_refused(CLOUD_FORMATS[side])
+    ):
+        what = "values" if side == "value" else "keys"
+        sheet.refuse(
+            name,
+            f"required, here or in worker.properties, or {CLOUD_FORMATS[side]}: what {what} are before they become"
+            f" {output}; without a format, records are archived as they are in the native Parquet envelope",
+        )
+
+
+def _read_transforms(sheet: Sheet, layout: LayoutSettings, *, is_source: bool) -> tuple[TransformSettings, ...]:
+    entries = {name: value for name, value in sheet.under("").items() if name.startswith(("transforms", "predicates"))}
+    sheet.show(find_public_keys(entries))
+    try:
+        found = parse_transforms({name: value for name, value in entries.items() if value})
+    except ValueError as err:
+        match = _TRANSFORM_KEY.fullmatch(str(err))
+        sheet.refuse(match[1] if match else "transforms", match[2].strip() if match else str(err))
+        return ()
+    for step in found:
+        if not is_source:
+            _judge_step(sheet, layout, step)
+    return found
+
+
+def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -> None:
+    if layout.is_envelope and not keeps_content(step):
+        sheet.refuse(
+            f"transforms.{step.alias}.type",
+            f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
+        )
+    given = step.options.get("delimiter")
+    delimiter = "." if given is None else given.get_secret_value()
+    if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
+        sheet.refuse(
+            f"transforms.{step.alias}.delimiter",
+            f"{delimiter!r} cannot be in the names of Avro's fields; set a letter, a digit or `_`",
+        )
+
+
+def _read_errors(sheet: Sheet, layout: LayoutSettings) -> ErrorSettings:
+    found = sheet.fill(ErrorSettings)
+    topic = found.dead_letter_topic
+    name = NULLS_TO_DEAD_LETTERS.name
+    if sheet.value(NULLS_TO_DEAD_LETTERS) and topic is not None and layout.null_values == "ignore":
+        sheet.refuse(
+            name,
+            "records that behavior.on.null.values=ignore leaves out are counted, and none is sent to the dead letter"
+            " topic; say false, or behavior.on.null.values=fail, which sends them there with errors.tolerance=all",
+        )
+    elif name in sheet:
+        sheet.leave((name,), "No record without a value is left out beside a dead letter topic.")
+    if topic in sheet.value(TOPICS):
+        sheet.refuse(DEAD_LETTERS.name, f"{topic} is archived itself; name another topic")
+    return found

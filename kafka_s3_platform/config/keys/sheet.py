@@ -1,0 +1,257 @@
+"""Judges the keys of one file one by one, so that all errors of a file are reported together."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.keys.clients.translate import ClientOutcome
+from kafka_s3_platform.config.keys.table import (
+    NOT_YET,
+    Key,
+    KeyTable,
+    Settings,
+    Support,
+    TypedKey,
+    keys_by_field,
+)
+from kafka_s3_platform.config.keys.values import Parser
+from kafka_s3_platform.text import MASK, mask_value
+
+T = TypeVar("T")
+Other = TypeVar("Other")
+Filled = TypeVar("Filled", bound=Settings)
+
+_SECRET = re.compile(
+    r"secret|password|passwd|passphrase|pwd|token|credential|jaas|licen[sc]e|user\.info|username"
+    r"|(access|api)[._]?key|key[._]?id|\.pem$|keystore\.key$|private|customer\.key|external\.id|proxy\.user$"
+)
+_OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
+"""Keys that look like secrets, but only name where credentials come from."""
+
+_USER_INFO = re.compile(r"(//)?(?(1).*|[^\s/,]+:(?!//).*)@", re.DOTALL)
+"""The credentials before a host, also if a password has characters that no URL may have."""
+
+_QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
+_PLACEHOLDER = re.compile(r"\$\{([^}:]*):([^}]*)\}")
+
+
+class KeyClass(Enum):
+    """How a key of a file was judged."""
+
+    HONOURED = "honoured"
+    WITHOUT_MEANING = "accepted without meaning here"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class KeyFinding:
+    """A key of a file: its class, its value as written (with secrets masked), and its effect or why it has none."""
+
+    key: str
+    key_class: KeyClass
+    value: str
+    effect: str
+    is_known: bool = True
+
+
+class Sheet:
+    """Judges the keys of one file by a table, then returns the values of those that are honoured.
+
+    An alias is read, and refused, by the name of the key that it is an alias of. Findings show it as the file has it.
+    If the table does not list a key by its full name, its value may be a secret: the key may be mistyped, or belong to
+    a plug-in. Findings mask such values.
+    """
+
+    def __init__(self, table: KeyTable, entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> None:
+        self._entries = entries
+        self._table = table
+        self._values: dict[str, SecretStr] = {}
+        self._judged: dict[str, tuple[KeyClass, str]] = {}
+        self._aliases: dict[str, str] = {}
+        self._hidden: set[str] = set()
+        self._resolved: dict[str, SecretStr] = {}
+        for name, written in entries.items():
+            self._judge(name, written.get_secret_value(), env)
+
+    def _judge(self, name: str, written: str, env: Mapping[str, str]) -> None:
+        key = self._table.find(name)
+        if key is None or key.is_family:
+            self._hidden.add(name)
+        if key is None:
+            near = self._table.nearest(name)
+            self.refuse(name, "unknown key" + (f"; did you mean {near}?" if near else ""))
+        elif key.support is Support.WITHOUT_MEANING:
+            self.without_meaning(name, key.doc)
+        else:
+            self._aliases.setdefault(key.alias_of or name, name)
+            try:
+                value = substitute_variables(written, env).strip()
+                self._resolved[name] = SecretStr(value)
+                self._judge_value(key, name, value)
+            except ValueError as err:
+                self.refuse(name, str(err))
+
+    def _judge_value(self, key: Key, name: str, value: str) -> None:
+        if key.support is Support.HONOURED:
+            self._judged[name] = (KeyClass.HONOURED, key.doc)
+            self._set(key.alias_of or name, name, value)
+        elif key.is_neutral(value):
+            self.without_meaning(name, f"Asks for nothing beyond what happens anyway ({key.doc}).")
+        else:
+            self.refuse(name, f"{NOT_YET}: {key.doc}" if key.support is Support.NOT_YET else key.doc)
+
+    def _set(self, name: str, written: str, value: str) -> None:
+        if value and name in self:
+            self._judged[written] = (KeyClass.REFUSED, f"{self.written(name)} sets the same; keep one")
+        elif value or name not in self._values:
+            self._values[name] = SecretStr(value)
+            self._aliases[name] = written
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.text(name))
+
+    def written(self, name: str) -> str:
+        """Return the name that the file uses for a key: its own name or an alias."""
+        return self._aliases.get(name, name)
+
+    def text(self, name: str) -> str:
+        """Return the value of an honoured key. Empty: it is not set."""
+        if name in self._values:
+            return self._values[name].get_secret_value()
+        return ""
+
+    def value(self, key: TypedKey[T]) -> T:
+        """Return the value of a key, or its default if it is unset, empty or refused."""
+        return self.read(key.name, key.parse, key.unset)
+
+    def value_or(self, key: TypedKey[T], default: Other) -> T | Other:
+        """Return the value of a key, or a default that depends on other keys."""
+        return self.read(key.name, key.parse, default)
+
+    def fill(self, settings: type[Filled], **known: object) -> Filled:
+        """Return settings with the `known` fields. Fill every other field that has a key from that key."""
+        found = dict(known)
+        for name, key in keys_by_field(settings).items():
+            if name not in known:
+                found[name] = self.value(key)
+        return settings.model_validate(found)
+
+    def read(self, name: str, parse: Parser[T], default: Other) -> T | Other:
+        """Return the parsed value, or `default` if the key is unset, empty or refused."""
+        if not (text := self.text(name)):
+            return default
+        try:
+            return parse(text)
+        except ValueError as err:
+            self.refuse(name, str(err))
+            return default
+
+    def require(self, name: str, what: str) -> None:
+        """Refuse the file if the key is unset or empty."""
+        if name not in self and not self.is_refused(name):
+            self.refuse(name, f"required: {what}")
+
+    def require_both(self, one: str, other: str) -> None:
+        """Refuse the file if only one of two keys is set."""
+        if (one in self) != (other in self):
+            present, absent = (one, other) if one in self else (other, one)
+            if not self.is_refused(absent):
+                self.refuse(absent, f"required: {self.written(present)} is set, and is of no use without it")
+
+    def under(self, prefix: str) -> dict[str, str]:
+        """Return the honoured values of the keys with a prefix, by their names without the prefix."""
+        return {name.removeprefix(prefix): self.text(name) for name in self._values if name.startswith(prefix)}
+
+    def take(self, prefix: str, outcome: ClientOutcome) -> None:
+        """Note the outcome for the client properties with a prefix."""
+        for key_class, names in (
+            (KeyClass.HONOURED, outcome.honoured),
+            (KeyClass.WITHOUT_MEANING, outcome.without_meaning),
+            (KeyClass.REFUSED, outcome.refused),
+        ):
+            self._judged.update({prefix + name: (key_class, effect) for name, effect in names.items()})
+            self.show(prefix + name for name in names.keys() - outcome.unknown)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Note that a key is refused, and with it the file."""
+        self._judged[self.written(name)] = (KeyClass.REFUSED, reason)
+
+    def without_meaning(self, name: str, reason: str) -> None:
+        """Note that a key is accepted, and changes nothing."""
+        self._judged[self.written(name)] = (KeyClass.WITHOUT_MEANING, reason)
+
+    def leave(self, names: Iterable[str], reason: str) -> None:
+        """Note that these keys change nothing. Keys that are not set are ignored."""
+        for name in names:
+            if name in self:
+                self.without_meaning(name, reason)
+
+    def leave_writing(self) -> None:
+        """Note that keys which only concern writing change nothing in the file of a source."""
+        self.leave(self._table.for_sinks, "Belongs to writing: a source connector reads objects as they are.")
+
+    def show(self, names: Iterable[str]) -> None:
+        """Note that these keys of a family are known, so that their values may be shown."""
+        self._hidden.difference_update(names)
+
+    def is_refused(self, name: str) -> bool:
+        """Whether a key is refused so far."""
+        found = self._judged.get(self.written(name))
+        return found is not None and found[0] is KeyClass.REFUSED
+
+    def findings(self) -> Iterator[KeyFinding]:
+        """Return a finding for every key of the file, in its order, then for the required keys that it lacks."""
+        for name, (key_class, effect) in self._judged.items():
+            written = self._entries[name].get_secret_value() if name in self._entries else ""
+            is_known = name not in self._hidden
+            shown = mask_shown(name, written) if is_known or not written else MASK
+            yield KeyFinding(name, key_class, shown, self._told(effect, name, is_shown=shown == written), is_known)
+
+    def _told(self, effect: str, name: str, *, is_shown: bool) -> str:
+        """Return the effect of a key. If its value must not be shown, mask it where the effect quotes it."""
+        if name in self._resolved and (not is_shown or _PLACEHOLDER.search(self._entries[name].get_secret_value())):
+            return mask_quoted(effect, self._resolved[name].get_secret_value())
+        return effect
+
+
+def substitute_variables(text: str, env: Mapping[str, str]) -> str:
+    """Replace each `${env:NAME}`. Raise ValueError if the variable is unset, or for another provider."""
+
+    def value(match: re.Match[str]) -> str:
+        provider, name = match.groups()
+        if provider != "env":
+            raise ValueError(f"the config provider {provider!r} is unknown; only ${{env:NAME}} is replaced")
+        if name not in env:
+            raise ValueError(f"the environment variable {name!r} is not set")
+        return env[name]
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the name of a key shows that its value must not be shown."""
+    folded = name.casefold()
+    return _SECRET.search(folded) is not None and _OF_CREDENTIALS.search(folded) is None
+
+
+def mask_shown(name: str, value: str) -> str:
+    """Return the value as it may be shown, with secrets and the credentials of URLs masked."""
+    if value and is_secret(name):
+        return MASK
+    return _USER_INFO.sub(lambda found: f"{found[1] or ''}{MASK}@", value)
+
+
+def mask_quoted(text: str, value: str) -> str:
+    """Return a text in which the value, and each quoted part of it, is masked."""
+
+    def quoted(found: re.Match[str]) -> str:
+        inner = found[1] or found[2]
+        if inner.replace("\\\\", "\\") in value:
+            return found[0].replace(inner, MASK)
+        return found[0]
+
+    return mask_value(_QUOTED.sub(quoted, text), value)

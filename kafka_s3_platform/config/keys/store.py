@@ -1,0 +1,338 @@
+"""The keys of the object store: where the bucket is, how to reach it, and how to put objects there."""
+
+import base64
+import re
+from typing import Literal, get_args
+from urllib.parse import quote, urlsplit
+
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.credentials import (
+    ACCESS_KEY_ID,
+    CREDENTIALS_KEYS,
+    SECRET_ACCESS_KEY,
+    ProviderSettings,
+    RoleSettings,
+    parse_endpoint,
+    read_chain,
+    read_provider,
+    read_role,
+    refuse_two_methods,
+)
+from kafka_s3_platform.config.keys.limits import read_limits
+from kafka_s3_platform.config.keys.sheet import Sheet
+from kafka_s3_platform.config.keys.table import (
+    REQUIRED,
+    Key,
+    Settings,
+    TypedKey,
+    declare_alias,
+    declare_key,
+    declare_setting,
+    declare_without_meaning,
+    keys_by_field,
+)
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+
+Encryption = Literal["AES256", "aws:kms", "aws:kms:dsse"]
+
+_ACLS = (
+    "private",
+    "public-read",
+    "public-read-write",
+    "authenticated-read",
+    "aws-exec-read",
+    "bucket-owner-read",
+    "bucket-owner-full-control",
+)
+_ENCRYPTIONS: tuple[Encryption, ...] = get_args(Encryption)
+_MAX_TAGS = 7
+"""S3 allows an object ten tags; three are the offsets and the count."""
+
+# S3's own rules for tags.
+_TAG_KEY = re.compile(r"[\w +\-=._/@]{1,128}")
+_TAG_VALUE = re.compile(r"[\w +\-=._:/@]{0,256}")
+
+
+def _parse_proxy_url(text: str) -> str:
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise ValueError("is no proxy such as http://proxy.example.com:3128")
+    return parts.geturl().rstrip("/")
+
+
+def _parse_customer_key(text: str) -> SecretStr:
+    try:
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise ValueError("is not 32 bytes in base64, such as `openssl rand -base64 32` gives")
+    return SecretStr(text)
+
+
+def _parse_tags(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [pair.strip().partition(":") for pair in text.split(",") if pair.strip()]
+    for name, colon, value in pairs:
+        if not colon or not _TAG_KEY.fullmatch(name) or not _TAG_VALUE.fullmatch(value):
+            raise ValueError(
+                f"{name + colon + value!r} is no tag: name:value, letters, digits, spaces and any of + - = . _ / @, 128"
+                " and 256 at most"
+            )
+    found = {name: value for name, _, value in pairs}
+    if len(found) < len(pairs) or len(found) > _MAX_TAGS:
+        raise ValueError(f"{len(pairs)} tags; up to {_MAX_TAGS} of different names fit beside the three of the records")
+    return tuple(found.items())
+
+
+def _parse_region(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9-]+", text):
+        raise ValueError(f"{text!r} is no region such as eu-central-1")
+    return text
+
+
+def _parse_ignored(text: str) -> bool:
+    return values.expect_one_of(("ignore", "fail"))(text) == "ignore"
+
+
+BUCKET = declare_key("s3.bucket.name", values.parse_bucket, "Name of the bucket.", default="", shown=REQUIRED)
+REGION = declare_key("s3.region", _parse_region, "AWS region of the bucket.", default="us-west-2")
+ENDPOINT = declare_key(
+    "store.url",
+    parse_endpoint,
+    "Endpoint of an S3-compatible store, `http://` or [`https://`](#tls). It must"
+    " [keep what an archive relies on](#what-the-store-must-keep).",
+    default=None,
+    shown="AWS's endpoint",
+)
+PATH_STYLE = declare_key(
+    "s3.path.style.access.enabled",
+    values.parse_boolean,
+    "Name the bucket in the path of a URL instead of in its host name.",
+    default=True,
+)
+ACCELERATE = declare_key(
+    "s3.wan.mode",
+    values.parse_boolean,
+    "`true`: use AWS's accelerated endpoint, with the bucket in the host name. Not allowed with `store.url`.",
+    default=False,
+)
+PROXY_URL = declare_key(
+    "s3.proxy.url", _parse_proxy_url, "HTTP proxy on the way to S3, `http://host:port`.", default=None, shown="none"
+)
+PROXY_USER = declare_key("s3.proxy.user", str, "User of the proxy.", default="", shown="none")
+PROXY_PASSWORD = declare_key("s3.proxy.password", str, "Password of the proxy's user.", default="", shown="none")
+ENCRYPTION = declare_key(
+    "s3.ssea.name",
+    values.expect_one_of(_ENCRYPTIONS),
+    "Server-side encryption of every object, the index included: `AES256`, `aws:kms` or `aws:kms:dsse`.",
+    default=None,
+    shown="the bucket's",
+)
+KMS_KEY_ID = declare_key(
+    "s3.sse.kms.key.id",
+    str,
+    "ID or ARN of the KMS key. Needs `s3.ssea.name` with KMS.",
+    default=None,
+    shown="AWS's own key",
+)
+CUSTOMER_KEY = declare_key(
+    "s3.sse.customer.key",
+    _parse_customer_key,
+    "Your own encryption key (SSE-C) for every object, the index included: 32 bytes in base64. Needs"
+    " `s3.ssea.name` `AES256` and an endpoint with https. Without this key no tool can read the objects.",
+    default=None,
+)
+TAGGING = declare_key(
+    "s3.object.tagging",
+    values.parse_boolean,
+    "`true`: give objects of records the tags `startOffset`, `endOffset` (of the last record) and `recordCount`.",
+    default=False,
+    for_sinks=True,
+)
+TAGS: TypedKey[tuple[tuple[str, str], ...]] = declare_key(
+    "s3.object.tagging.key.value.pairs",
+    _parse_tags,
+    "More tags, as `name:value`, separated by commas, seven at most. Needs `s3.object.tagging`.",
+    default=(),
+    shown="none",
+    for_sinks=True,
+)
+
+
+class StoreSettings(Settings):
+    """A bucket, how to reach it, how to put objects there, and the limits for objects that are read.
+
+    Credentials come from `provider`, else from `role` (assumed with the access key, or with the default chain), else
+    they are the access key, else they come from AWS's default chain. `chain` names the members of it that are asked.
+    `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in base64 (SSE-C). If `tagging` is set,
+    objects get `tags` besides the tags of the offsets and the count.
+    """
+
+    bucket: str
+    region: str = REGION.field
+    endpoint_url: str | None = ENDPOINT.field
+    path_style: bool = PATH_STYLE.field
+    part_size: int = declare_setting(
+        "s3.part.size",
+        values.expect_integer(5_242_880, 2**31 - 1),
+        "Size of one part of a multipart upload, in bytes: 5242880 or more.",
+        default=26_214_400,
+        for_sinks=True,
+    )
+    max_retries: int = declare_setting(
+        "s3.part.retries", values.expect_integer(0, 1000), "How often to try a failed S3 request again.", default=3
+    )
+    retry_backoff_ms: int = declare_setting(
+        "s3.retry.backoff.ms",
+        values.expect_integer(0),
+        "Longest wait before a failed S3 request is tried again, in ms. It doubles before each further try, up to 20"
+        " seconds. Each wait is at least half of it.",
+        default=200,
+    )
+    accelerate: bool = ACCELERATE.field
+    proxy_url: SecretStr | None = None
+    canned_acl: str | None = declare_setting(
+        "s3.acl.canned",
+        values.expect_one_of(_ACLS),
+        f"Canned ACL of every object except those of the index, whose library cannot set one: {', '.join(_ACLS)}.",
+        default=None,
+        shown="the bucket's",
+        for_sinks=True,
+    )
+    encryption: Encryption | None = ENCRYPTION.field
+    kms_key_id: str | None = KMS_KEY_ID.field
+    customer_key: SecretStr | None = CUSTOMER_KEY.field
+    tagging: bool = TAGGING.field
+    tags: tuple[tuple[str, str], ...] = TAGS.field
+    ignore_tagging_errors: bool = declare_setting(
+        "s3.object.behavior.on.tagging.error",
+        _parse_ignored,
+        "`ignore`: an object that cannot be tagged stays without tags, and is logged. `fail`: the run fails.",
+        default=True,
+        shown="ignore",
+        for_sinks=True,
+    )
+    access_key_id: SecretStr | None = ACCESS_KEY_ID.field
+    secret_access_key: SecretStr | None = SECRET_ACCESS_KEY.field
+    session_token: SecretStr | None = None
+    role: RoleSettings | None = None
+    provider: ProviderSettings | None = None
+    chain: tuple[str, ...] = ()
+    limits: ReadLimits = NO_KEYS
+
+
+STORE_KEYS: tuple[Key, ...] = (
+    BUCKET,
+    *keys_by_field(StoreSettings).values(),
+    PROXY_URL,
+    PROXY_USER,
+    PROXY_PASSWORD,
+    *CREDENTIALS_KEYS,
+    declare_alias("s3.bucket", "s3.bucket.name", "DeviantArt's"),
+    declare_alias("s3.endpoint", "store.url", "DeviantArt's"),
+    declare_alias("s3.path_style", "s3.path.style.access.enabled", "DeviantArt's"),
+    declare_alias("aws.s3.bucket.name", "s3.bucket.name", "Aiven's"),
+    declare_alias("aws.s3.region", "s3.region", "Aiven's"),
+    declare_alias("aws.s3.endpoint", "store.url", "Aiven's"),
+    declare_alias("aws.s3.part.size.bytes", "s3.part.size", "Aiven's"),
+    declare_alias("aws.s3.sse.algorithm", "s3.ssea.name", "Aiven's"),
+    declare_alias("aws.s3.backoff.delay.ms", "s3.retry.backoff.ms", "Aiven's"),
+    declare_alias("aws.s3.backoff.max.retries", "s3.part.retries", "Aiven's"),
+    declare_alias("aws_s3_bucket", "s3.bucket.name", "Aiven's old"),
+    declare_alias("aws_s3_bucket_name", "s3.bucket.name", "Aiven's old"),
+    declare_alias("aws_s3_region", "s3.region", "Aiven's old"),
+    declare_alias("aws_s3_endpoint", "store.url", "Aiven's old"),
+    *declare_without_meaning(
+        "An object is always written only once: the write requires that it does not exist.",
+        "enable.conditional.writes",
+        "max.files.scan.limit",
+    ),
+    *declare_without_meaning("Every object carries a checksum.", "s3.send.digest"),
+    *declare_without_meaning("The S3 client has its own rules for this.", "s3.http.send.expect.continue"),
+    *declare_without_meaning("No wait is longer than 20 seconds.", "aws.s3.backoff.max.delay.ms"),
+    *declare_without_meaning(
+        "Open writers and buffers have limits without it.",
+        "s3.elastic.buffer.enable",
+        "s3.elastic.buffer.init.capacity",
+    ),
+)
+
+
+def read_store(sheet: Sheet) -> StoreSettings:
+    """Read the bucket of a connector file, and how to reach it."""
+    sheet.require_both(ACCESS_KEY_ID.name, SECRET_ACCESS_KEY.name)
+    region = sheet.value(REGION)
+    role = read_role(sheet, region)
+    provider = read_provider(sheet)
+    chain = read_chain(sheet)
+    refuse_two_methods(sheet, role, provider, chain)
+    bucket = sheet.value(BUCKET)
+    accelerate = _read_accelerate(sheet, bucket)
+    encryption = sheet.value(ENCRYPTION)
+    return sheet.fill(
+        StoreSettings,
+        limits=read_limits(sheet),
+        bucket=bucket,
+        region=region,
+        role=role,
+        provider=provider,
+        chain=chain,
+        # The accelerated endpoint needs the bucket in the host name.
+        path_style=sheet.value_or(PATH_STYLE, not accelerate),
+        accelerate=accelerate,
+        proxy_url=_read_proxy(sheet),
+        encryption=encryption,
+        kms_key_id=_read_kms_key_id(sheet, encryption),
+        customer_key=_read_customer_key(sheet, encryption),
+        tags=_read_tags(sheet),
+    )
+
+
+def _read_accelerate(sheet: Sheet, bucket: str) -> bool:
+    if not sheet.value(ACCELERATE):
+        return False
+    if "store.url" in sheet:
+        sheet.refuse("s3.wan.mode", f"only AWS has an accelerated endpoint; remove it, or {sheet.written('store.url')}")
+    if sheet.value_or(PATH_STYLE, default=False):
+        sheet.refuse("s3.path.style.access.enabled", "s3.wan.mode needs the bucket in the host name; set it to false")
+    if "." in bucket:
+        sheet.refuse("s3.wan.mode", f"the accelerated endpoint takes no bucket with a dot in its name, as {bucket}")
+    return True
+
+
+def _read_proxy(sheet: Sheet) -> SecretStr | None:
+    user = sheet.value(PROXY_USER)
+    password = sheet.value(PROXY_PASSWORD)
+    for key in (PROXY_USER, PROXY_PASSWORD):
+        if key.name in sheet and PROXY_URL.name not in sheet:
+            sheet.refuse(key.name, "there is no proxy; set s3.proxy.url")
+    if password and not user:
+        sheet.refuse("s3.proxy.password", "whose? set s3.proxy.user")
+    found = sheet.value(PROXY_URL)
+    if found is None or not user:
+        return None if found is None else SecretStr(found)
+    if "@" in found:
+        sheet.refuse("s3.proxy.user", "s3.proxy.url names a user itself; keep one")
+    scheme, _, rest = found.partition("://")
+    # A password may hold characters that would end it in a URL.
+    return SecretStr(f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}")
+
+
+def _read_kms_key_id(sheet: Sheet, encryption: str | None) -> str | None:
+    if "s3.sse.kms.key.id" in sheet and not (encryption or "").startswith("aws:kms"):
+        sheet.refuse("s3.sse.kms.key.id", "without s3.ssea.name aws:kms it would encrypt nothing; set both")
+    return sheet.value(KMS_KEY_ID)
+
+
+def _read_customer_key(sheet: Sheet, encryption: str | None) -> SecretStr | None:
+    if "s3.sse.customer.key" in sheet and encryption != "AES256":
+        sheet.refuse("s3.sse.customer.key", "without s3.ssea.name AES256 it would encrypt nothing; set both")
+    return sheet.value(CUSTOMER_KEY)
+
+
+def _read_tags(sheet: Sheet) -> tuple[tuple[str, str], ...]:
+    if TAGS.name in sheet and not sheet.value(TAGGING):
+        sheet.refuse(TAGS.name, "objects are not tagged; set s3.object.tagging to true")
+    return sheet.value(TAGS)

@@ -1,0 +1,177 @@
+"""Declares keys: what this version does with each, how it is read, and which field of the settings holds it.
+
+A key that is read is declared once, with its parser, its default and its meaning. The settings, the check report,
+`kafka-s3 describe` and `docs/connector-files.md` take them from there.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+NOT_YET = "known, not honoured by this version yet"
+
+
+class Support(Enum):
+    """What this version does with a key."""
+
+    HONOURED = "honoured"
+    WITHOUT_MEANING = "accepted without meaning here"
+    NOT_YET = NOT_YET
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key, or a family of keys if `name` ends in `.*`.
+
+    `neutral` are the values of an unsupported key that change nothing. They are accepted without meaning, so that a
+    file which writes out Connect's defaults loads. `alias_of` is the key that this one is another name of: its value is
+    read under that key's name. A key `for_sinks` concerns the writing of objects, and means nothing to a source
+    connector.
+    """
+
+    name: str
+    support: Support
+    doc: str
+    default: str | None = None
+    neutral: tuple[str, ...] = ()
+    alias_of: str | None = None
+    for_sinks: bool = False
+
+    @property
+    def is_family(self) -> bool:
+        """Whether it stands for all keys with its prefix."""
+        return self.name.endswith(".*")
+
+    def is_neutral(self, value: str) -> bool:
+        """Whether `value` asks for nothing that this version cannot do."""
+        return value.strip().casefold() in {known.casefold() for known in self.neutral}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedKey(Key, Generic[T]):
+    """A key with one value. `parse` reads its text, and `unset` is the value if a file does not set the key."""
+
+    parse: Callable[[str], T]
+    unset: T
+
+    @property
+    def field(self) -> T:
+        """The key as a field of `Settings`. `Sheet.fill` reads the key, and `unset` is the default of the field."""
+        # pydantic accepts a `Field` in place of a default. As for `Field`, the declared type is that of the value.
+        found: Any = Field(default=self.unset)
+        found.metadata.append(self)
+        return found  # type: ignore[no-any-return]
+
+
+class Settings(BaseModel):
+    """Base of all settings. They are immutable, and an unknown field is a defect of ours."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
+    """Return the key of each field of these settings that has one, in the order of the fields."""
+    found: dict[str, TypedKey[Any]] = {}
+    for name, field in settings.model_fields.items():
+        for key in field.metadata:
+            if isinstance(key, TypedKey):
+                found[name] = key
+    return found
+
+
+class KeyTable:
+    """Finds keys by exact name, else by the longest family that they belong to."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._exact = {key.name: key for key in keys}
+        self.for_sinks = tuple(key.name for key in self._exact.values() if key.for_sinks)
+        self._families = sorted((key.name for key in self._exact.values() if key.is_family), key=len, reverse=True)
+
+    def find(self, name: str) -> Key | None:
+        """Return the key, or the longest family that it belongs to. None: it is not known."""
+        if name in self._exact:
+            return self._exact[name]
+        family = next((family for family in self._families if name.startswith(family[:-1])), None)
+        return None if family is None else self._exact[family]
+
+    def nearest(self, name: str) -> str | None:
+        """Return the known key that `name` most likely means. None: no key is close."""
+        return find_nearest(name, (known for known in self._exact if not known.endswith(".*")))
+
+
+def find_nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the word of `known` that is closest to `word`. None: none is close."""
+    by_fold = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word.casefold(), by_fold, 1)
+    return by_fold[close[0]] if close else None
+
+
+def declare_key(
+    name: str,
+    parse: Callable[[str], T],
+    doc: str,
+    *,
+    default: T,
+    shown: str | None = None,
+    for_sinks: bool = False,
+) -> TypedKey[T]:
+    """Declare a key that `parse` reads. `shown` describes the default in the docs, in place of its value."""
+    text = _render_default(default) if shown is None else shown
+    return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
+
+
+def declare_setting(
+    name: str,
+    parse: Callable[[str], T],
+    doc: str,
+    *,
+    default: T,
+    shown: str | None = None,
+    for_sinks: bool = False,
+) -> T:
+    """Declare a field of `Settings` together with the key that fills it."""
+    return declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks).field
+
+
+def _render_default(default: object) -> str | None:
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, tuple):
+        return ",".join(default) or None
+    return str(default) if default not in {None, ""} else None
+
+
+def declare_honoured(name: str, default: str | None, doc: str) -> Key:
+    """Declare a key that does something here."""
+    return Key(name, Support.HONOURED, doc, default)
+
+
+def declare_alias(name: str, of: str, whose: str) -> Key:
+    """Declare the name that the tool `whose` uses for the key `of`."""
+    return Key(name, Support.HONOURED, f"{whose} name for `{of}`.", alias_of=of)
+
+
+def declare_without_meaning(doc: str, *names: str) -> tuple[Key, ...]:
+    """Declare keys that a file may hold, and that change nothing."""
+    return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names)
+
+
+def declare_not_yet(name: str, doc: str, *neutral: str) -> Key:
+    """Declare a key that later versions may support. Any value but the `neutral` ones refuses the file."""
+    return Key(name, Support.NOT_YET, doc, neutral=neutral)
+
+
+def declare_refused(name: str, doc: str, *neutral: str) -> Key:
+    """Declare a key that cannot be supported here. Any value but the `neutral` ones refuses the file."""
+    return Key(name, Support.REFUSED, doc, neutral=neutral)
+
+
+REQUIRED = "required"
+"""The `default` of a key that every file has to set."""

@@ -1,0 +1,327 @@
+"""The table of Connect's single message transforms and predicates: their names, options and defaults.
+
+Source: the `ConfigDef` of each class of Apache Kafka 4.3's `org.apache.kafka.connect.transforms`, and for ExtractTopic
+Confluent's page "ExtractTopic SMT Usage Reference".
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_s3_platform.config.keys.transforms.options import (
+    CAST_TYPES,
+    Inserted,
+    parse_avro_name,
+    parse_bool,
+    parse_casts,
+    parse_date_format,
+    parse_field_format,
+    parse_filled,
+    parse_inserted,
+    parse_int,
+    parse_list,
+    parse_names,
+    parse_one_of,
+    parse_pattern,
+    parse_renames,
+    parse_required_date_format,
+    parse_syntax,
+    split_field_path,
+    split_json_path,
+)
+from kafka_s3_platform.java.regex import compile_java_regex, compile_java_replacement
+from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
+
+PACKAGE = "org.apache.kafka.connect.transforms."
+PREDICATE_PACKAGE = PACKAGE + "predicates."
+CONFLUENT_PACKAGE = "io.confluent.connect.transforms."
+
+TIMESTAMP_TYPES = ("string", "unix", "Date", "Time", "Timestamp")
+UNIX_PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a class. `parse` turns its text into a value, or raises ValueError with the allowed values.
+
+    An option that `is_secret` holds content of records, and is not shown.
+    """
+
+    name: str
+    doc: str
+    parse: Callable[[str], Any] = str
+    default: Any = None
+    required: bool = False
+    is_secret: bool = False
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A transform or a predicate. `sided`: it exists as `$Key` and as `$Value`. `headed`: as `$Header` too.
+
+    `check` checks the values of all options together.
+    """
+
+    name: str
+    doc: str
+    options: tuple[Option, ...] = ()
+    sided: bool = False
+    keeps_content: bool = False
+    removed: Mapping[str, str] | None = None
+    check: Callable[[Mapping[str, Any]], None] = lambda _: None
+    headed: bool = False
+    package: str = PACKAGE
+
+    def types(self) -> tuple[str, ...]:
+        """Return its short class names, one for each side."""
+        if not self.sided:
+            return (self.name,)
+        sides = ("Key", "Value", "Header") if self.headed else ("Key", "Value")
+        return tuple(f"{self.name}${side}" for side in sides)
+
+
+def _check_router(values: Mapping[str, Any]) -> None:
+    compile_java_replacement(values["replacement"], values["regex"])
+
+
+def _check_insert(values: Mapping[str, Any]) -> None:
+    if not any(isinstance(value, Inserted) for value in values.values()):
+        raise ValueError(
+            "no field to insert: set topic.field, partition.field, offset.field, timestamp.field or static.field"
+        )
+    if values["static.field"] and values["static.value"] is None:
+        raise ValueError("static.field needs static.value")
+
+
+def _check_extract(values: Mapping[str, Any]) -> None:
+    split_field_path(values["field"], values["field.syntax.version"])
+
+
+def _check_extract_topic(values: Mapping[str, Any]) -> None:
+    if values["field.format"] == "JSON_PATH":
+        split_json_path(values["field"])
+
+
+def _check_timestamp(values: Mapping[str, Any]) -> None:
+    if values["target.type"] == "string" and values["format"] is None:
+        raise ValueError("target.type=string needs format")
+
+
+def _check_metadata(values: Mapping[str, Any]) -> None:
+    if values["schema.name"] is None and values["schema.version"] is None:
+        raise ValueError("set schema.name, schema.version or both")
+
+
+def _check_header_from(values: Mapping[str, Any]) -> None:
+    if len(values["fields"]) != len(values["headers"]):
+        raise ValueError("fields and headers must have the same number of names")
+
+
+_DEFAULTS = Option(
+    "replace.null.with.default",
+    "Whether a null becomes the default of its field, if the field has one.",
+    parse_bool,
+    default=True,
+)
+_REMOVED = {"blacklist": "exclude", "whitelist": "include"}
+
+TRANSFORMS = (
+    Declared(
+        "Cast",
+        "Casts fields, or the whole key or value, to a type.",
+        (
+            Option(
+                "spec", f"`field:type` pairs, or one type. Types: {', '.join(CAST_TYPES)}.", parse_casts, required=True
+            ),
+            _DEFAULTS,
+        ),
+        sided=True,
+    ),
+    Declared(
+        "DropHeaders",
+        "Removes headers by name.",
+        (Option("headers", "Names of the headers.", parse_names, required=True),),
+    ),
+    Declared(
+        "ExtractField",
+        "Replaces the key or value by one of its fields.",
+        (
+            Option("field", "The field.", parse_filled, required=True),
+            _DEFAULTS,
+            Option(
+                "field.syntax.version",
+                "`V1`: a top-level name; `V2`: dots reach into nested fields.",
+                parse_syntax,
+                "V1",
+            ),
+        ),
+        sided=True,
+        check=_check_extract,
+    ),
+    Declared(
+        "ExtractTopic",
+        "Sets the topic to the key, the value, one of their fields, or a header.",
+        (
+            Option("field", "The field, or the header; empty: the whole key or value.", str, ""),
+            Option("field.format", "`PLAIN`: a name; `JSON_PATH`: a path of names.", parse_field_format, "PLAIN"),
+            Option(
+                "skip.missing.or.null",
+                "`true`: a record without it keeps its topic; `false`: it fails.",
+                parse_bool,
+                default=False,
+            ),
+        ),
+        sided=True,
+        headed=True,
+        keeps_content=True,
+        check=_check_extract_topic,
+        package=CONFLUENT_PACKAGE,
+    ),
+    Declared("Filter", "Drops the records that its predicate is true for.", keeps_content=True),
+    Declared(
+        "Flatten",
+        "Turns nested fields into top-level fields, with their names joined by the delimiter.",
+        (Option("delimiter", "Text between the names.", str, "."),),
+        sided=True,
+    ),
+    Declared(
+        "HeaderFrom",
+        "Moves or copies fields into headers.",
+        (
+            Option("fields", "Names of the fields.", parse_names, required=True),
+            Option("headers", "Names of the headers, in the order of the fields.", parse_names, required=True),
+            Option("operation", "`move` or `copy`.", parse_one_of("move", "copy"), required=True),
+            _DEFAULTS,
+        ),
+        sided=True,
+        check=_check_header_from,
+    ),
+    Declared(
+        "HoistField",
+        "Makes the key or value the only field of a record.",
+        (Option("field", "Name of the field.", parse_filled, required=True),),
+        sided=True,
+    ),
+    Declared(
+        "InsertField",
+        "Adds fields with the record's metadata or a fixed value. A `!` after a name makes the field required.",
+        (
+            Option("topic.field", "Field for the topic.", parse_inserted),
+            Option("partition.field", "Field for the kafka partition.", parse_inserted),
+            Option("offset.field", "Field for the offset.", parse_inserted),
+            Option("timestamp.field", "Field for the record's timestamp.", parse_inserted),
+            Option("static.field", "Field for `static.value`.", parse_inserted),
+            Option("static.value", "The fixed value.", is_secret=True),
+            _DEFAULTS,
+        ),
+        sided=True,
+        check=_check_insert,
+    ),
+    Declared(
+        "InsertHeader",
+        "Adds a header to each record.",
+        (
+            Option("header", "Name of the header.", required=True),
+            Option("value.literal", "Its value; `null` is a null.", required=True, is_secret=True),
+        ),
+    ),
+    Declared(
+        "MaskField",
+        "Replaces fields by the empty value of their type, or by a replacement.",
+        (
+            Option("fields", "Names of the fields.", parse_names, required=True),
+            Option("replacement", "Replacement of numbers and strings.", parse_filled),
+            _DEFAULTS,
+        ),
+        sided=True,
+    ),
+    Declared(
+        "RegexRouter",
+        "Renames topics whose whole name the regex matches.",
+        (
+            Option("regex", "A Java regular expression.", compile_java_regex, required=True),
+            Option("replacement", "The new name; `$1` and `${name}` are groups.", required=True),
+        ),
+        keeps_content=True,
+        check=_check_router,
+    ),
+    Declared(
+        "ReplaceField",
+        "Drops, keeps or renames fields.",
+        (
+            Option("exclude", "Fields to drop. Overrides `include`.", parse_list, ()),
+            Option("include", "The only fields to keep.", parse_list, ()),
+            Option("renames", "`old:new` pairs.", parse_renames, {}),
+            _DEFAULTS,
+        ),
+        sided=True,
+        removed=_REMOVED,
+    ),
+    Declared(
+        "SetSchemaMetadata",
+        "Sets the name or the version of the schema.",
+        (
+            Option("schema.name", "The name.", parse_avro_name),
+            Option("schema.version", "The version.", parse_int),
+            _DEFAULTS,
+        ),
+        sided=True,
+        check=_check_metadata,
+    ),
+    Declared(
+        "TimestampConverter",
+        "Converts times between text, Unix time, and the types Date, Time and Timestamp.",
+        (
+            Option("field", "The field; empty: the whole key or value.", str, ""),
+            Option(
+                "target.type", f"One of {', '.join(TIMESTAMP_TYPES)}.", parse_one_of(*TIMESTAMP_TYPES), required=True
+            ),
+            Option("format", "A `SimpleDateFormat` pattern, in UTC.", parse_date_format),
+            Option(
+                "unix.precision",
+                f"One of {', '.join(UNIX_PRECISIONS)}.",
+                parse_one_of(*UNIX_PRECISIONS),
+                "milliseconds",
+            ),
+            _DEFAULTS,
+        ),
+        sided=True,
+        check=_check_timestamp,
+    ),
+    Declared(
+        "TimestampRouter",
+        "Renames topics by the record's timestamp.",
+        (
+            Option("topic.format", "Holds `${topic}` and `${timestamp}`.", str, "${topic}-${timestamp}"),
+            Option(
+                "timestamp.format",
+                "A `SimpleDateFormat` pattern, in UTC.",
+                parse_required_date_format,
+                SimpleDateFormat("yyyyMMdd"),
+            ),
+        ),
+        keeps_content=True,
+    ),
+    Declared(
+        "ValueToKey",
+        "Replaces the key by a record of fields of the value.",
+        (Option("fields", "Names of the fields.", parse_names, required=True), _DEFAULTS),
+    ),
+)
+
+PREDICATES = (
+    Declared(
+        "HasHeaderKey",
+        "True for records that have this header.",
+        (Option("name", "Name of the header.", parse_filled, required=True),),
+    ),
+    Declared("RecordIsTombstone", "True for records without a value."),
+    Declared(
+        "TopicNameMatches",
+        "True for records whose whole topic name the pattern matches.",
+        (Option("pattern", "A Java regular expression.", parse_pattern, required=True),),
+    ),
+)
+
+TRANSFORM_TYPES = {name: declared for declared in TRANSFORMS for name in declared.types()}
+PREDICATE_TYPES = {declared.name: declared for declared in PREDICATES}

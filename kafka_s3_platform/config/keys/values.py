@@ -1,0 +1,359 @@
+"""Parsers of single values. Each raises ValueError with a reason that can follow the key's name in a message."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import date, datetime, timedelta, timezone
+from functools import cache
+from typing import TypeVar, cast
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.config.keys.table import find_nearest
+from kafka_s3_platform.config.plugins import Kind, load_class
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.java.joda_format import compile_path_format
+from kafka_s3_platform.java.regex import compile_java_regex
+from kafka_s3_platform.model.object_key import explain_bad_folders
+
+T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
+Parser = Callable[[str], T]
+
+NOT_HONOURED = "known, not honoured here"
+
+JAVA_ZONES = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "EST": "Etc/GMT+5",
+    "HST": "Etc/GMT+10",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "MST": "Etc/GMT+7",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
+"""Java's short ids (`java.time.ZoneId.SHORT_IDS`). WET, CET, MET and EET are in the timezone database itself."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+# Kafka's own rule.
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_CONNECTOR = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+_BUCKET = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]")
+_LOCALE = re.compile(r"[a-zA-Z]{2,8}([_-][a-zA-Z0-9]{1,8})*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+
+
+def expect_integer(low: int, high: int = 2**63 - 1) -> Parser[int]:
+    """Return a parser of whole numbers from `low` to `high`, both included."""
+
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"{text!r} is no whole number")
+        if not low <= int(text) <= high:
+            raise ValueError(f"{text} is not between {low} and {high}")
+        return int(text)
+
+    return parse
+
+
+def parse_rate(text: str) -> float:
+    """Parse a rate per second, a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{text} is not above 0; leave the key out for no limit")
+    return number
+
+
+def parse_boolean(text: str) -> bool:
+    """Parse `true` or `false`, in any case, as Kafka does."""
+    try:
+        return {"true": True, "false": False}[text.casefold()]
+    except KeyError:
+        raise ValueError(f"{text!r} is neither true nor false") from None
+
+
+def expect_one_of(known: Collection[Word]) -> Parser[Word]:
+    """Return a parser that accepts the words of `known`, in any case, and returns them as written there."""
+    by_fold = {name.casefold(): name for name in known}
+
+    def parse(text: str) -> Word:
+        try:
+            return by_fold[text.casefold()]
+        except KeyError:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}") from None
+
+    return parse
+
+
+def expect_class(
+    honoured: Mapping[str, T], refused: Mapping[str, str] = {}, *, plugin: Kind | None = None
+) -> Parser[T]:
+    """Return a parser of class names, full or short.
+
+    Args:
+        honoured: the classes, each with the value that the parser returns.
+        refused: known classes that are refused, each with what to do instead.
+        plugin: any other dotted name is a plug-in of this kind. It must load, and the parser returns its name.
+    """
+    names = _add_short_names(refused) | _add_short_names(honoured)
+
+    def parse(text: str) -> T:
+        full = names.get(text)
+        if full is None and plugin is not None and "." in text:
+            return cast("T", _load_plugin(text, plugin))
+        if full is None:
+            near = find_nearest(text, names)
+            raise ValueError(f"{text!r} is unknown here" + (f"; did you mean {near}?" if near else ""))
+        if full in honoured:
+            return honoured[full]
+        raise ValueError(f"{text} is {NOT_HONOURED}: {refused[full]}")
+
+    return parse
+
+
+def _load_plugin(dotted: str, kind: Kind) -> str:
+    try:
+        load_class(dotted, kind)
+    except ConfigError as err:
+        raise ValueError(f"{err} (Java classes cannot run here)") from err
+    return dotted
+
+
+def _add_short_names(classes: Mapping[str, object]) -> dict[str, str]:
+    """Return all names of the classes, full and short. If two classes have one short name, it means the first one."""
+    short = {re.split(r"[.$]", full)[-1]: full for full in reversed(list(classes))}
+    return short | {full: full for full in classes}
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka allows the text as a topic's name."""
+    return text not in {".", ".."} and _TOPIC.fullmatch(text) is not None
+
+
+def parse_topics(text: str) -> tuple[str, ...]:
+    """Parse topic names that commas separate. Each is returned once, in the order of the text."""
+    topics = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    if not topics:
+        raise ValueError("names no topic")
+    for topic in topics:
+        if not is_topic_name(topic):
+            raise ValueError(
+                f"{topic!r} is no legal topic name: 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
+            )
+    return tuple(topics)
+
+
+def parse_groups(text: str) -> tuple[str, ...]:
+    """Parse names and patterns of consumer groups that commas separate, as in `groups` of MirrorMaker 2."""
+    patterns = tuple(dict.fromkeys(p.strip() for p in text.split(",") if p.strip()))
+    for pattern in patterns:
+        compile_java_regex(pattern)
+    return patterns
+
+
+def parse_connector_name(text: str) -> str:
+    """Parse a name that can be used unchanged in object keys and asset keys."""
+    if text in {".", ".."} or not _CONNECTOR.fullmatch(text):
+        raise ValueError(f"{text!r} is no usable name: 1 to 200 letters, digits, '.', '_' and '-', and not '.' or '..'")
+    return text
+
+
+def parse_bucket(text: str) -> str:
+    """Parse the name of a bucket. Only its length and its characters are checked: stores have their own rules."""
+    if not _BUCKET.fullmatch(text):
+        raise ValueError(f"{text!r} is no bucket name: 3 to 255 letters, digits, '.', '_' and '-'")
+    return text
+
+
+def parse_folder(text: str) -> str:
+    """Parse a folder of the bucket. Slashes at its ends are removed."""
+    folder = parse_folder_or_root(text)
+    if not folder:
+        raise ValueError("the bucket's root is not usable; name a folder")
+    return folder
+
+
+def parse_folder_or_root(text: str) -> str:
+    """Parse a folder of the bucket. Slashes at its ends are removed. Empty: the bucket's root."""
+    folder = text.strip("/")
+    if not folder:
+        return ""
+    if why := explain_bad_folders(folder):
+        raise ValueError(f"{text!r} is no folder: it {why}")
+    return folder
+
+
+def is_nested(one: str, other: str) -> bool:
+    """Whether one folder is the other, or holds it."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def parse_endpoint_url(text: str) -> str:
+    """Parse an endpoint: scheme and host, without a slash at the end."""
+    # before the URL is parsed: a password may hold a character that ends a host
+    if "@" in text:
+        raise ValueError("holds credentials; set aws.access.key.id and aws.secret.access.key instead")
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or not _is_host(text):
+        raise ValueError(f"{text!r} is no endpoint such as https://s3.example.com")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"{text!r} names more than a host; an endpoint has no path")
+    return text.rstrip("/")
+
+
+def parse_bootstrap_servers(text: str) -> str:
+    """Parse pairs `host:port` that commas separate. The protocol of a listener before them is removed."""
+    servers = [server.strip().rpartition("://")[2] for server in text.split(",") if server.strip()]
+    if "@" in text:
+        raise ValueError("holds credentials; set sasl.username and sasl.password instead")
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not _is_host(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{server!r} is no host:port")
+    if not servers:
+        raise ValueError("names no broker")
+    return ",".join(servers)
+
+
+def _is_host(text: str) -> bool:
+    """Whether the text has no blanks, control characters or characters that change the direction of text."""
+    return text.isprintable() and " " not in text
+
+
+# `find_broken_hour` compares the clocks week by week, for ten years ahead.
+WEEK = timedelta(days=7)
+YEARS_AHEAD = timedelta(days=3653)
+
+
+def parse_timezone(text: str) -> str:
+    """Parse a timezone that this machine knows. Java's short ids are translated."""
+    zone = JAVA_ZONES.get(text, text)
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f"{text!r} is no timezone; use an id such as UTC or Europe/Paris") from None
+    return zone
+
+
+def parse_locale(text: str) -> str:
+    """Parse a well-formed locale id."""
+    if not _LOCALE.fullmatch(text):
+        raise ValueError(f"{text!r} is no locale id such as en or fr-FR")
+    return text
+
+
+def expect_path_format(locale: str = "en", directory_delim: str = "/") -> Parser[str]:
+    """Return a parser of patterns of time folders for `locale`. It removes delimiters at the end of a pattern."""
+
+    def parse(text: str) -> str:
+        pattern = text.rstrip(directory_delim)
+        if not pattern:
+            raise ValueError("is empty; write a pattern such as 'year'=YYYY/'month'=MM/'day'=dd")
+        compile_path_format(pattern, locale, directory_delim)
+        return pattern
+
+    return parse
+
+
+def parse_fields(text: str) -> tuple[str, ...]:
+    """Parse names of fields that commas separate, in the order of the text. None may be empty or occur twice."""
+    fields = tuple(name.strip() for name in text.split(","))
+    if not all(fields) or len(set(fields)) < len(fields):
+        raise ValueError(f"{text!r} names a field twice, or an empty one")
+    return fields
+
+
+def unescape_java(text: str) -> str:
+    r"""Replace the escapes `\n`, `\r`, `\t`, `\0`, `\\` and `\uXXXX` by their characters, as in Java."""
+
+    def character(match: re.Match[str]) -> str:
+        code, name = match.groups()
+        if code is None and name not in _ESCAPES:
+            raise ValueError(f"'{match[0]}' is no escape; known are \\n, \\r, \\t, \\0, \\\\ and \\uXXXX")
+        return chr(int(code, 16)) if code else _ESCAPES[name]
+
+    return _ESCAPE.sub(character, text)
+
+
+def parse_extension(text: str) -> str:
+    """Parse an extension of a file name. A dot at its start is removed."""
+    found = text.removeprefix(".")
+    if _CONTROL.search(found) or "/" in found:
+        raise ValueError(f"{text!r} is no extension such as .bin")
+    return found
+
+
+@cache
+def find_broken_hour(zone: ZoneInfo, start: datetime) -> tuple[date, timedelta] | None:
+    """Return the first week after `start` in which the clocks change by no whole hours, and the change. None: never.
+
+    Dagster names hours by the clock. After such a change, the hours that it names no longer follow each other. The
+    search ends ten years from now.
+    """
+    moment, end = start.astimezone(timezone.utc), datetime.now(timezone.utc) + YEARS_AHEAD
+    offset = moment.astimezone(zone).utcoffset() or timedelta()
+    while moment < end:
+        moment += WEEK
+        change = (moment.astimezone(zone).utcoffset() or timedelta()) - offset
+        if change % timedelta(hours=1):
+            return moment.date(), change
+        offset += change
+    return None
+
+
+def expect_hour(zone: ZoneInfo) -> Parser[datetime]:
+    """Return a parser of ISO 8601 hours, which are in `zone` unless they have an offset. It returns them in `zone`."""
+
+    def parse(text: str) -> datetime:
+        try:
+            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        except ValueError:
+            raise ValueError(f"{text!r} is no hour such as 2020-01-01T00:00") from None
+        return _move_hour(zone, moment, text)
+
+    return parse
+
+
+def _move_hour(zone: ZoneInfo, moment: datetime, text: str) -> datetime:
+    moment = moment.astimezone(zone) if moment.tzinfo else resolve_local_time(moment, zone)
+    if moment.minute or moment.second or moment.microsecond:
+        raise ValueError(f"{text!r} is not on the hour")
+    return moment
+
+
+def resolve_local_time(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return the moment when clocks of `zone` show `local`. Raise ValueError if they never do, or do so twice."""
+    first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    if first.utcoffset() == second.utcoffset():
+        return first
+    # A time that a clock change skips becomes another one on the way to UTC and back.
+    if first.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None) != local:
+        raise ValueError(f"'{local.isoformat()}' does not exist in {zone.key}: the clocks go forward then")
+    raise ValueError(
+        f"'{local.isoformat()}' is twice in {zone.key}, where the clocks go back: write which one is meant, "
+        f"{first.isoformat()} or {second.isoformat()}"
+    )

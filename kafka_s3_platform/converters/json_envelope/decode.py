@@ -1,0 +1,130 @@
+"""Converter of JSON with its schema beside it, like Connect's JsonConverter with `schemas.enable=true`."""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.avro.connect_schema import AVRO_TYPES, ConnectType, Slot, write_avro_schema
+from kafka_s3_platform.converters.base import (
+    BadRecordError,
+    ConvertedPayload,
+    Origin,
+    check_walkable,
+    explain_bad_record,
+)
+from kafka_s3_platform.converters.connect_json import Readers
+from kafka_s3_platform.converters.json_text import JSON_CONVERTER
+from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+
+_KEPT_BYTES = 65_536
+"""The size of the largest schema that is remembered for the next record: each record may have its own schema."""
+
+
+class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_payloads = msgspec.json.Decoder(float_hook=Decimal)
+_schemas = msgspec.json.Decoder()
+
+
+class JsonEnvelopeConverter:
+    """Reads `{"schema": ..., "payload": ...}`. A payload without a schema stays without one."""
+
+    def __init__(self, topic: str, is_key: bool) -> None:
+        self._origin = Origin(topic, is_key, JSON_CONVERTER)
+
+    def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
+        objects: list[Any] = [None] * len(raw)
+        codes = np.full(len(raw), NO_SCHEMA, np.int32)
+        known: dict[Schema, int] = {}
+        bad: dict[int, str] = {}
+        for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
+            if row is None:
+                continue
+            try:
+                schema, objects[position] = _read_envelope(row)
+            except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
+                bad[position] = explain_bad_record(err)
+                continue
+            if schema is not None and objects[position] is not None:
+                codes[position] = known.setdefault(schema, len(known))
+        return self._origin.converted(Payload(None, codes, tuple(known), objects), bad, offsets)
+
+
+def _read_envelope(row: bytes) -> tuple[Schema | None, Any]:
+    try:
+        envelope = _envelopes.decode(row)
+        schema, read = _read_schema(bytes(envelope.schema))
+        return schema, read(_payloads.decode(envelope.payload), len(row))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
+
+
+_Read = Callable[[Any, int], Any]
+
+
+def _read_schema(text: bytes) -> tuple[Schema | None, _Read]:
+    """Return the Avro schema, and a function that reads values, for a Connect schema in JSON."""
+    if len(text) <= _KEPT_BYTES:
+        return _compile_kept_schema(text)
+    return _compile_schema(text)
+
+
+def _compile_schema(text: bytes) -> tuple[Schema | None, _Read]:
+    given = _schemas.decode(text)
+    if given is None:
+        return None, lambda value, _size: _convert_decimals(value)
+    slot = read_envelope_schema(given, "")
+    return Schema(check_walkable(write_avro_schema(slot))), Readers().record(slot)
+
+
+_compile_kept_schema = lru_cache(32)(_compile_schema)
+
+
+def _convert_decimals(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {key: _convert_decimals(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_convert_decimals(each) for each in value]
+    return value
+
+
+def read_envelope_schema(given: Any, name: str) -> Slot:
+    """Read a Connect schema as JsonConverter writes it. Raise BadRecordError if it is no schema."""
+    if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
+        raise BadRecordError(f"has a schema without a type: {str(given)[:100]}")
+    try:
+        kind = _read_type(given)
+    except KeyError as err:
+        raise BadRecordError(f"has a schema of type {given['type']} without {err}") from err
+    slot = Slot(kind, bool(given.get("optional")), name)
+    if given.get("default") is None:
+        return slot
+    default = Readers().slot(slot, f"the default of {name}")(given["default"])
+    return Slot(kind, slot.optional, name, default)
+
+
+def _read_type(given: Mapping[str, Any]) -> ConnectType:
+    named: dict[str, Any] = {"name": given.get("name"), "doc": given.get("doc")}
+    kind = given["type"]
+    if kind == "struct":
+        return ConnectType(kind, **named, fields=[read_envelope_schema(f, f["field"]) for f in given["fields"]])
+    if kind == "array":
+        return ConnectType(kind, **named, values=read_envelope_schema(given["items"], ""))
+    if kind == "map":
+        return ConnectType(
+            kind, **named, key=read_envelope_schema(given["keys"], ""), values=read_envelope_schema(given["values"], "")
+        )
+    if kind not in AVRO_TYPES:
+        raise BadRecordError(f"has a schema of the unknown type {kind!r}")
+    return ConnectType(kind, **named, parameters=given.get("parameters") or {})

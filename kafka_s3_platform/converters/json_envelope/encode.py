@@ -1,0 +1,178 @@
+"""Encodes values as `{"schema": ..., "payload": ...}`, like Connect's JsonConverter with `schemas.enable=true`.
+
+The Connect schema of an Avro schema is the one that Confluent's AvroData makes with `connect.meta.data`: it restores
+what Connect wrote into `connect.*` properties, and keeps Avro's own docs, enums and defaults as parameters. A null
+stays null, as with `replace.null.with.default=false`. Sources: Kafka's JsonConverter, Confluent's AvroData.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kafka_s3_platform.avro.connect_schema import (
+    DECIMAL,
+    DEFAULT_NAME,
+    DEFAULT_PRECISION,
+    LOGICAL_NAMES,
+    NAMESPACE,
+    PRECISION_PARAMETER,
+)
+from kafka_s3_platform.avro.plain_json import DecimalFormat, PlainJson, compile_plain_json, is_map_entry
+from kafka_s3_platform.avro.values import AvroSchema
+from kafka_s3_platform.model.connect import MISSING, Schema
+from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
+
+NO_SCHEMA_PREFIX = b'{"schema":null,"payload":'
+SUFFIX = b"}"
+
+_TYPES: Mapping[str, str] = {
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "bytes": "bytes",
+    "fixed": "bytes",
+    "string": "string",
+    "enum": "string",
+}
+_BYTES = b'{"schema":{"type":"bytes","optional":true},"payload":'
+_json = msgspec.json.Encoder(decimal_format="number")
+
+
+def compile_envelope(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[Any], bytes]:
+    """Return a function that writes values together with their schema. Without a schema, the envelope has none.
+
+    Bytes without a schema get the schema of bytes.
+
+    Raises:
+        ValueError: Connect has no such schema, or the schema is too long after names are replaced by their types.
+    """
+    plain = compile_plain_json(schema, decimal_format)
+    if schema is None:
+        return lambda value: b"".join(
+            (
+                _BYTES if isinstance(value, bytes) else NO_SCHEMA_PREFIX,
+                _json.encode(value if plain is None else plain(value)),
+                SUFFIX,
+            )
+        )
+    avro = AvroSchema(schema.avro)
+    made = _ConnectSchemas(avro, PlainJson(avro, decimal_format)).schema(avro.root)
+    prefix = b'{"schema":' + _json.encode(made) + b',"payload":'
+    return lambda value: prefix + _json.encode(value if plain is None else plain(value)) + SUFFIX
+
+
+class _ConnectSchemas:
+    """Makes the Connect schema of each node of an Avro schema, as JsonConverter writes it."""
+
+    def __init__(self, avro: AvroSchema, plain: PlainJson) -> None:
+        self._avro = avro
+        self._plain = plain
+        self._open: set[str] = set()
+        self._count = 0
+
+    def schema(self, node: Any, *, optional: bool = False, default: Any = MISSING) -> dict[str, Any]:
+        """Make the schema of a node. `optional`: it may be null. `default` is the default of Avro's field."""
+        self._count += 1
+        if self._count > MAX_SCHEMA_PLACES:
+            raise ValueError(f"its Connect schema comes to more than {MAX_SCHEMA_PLACES:,} parts")
+        found = self._avro.resolved(node)
+        if isinstance(found, list):
+            return self._union(found, optional, default)
+        made = {**self._type(found), "optional": optional}
+        logical = LOGICAL_NAMES.get((found["type"], found.get("logicalType", "")))
+        is_decimal = found.get("logicalType") == "decimal"
+        name = logical or (DECIMAL if is_decimal else self._name(found))
+        version = 1 if logical or is_decimal else found.get("connect.version")
+        parameters = dict(self._parameters(found))
+        given = found.get("connect.default", MISSING) if default is MISSING else default
+        if default is not MISSING and "connect.default" not in found:
+            parameters[f"{NAMESPACE}.field.default"] = "true"
+        told = {"name": name, "version": version, "doc": found.get("connect.doc"), "parameters": parameters or None}
+        made |= {key: value for key, value in told.items() if value is not None}
+        if given is MISSING or given is None:
+            return made
+        return {**made, "default": self._default(node, given)}
+
+    def _union(self, union: Sequence[Any], optional: bool, default: Any) -> dict[str, Any]:
+        """Make the schema of a union: an optional type for null and one type, else a struct with a field for each type.
+
+        The optional type does not get the field's default.
+        """
+        members, has_null = self._avro.members(union)
+        if len(members) == 1 and has_null:
+            return self.schema(members[0], optional=True)
+        fields = [{**self.schema(m, optional=True), "field": self._plain.member_name(m)} for m in members]
+        made: dict[str, Any] = {"type": "struct", "fields": fields, "optional": has_null or optional}
+        made |= {"name": f"{NAMESPACE}.Union"}
+        if default is MISSING:
+            return made
+        made["parameters"] = {f"{NAMESPACE}.field.default": "true"}
+        if default is None:
+            return made
+        return {**made, "default": self._default(union, default)}
+
+    def _type(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        match node["type"]:
+            case "array":
+                return self._array(node["items"])
+            case "map":
+                values = self.schema(node["values"])
+                return {"type": "map", "keys": {"type": "string", "optional": False}, "values": values}
+            case "record" | "error":
+                return {"type": "struct", "fields": self._fields(node)}
+            case "null":
+                raise ValueError("Connect has no schema of null alone")
+        return {"type": node.get("connect.type", _TYPES[node["type"]])}
+
+    def _array(self, items: Any) -> dict[str, Any]:
+        item = self._avro.resolved(items)
+        if not is_map_entry(item):
+            return {"type": "array", "items": self.schema(items)}
+        types = {field["name"]: field["type"] for field in item["fields"]}
+        return {"type": "map", "keys": self.schema(types["key"]), "values": self.schema(types["value"])}
+
+    def _fields(self, node: Mapping[str, Any]) -> list[dict[str, Any]]:
+        name = node["name"]
+        if name in self._open:
+            raise ValueError(f"{name} holds itself, and JsonConverter's schema of it would have no end")
+        self._open.add(name)
+        made = [
+            {**self.schema(f["type"], default=f.get("default", MISSING)), "field": f["name"]} for f in node["fields"]
+        ]
+        self._open.remove(name)
+        return made
+
+    def _name(self, node: Mapping[str, Any]) -> str | None:
+        own = node["name"] if node["type"] in {"record", "error", "enum"} else None
+        name: str | None = node.get("connect.name", own)
+        # AvroData gives this name to records that have none in Connect.
+        return None if name == f"{NAMESPACE}.{DEFAULT_NAME}" else name
+
+    def _parameters(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the parameters, which hold what Connect's schema has no other place for."""
+        kind = node["type"]
+        doc = node.get("doc")
+        if node.get("logicalType") == "decimal":
+            yield "scale", str(node.get("scale", 0))
+            if node.get("precision", DEFAULT_PRECISION) != DEFAULT_PRECISION:
+                yield PRECISION_PARAMETER, str(node["precision"])
+        if kind == "enum":
+            short = node["name"].rpartition(".")[2]
+            yield from [(f"{NAMESPACE}.enum.doc.{short}", doc)] if doc else []
+            yield from [(f"{NAMESPACE}.enum.default.{short}", node["default"])] if "default" in node else []
+            yield f"{NAMESPACE}.Enum", node["name"]
+            yield from ((f"{NAMESPACE}.Enum.{symbol}", symbol) for symbol in node["symbols"])
+        if kind == "record":
+            yield from [(f"{NAMESPACE}.record.doc", doc)] if doc else []
+            docs = ((f["name"], f["doc"]) for f in node["fields"] if f.get("doc"))
+            yield from ((f"{NAMESPACE}.field.doc.{name}", told) for name, told in docs)
+        yield from node.get("connect.parameters", {}).items()
+        yield from ((name, str(value)) for name, value in node.items() if name.startswith("avro"))
+
+    def _default(self, node: Any, default: Any) -> Any:
+        value = self._avro.physical_default(node, default)
+        plain = self._plain.plain(node)
+        return value if plain is None else plain(value)

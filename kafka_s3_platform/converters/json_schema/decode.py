@@ -1,0 +1,225 @@
+"""Converter of JSON with a JSON Schema in the Registry.
+
+Types follow Confluent's JsonSchemaData: it reads `connect.type` and `connect.index`, names from `title`, and optional
+types from `oneOf` with null. In addition, a field that is not in `required` is optional, an object without properties
+is a map, several types are a union of Avro, and a value that may be anything is a string of JSON.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from referencing import Registry as Resources
+from referencing import Resource
+from referencing.exceptions import NoSuchResource, Unresolvable
+from referencing.jsonschema import DRAFT7
+
+from kafka_s3_platform.avro.connect_schema import AVRO_TYPES, ConnectType, Slot, write_avro_schema
+from kafka_s3_platform.converters.base import BadRecordError, check_walkable
+from kafka_s3_platform.converters.connect_json import Readers
+from kafka_s3_platform.converters.framed import FramedConverter
+from kafka_s3_platform.converters.registry import Registry, RegistrySchema
+from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
+
+MAX_REFERENCES = 100
+"""The longest chain of $refs: a schema may refer to itself only."""
+
+ROOT = "urn:kafka-s3-platform:root"
+SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
+_exactly = msgspec.json.Decoder(float_hook=Decimal)
+
+
+@dataclass(frozen=True)
+class _JsonSchema:
+    schema: Schema
+    read: Callable[[Any, int], Any]
+
+
+class JsonSchemaConverter(FramedConverter):
+    """Confluent's JsonSchemaConverter."""
+
+    executing_class = "io.confluent.connect.json.JsonSchemaConverter"
+
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+        made = registry.made(schema_id, self._origin.subject, _compile_json_schema)
+        try:
+            return made.schema, made.read(_exactly.decode(body), len(body))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+            raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
+
+
+def _compile_json_schema(registered: RegistrySchema) -> _JsonSchema:
+    name = f"has schema {registered.schema_id}"
+    if registered.type != "JSON":
+        raise BadRecordError(f"{name}, which is not JSON Schema but {registered.type}")
+    try:
+        slot = read_json_schema(registered.text, registered.references)
+        text = check_walkable(write_avro_schema(slot))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Unresolvable) as err:
+        raise BadRecordError(f"{name}, which cannot be used: {type(err).__name__}: {err}") from err
+    except BadRecordError as err:
+        raise BadRecordError(f"{name}, which cannot be used: {err}") from err
+    return _JsonSchema(
+        Schema(text, registered.schema_id, registered.subject, registered.version), Readers().record(slot)
+    )
+
+
+def read_json_schema(text: str, references: Mapping[str, str]) -> Slot:
+    """Return the Connect schema of a JSON Schema. `references` maps the names in it to other schemas."""
+    root = json.loads(text)
+    resource = Resource.from_contents(root, DRAFT7)
+    resources = [(name, Resource.from_contents(json.loads(other), DRAFT7)) for name, other in references.items()]
+    known: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
+        [*resources, (ROOT, resource)]
+    )
+    return _Types().slot(root, known.resolver(resource.id() or ROOT))
+
+
+def _refuse_address(uri: str) -> Resource[Any]:
+    """Refuse to read a schema from an address that a schema names. Schemas come from the Registry only."""
+    raise NoSuchResource(uri)
+
+
+class _Types:
+    """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
+
+    def __init__(self) -> None:
+        self._structs: dict[int, ConnectType] = {}
+        self._made = 0
+
+    def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
+        """Return the slot for values of this schema."""
+        self._made += 1
+        if self._made > MAX_SCHEMA_PLACES:
+            raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
+        if isinstance(schema, Mapping) and "$ref" in schema:
+            return self.slot(*_resolve_reference(schema, resolver), name, is_optional)
+        # JSON Schema allows `true` and `false` as schemas: the value may be anything.
+        if not isinstance(schema, Mapping):
+            return Slot(_make_any_type(), optional=True, name=name)
+        resolver = resolver.in_subresource(Resource.from_contents(schema, DRAFT7)) if "$id" in schema else resolver
+        kind, has_null = self._type(schema, resolver)
+        slot = Slot(kind, is_optional or has_null, name, doc=schema.get("description"))
+        if schema.get("default") is None:
+            return slot
+        return replace(slot, default=Readers().slot(slot, f"the default of {name}")(schema["default"]))
+
+    def _type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
+        """Return the type, and whether null is one of its values."""
+        if "allOf" in schema and "properties" not in schema:
+            return self._all_of(schema, resolver)
+        if branches := schema.get("oneOf") or schema.get("anyOf"):
+            return self._one_of(branches, resolver)
+        types = schema.get("type")
+        if isinstance(types, Sequence) and not isinstance(types, str):
+            return self._one_of([{**schema, "type": each} for each in types], resolver)
+        simple = self._simple(schema, resolver)
+        return simple, simple.kind == "json"
+
+    def _one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
+        slots = [self.slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
+        has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
+        if len(slots) == 1:
+            return slots[0].type, has_null
+        return ConnectType("union", branches=slots), has_null
+
+    def _all_of(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
+        """Merge the parts that are objects. Without any, use the first part that names a type."""
+        parts = [(schema, resolver), *(_resolve_reference(part, resolver) for part in schema["allOf"])]
+        merged = [(part, r) for part, r in parts if isinstance(part, Mapping)]
+        if any("properties" in part for part, _ in merged):
+            return self._struct(schema, [(part, r) for part, r in merged if "properties" in part]), False
+        for part, around in merged[1:]:
+            if part.keys() & {"type", "oneOf", "anyOf", "allOf", "enum", "const"}:
+                return self._type(part, around)
+        return _make_any_type(), True
+
+    def _simple(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+        kind = schema.get("type")
+        connect_type = schema.get("connect.type")
+        if kind == "array":
+            return self._array(schema, resolver)
+        if kind == "object" or "properties" in schema:
+            return self._object(schema, resolver)
+        if kind is None and ("enum" in schema or "const" in schema):
+            return _make_type_of_values(schema.get("enum", [schema.get("const")]))
+        if kind not in SIMPLE:
+            return _make_any_type()
+        name = schema.get("title")
+        parameters = schema.get("connect.parameters") or {}
+        return ConnectType(
+            _check_connect_type(connect_type or SIMPLE[kind]), name, schema.get("description"), parameters
+        )
+
+    def _array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+        items = schema.get("items", True)
+        if schema.get("connect.type") == "map":
+            pair = items["properties"]
+            return ConnectType("map", key=self.slot(pair["key"], resolver), values=self.slot(pair["value"], resolver))
+        return ConnectType("array", values=self.slot(items, resolver))
+
+    def _object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+        if schema.get("connect.type") == "map" or not schema.get("properties"):
+            key = Slot(ConnectType("string"))
+            return ConnectType("map", key=key, values=self.slot(schema.get("additionalProperties", True), resolver))
+        return self._struct(schema, [(schema, resolver)])
+
+    def _struct(self, schema: Mapping[str, Any], parts: Sequence[tuple[Mapping[str, Any], Any]]) -> ConnectType:
+        if id(schema) in self._structs:
+            return self._structs[id(schema)]
+        struct = self._structs[id(schema)] = ConnectType("struct", schema.get("title"), schema.get("description"))
+        fields: dict[str, Slot] = {}
+        for part, resolver in parts:
+            required = part.get("required") or ()
+            for name, inner in sorted(part["properties"].items(), key=_order_by_index(part["properties"])):
+                fields[name] = self.slot(inner, resolver, name, name not in required)
+        struct.fields.extend(fields.values())
+        return struct
+
+
+def _resolve_reference(schema: Any, resolver: Any) -> tuple[Any, Any]:
+    """Follow a schema's references to their end. Raise BadRecordError if there is no end."""
+    for _ in range(MAX_REFERENCES):
+        if not isinstance(schema, Mapping) or "$ref" not in schema:
+            return schema, resolver
+        found = resolver.lookup(schema["$ref"])
+        schema = found.contents
+        resolver = found.resolver
+    raise BadRecordError(f"its $ref {schema['$ref']!r} leads back to itself, or over more than {MAX_REFERENCES} others")
+
+
+def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:
+    """Return a sort key for fields: `connect.index`, else their order in the schema."""
+    written = {name: at for at, name in enumerate(properties)}
+
+    def place(item: tuple[str, Any]) -> int:
+        schema = item[1]
+        index = schema.get("connect.index") if isinstance(schema, Mapping) else None
+        return written[item[0]] if index is None else int(index)
+
+    return place
+
+
+def _is_null_schema(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "null"
+
+
+def _make_any_type() -> ConnectType:
+    return ConnectType("json")
+
+
+def _make_type_of_values(values: Sequence[Any]) -> ConnectType:
+    if all(isinstance(value, str) for value in values):
+        return ConnectType("string")
+    return _make_any_type()
+
+
+def _check_connect_type(kind: str) -> str:
+    names = {"float32": "float", "float64": "double"}
+    if names.get(kind, kind) not in AVRO_TYPES:
+        raise BadRecordError(f"its connect.type {kind!r} is unknown")
+    return names.get(kind, kind)

@@ -1,0 +1,258 @@
+"""Encodes values of an Avro schema as JSON with a JSON Schema.
+
+Follows Confluent's JsonSchemaData: it writes `connect.type` and `connect.index`, names as `title`, optional types as
+`oneOf` with null, Connect's logical types by their names, decimals as numbers and bytes in base64. In addition, fields
+that are never null are in `required`, a record that contains itself is a `$ref`, and an enum lists its symbols. A union
+is an `anyOf` if JSON cannot distinguish its types, because `oneOf` would refuse a value that matches two of them.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from kafka_s3_platform.avro.connect_schema import DECIMAL, DEFAULT_PRECISION, LOGICAL_NAMES, PRECISION_PARAMETER
+from kafka_s3_platform.avro.plain_json import is_map_entry
+from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, shorten_float
+from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
+
+EncodeValue = Callable[[Any], Any]
+
+SIMPLE: Mapping[str, Mapping[str, str]] = {
+    "boolean": {"type": "boolean"},
+    "int": {"type": "integer", "connect.type": "int32"},
+    "long": {"type": "integer", "connect.type": "int64"},
+    "float": {"type": "number", "connect.type": "float32"},
+    "double": {"type": "number", "connect.type": "float64"},
+    "bytes": {"type": "string", "connect.type": "bytes"},
+    "fixed": {"type": "string", "connect.type": "bytes"},
+    "string": {"type": "string"},
+    "null": {"type": "null"},
+}
+NULL = SIMPLE["null"]
+
+_json = msgspec.json.Encoder(decimal_format="number")
+
+
+@dataclass(frozen=True)
+class JsonSchemaText:
+    """A JSON Schema, and a function that converts values of it to plain JSON objects."""
+
+    text: str
+    plain: EncodeValue
+
+    def body(self, value: Any) -> bytes:
+        """Return the JSON of one value. Raise one of VALUE_ERRORS if the value does not fit the schema."""
+        return _json.encode(self.plain(value))
+
+
+def compile_json_schema(avro: Any) -> JsonSchemaText:
+    """Return the JSON Schema of an Avro schema, which is given as parsed JSON.
+
+    Raises:
+        ValueError: the schema is too long after names are replaced by their types.
+    """
+    compiler = _Compiler(AvroSchema(avro))
+    part = compiler.part(compiler.avro.root)
+    definitions = {"definitions": compiler.definitions} if compiler.definitions else {}
+    return JsonSchemaText(json.dumps({**part.document, **definitions}, separators=(",", ":")), part.plain)
+
+
+@dataclass(frozen=True)
+class _Part:
+    document: Mapping[str, Any]
+    plain: EncodeValue
+
+
+class _Compiler:
+    """Compiles each node to its part of the document, and to a function that converts its values to plain JSON."""
+
+    def __init__(self, avro: AvroSchema) -> None:
+        self.avro = avro
+        self.definitions: dict[str, Any] = {}
+        self._open: dict[str, list[_Part]] = {}
+        self._recursive: set[str] = set()
+        self._count = 0
+
+    def part(self, node: Any) -> _Part:
+        self._count += 1
+        if self._count > MAX_SCHEMA_PLACES:
+            raise ValueError(
+                f"its JSON Schema comes to more than {MAX_SCHEMA_PLACES:,} parts, with its types written out"
+            )
+        found = self.avro.resolved(node)
+        if isinstance(found, list):
+            return self._union(found)
+        match found["type"]:
+            case "record" | "error":
+                return self._record(found)
+            case "array":
+                return self._array(found)
+            case "map":
+                return self._map(found)
+            case "enum":
+                return _compile_enum(found)
+        return _compile_scalar(found)
+
+    def _union(self, union: Sequence[Any]) -> _Part:
+        members, has_null = self.avro.members(union)
+        parts = [self.part(member) for member in members]
+        documents = [NULL] * has_null + [part.document for part in parts]
+        plain = parts[0].plain if len(parts) == 1 else lambda value: self._one(members, parts, value)
+        if len(documents) == 1:
+            return _Part(documents[0], plain)
+        kinds = [d.get("type", d.get("$ref")) for d in documents]
+        told_apart = len(set(map(_find_json_kind, kinds))) == len(kinds)
+        return _Part({"oneOf" if told_apart else "anyOf": documents}, _allow_null(plain))
+
+    def _one(self, members: Sequence[Any], parts: Sequence[_Part], value: Any) -> Any:
+        at, value = self.avro.member_of(members, value)
+        return parts[at].plain(value)
+
+    def _array(self, node: Mapping[str, Any]) -> _Part:
+        items = self.part(node["items"])
+        member = self.avro.resolved(node["items"])
+        document = {"type": "array", "items": items.document}
+        if is_map_entry(member):
+            document["connect.type"] = "map"
+        return _Part(document, lambda values: [items.plain(value) for value in values])
+
+    def _map(self, node: Mapping[str, Any]) -> _Part:
+        values = self.part(node["values"])
+        document = {"type": "object", "connect.type": "map", "additionalProperties": values.document}
+        return _Part(document, lambda found: {key: values.plain(value) for key, value in found.items()})
+
+    def _record(self, node: Mapping[str, Any]) -> _Part:
+        name = node["name"]
+        if name in self._open:
+            self._recursive.add(name)
+            return _Part(_make_reference(name), _defer_conversion(self._open[name]))
+        made = self._open[name] = []
+        made.append(self._struct(node))
+        del self._open[name]
+        if name not in self._recursive:
+            return made[0]
+        self.definitions[name] = made[0].document
+        return _Part(_make_reference(name), made[0].plain)
+
+    def _struct(self, node: Mapping[str, Any]) -> _Part:
+        fields = [(field, self.part(field["type"])) for field in node["fields"]]
+        properties = {f["name"]: self._property(at, f, part) for at, (f, part) in enumerate(fields)}
+        required = [f["name"] for f, part in fields if not _may_be_null(part.document)]
+        document = {"type": "object", "title": node["name"], **_describe_node(node), "properties": properties}
+        plains = [(f["name"], part.plain) for f, part in fields]
+        return _Part(
+            document | ({"required": required} if required else {}),
+            lambda value: {name: plain(value[name]) for name, plain in plains},
+        )
+
+    def _property(self, at: int, field: Mapping[str, Any], part: _Part) -> dict[str, Any]:
+        """Describe a field. An optional field gets no default, because a null would be read as the default."""
+        made = {**part.document, **_describe_node(field), "connect.index": at}
+        if "default" not in field or _may_be_null(part.document):
+            return made
+        default = part.plain(self.avro.physical_default(field["type"], field["default"]))
+        return {**made, "default": json.loads(_json.encode(default))}
+
+
+def _defer_conversion(made: Sequence[_Part]) -> EncodeValue:
+    """Return a function that converts values of a record whose compilation has not ended yet."""
+
+    def plain(value: Any) -> Any:
+        return made[0].plain(value)
+
+    return plain
+
+
+def _make_reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _describe_node(node: Mapping[str, Any]) -> dict[str, str]:
+    return {"description": node["doc"]} if node.get("doc") else {}
+
+
+def _may_be_null(document: Mapping[str, Any]) -> bool:
+    return document == NULL or NULL in document.get("oneOf", document.get("anyOf", ()))
+
+
+def _find_json_kind(kind: str) -> str:
+    """Return the kind that JSON Schema distinguishes a type by. A reference always means an object."""
+    return {"integer": "number"}.get(kind, "object" if kind and kind.startswith("#") else kind)
+
+
+def _compile_enum(node: Mapping[str, Any]) -> _Part:
+    symbols = frozenset(node["symbols"])
+
+    def plain(value: str) -> str:
+        if value not in symbols:
+            raise ValueError(f"{value!r} is no symbol of {node['name']}")
+        return value
+
+    return _Part({"type": "string", "title": node["name"], "enum": list(node["symbols"])}, plain)
+
+
+def _compile_scalar(node: Mapping[str, Any]) -> _Part:
+    kind = node["type"]
+    logical = node.get("logicalType", "")
+    if logical == "decimal":
+        return _compile_decimal(node)
+    document: dict[str, Any] = dict(SIMPLE[kind])
+    if name := LOGICAL_NAMES.get((kind, logical)):
+        document |= {"title": name, "connect.version": 1}
+    return _Part(document, _PLAIN[kind])
+
+
+def _compile_decimal(node: Mapping[str, Any]) -> _Part:
+    scale = node.get("scale", 0)
+    precision = node.get("precision", DEFAULT_PRECISION)
+    parameters = {"scale": str(scale)} | (
+        {PRECISION_PARAMETER: str(precision)} if precision != DEFAULT_PRECISION else {}
+    )
+    document = {
+        "type": "number",
+        "title": DECIMAL,
+        "connect.version": 1,
+        "connect.type": "bytes",
+        "connect.parameters": parameters,
+    }
+    return _Part(document, lambda value: decode_decimal(value, scale))
+
+
+def _allow_null(plain: EncodeValue) -> EncodeValue:
+    return lambda value: None if value is None else plain(value)
+
+
+def _require_type(*kinds: type) -> EncodeValue:
+    def plain(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise TypeError(f"{value!r:.100} is not of {' or '.join(kind.__name__ for kind in kinds)}")
+        return value
+
+    return plain
+
+
+def _check_double(value: Any) -> float:
+    if not isfinite(value):
+        raise ValueError(f"{value} is no number that JSON has")
+    return float(value)
+
+
+def _check_float(value: Any) -> float:
+    return shorten_float(_check_double(value))
+
+
+_PLAIN: Mapping[str, EncodeValue] = {
+    "boolean": _require_type(bool),
+    "int": _require_type(int),
+    "long": _require_type(int),
+    "float": _check_float,
+    "double": _check_double,
+    "bytes": _require_type(bytes),
+    "fixed": _require_type(bytes),
+    "string": _require_type(str),
+    "null": _require_type(type(None)),
+}

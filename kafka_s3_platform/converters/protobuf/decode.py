@@ -1,0 +1,366 @@
+"""Converter of Protobuf. It needs nothing but the Registry's descriptors.
+
+Types follow Confluent's ProtobufData. Each field is optional. A oneof is a record of its alternatives, named
+`<oneof>_<index>`, with one alternative set. An enum is the name of its value. Timestamp, Date, TimeOfDay and Decimal
+are logical types. Other well-known types are records like any message. In addition, records have their full names, and
+a map with strings as keys is a map of Avro.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
+from typing import Any
+
+from confluent_kafka.schema_registry.confluent import meta_pb2
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from kafka_s3_platform.avro.connect_schema import (
+    DATE,
+    DECIMAL,
+    PRECISION_PARAMETER,
+    TIME,
+    TIMESTAMP,
+    ConnectType,
+    Slot,
+    has_text_keys,
+    write_avro_schema,
+)
+from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform.converters.base import BadRecordError, check_walkable, explain_bad_record
+from kafka_s3_platform.converters.connect_json import encode_exact_decimal
+from kafka_s3_platform.converters.framed import FramedConverter
+from kafka_s3_platform.converters.protobuf.files import compile_file
+from kafka_s3_platform.converters.protobuf.walk import MessageSizes
+from kafka_s3_platform.converters.registry import Registry, RegistrySchema
+from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES
+from kafka_s3_platform.model.times import HOUR_MS
+
+ReadField = Callable[[Any], Any]
+
+F = FieldDescriptor
+# Unsigned numbers of 32 bits need 64 bits with a sign. Those of 64 bits keep their bits: see `_to_signed`.
+KINDS = {
+    **dict.fromkeys((F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32), "int32"),
+    **dict.fromkeys((F.TYPE_UINT32, F.TYPE_FIXED32), "int64"),
+    **dict.fromkeys((F.TYPE_INT64, F.TYPE_SINT64, F.TYPE_SFIXED64, F.TYPE_UINT64, F.TYPE_FIXED64), "int64"),
+    F.TYPE_FLOAT: "float",
+    F.TYPE_DOUBLE: "double",
+    F.TYPE_BOOL: "boolean",
+    F.TYPE_STRING: "string",
+    F.TYPE_BYTES: "bytes",
+}
+UNSIGNED_64 = (F.TYPE_UINT64, F.TYPE_FIXED64)
+WRAPPERS = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+LEAST_SECONDS = -62_135_596_800
+MOST_SECONDS = 253_402_300_799
+"""The bounds of a Timestamp in seconds: the years 1 to 9999."""
+
+
+class ProtobufConverter(FramedConverter):
+    """Confluent's ProtobufConverter."""
+
+    executing_class = "io.confluent.connect.protobuf.ProtobufConverter"
+
+    def __init__(self, topic: str, is_key: bool, registry: RegistrySettings, options: Mapping[str, str]) -> None:
+        super().__init__(topic, is_key, registry)
+        self._file = _NewFile(
+            flatten=_is_enabled(options, "flatten.unions", "false"),
+            index=_is_enabled(options, "generate.index.for.unions", "true"),
+            unwrap=_is_enabled(options, "wrapper.for.nullables", "false"),
+        )
+
+    def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
+        file = registry.made(schema_id, self._origin.subject, self._file)
+        indexes, at = read_message_indexes(body)
+        message = file.message(indexes)
+        message.sizes.check(body[at:])
+        try:
+            parsed = message.new.FromString(body[at:])
+        except (DecodeError, RecursionError) as err:
+            raise BadRecordError(f"is no Protobuf message of schema {schema_id}: {err}") from err
+        return message.schema, message.read(parsed)
+
+
+def _is_enabled(options: Mapping[str, str], name: str, otherwise: str) -> bool:
+    return options.get(name, otherwise).strip().lower() == "true"
+
+
+def read_message_indexes(body: bytes) -> tuple[tuple[int, ...], int]:
+    """Read the message indexes of a value, the outermost first, and the position of the message (the wire format)."""
+    count, at = _read_zigzag(body, 0)
+    # The wire format shortens the list [0], the first message of the file, to a single 0.
+    if count == 0:
+        return (0,), at
+    if count < 0 or count > len(body):
+        raise BadRecordError(f"has {count} message indexes behind its schema's id")
+    indexes = []
+    for _ in range(count):
+        index, at = _read_zigzag(body, at)
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _read_zigzag(body: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    # A number of 64 bits has at most 10 bytes.
+    for position in range(at, min(len(body), at + 10)):
+        number |= (body[position] & 0x7F) << shift
+        shift += 7
+        if body[position] < 0x80:
+            return number >> 1 ^ -(number & 1), position + 1
+    raise BadRecordError("ends in the message indexes behind its schema's id")
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A message of a schema: its class, its Avro schema, and a function that converts it to a plain object."""
+
+    new: Any
+    schema: Schema
+    read: ReadField
+    sizes: MessageSizes
+
+
+@dataclass(frozen=True)
+class _NewFile:
+    """Makes the messages of a registered schema."""
+
+    flatten: bool
+    index: bool
+    unwrap: bool
+
+    def __call__(self, registered: RegistrySchema) -> "_File":
+        name = f"has schema {registered.schema_id}"
+        if registered.type != "PROTOBUF":
+            raise BadRecordError(f"{name}, which is not Protobuf but {registered.type}")
+        try:
+            return _File(self, registered, compile_file(registered.text, registered.references))
+        except BadRecordError as err:
+            raise BadRecordError(f"{name}, which cannot be used: {err}") from err
+
+
+@dataclass(frozen=True)
+class _File:
+    """The messages of one schema. Each is made for the first value of its type."""
+
+    how: _NewFile
+    registered: RegistrySchema
+    file: FileDescriptor
+    made: dict[tuple[int, ...], "_Message | str"] = field(default_factory=dict)
+
+    def message(self, indexes: tuple[int, ...]) -> _Message:
+        if indexes not in self.made:
+            named = self._named(indexes)
+            try:
+                self.made[indexes] = self._make(named)
+            except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is the schema's own
+                self.made[indexes] = f"has schema {self.registered.schema_id}, which {explain_bad_record(err)}"
+        found = self.made[indexes]
+        if isinstance(found, str):
+            raise BadRecordError(found)
+        return found
+
+    def _named(self, indexes: tuple[int, ...]) -> Descriptor:
+        found: Any = None
+        inside: Sequence[Any] = list(self.file.message_types_by_name.values())
+        for index in indexes:
+            if not 0 <= index < len(inside):
+                raise BadRecordError(f"names message {list(indexes)}, which schema {self.registered.schema_id} lacks")
+            found = inside[index]
+            inside = found.nested_types
+        message: Descriptor = found
+        return message
+
+    def _make(self, found: Descriptor) -> _Message:
+        kind, read = _Messages(self.how).whole(found)
+        schema = Schema(
+            check_walkable(write_avro_schema(Slot(kind))),
+            self.registered.schema_id,
+            self.registered.subject,
+            self.registered.version,
+        )
+        return _Message(GetMessageClass(found), schema, read, MessageSizes(found))
+
+
+class _Messages:
+    """Makes types and readers of messages. A message that contains itself is one type."""
+
+    def __init__(self, how: _NewFile) -> None:
+        self._how = how
+        self._types: dict[str, ConnectType] = {}
+        self._reads: dict[str, ReadField] = {}
+
+    def whole(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
+        """Return type and reader of a message that is a whole value. For a wrapper, return those of its content."""
+        if message.full_name in WRAPPERS:
+            return self._wrapped(message)
+        return self._logical(message, None) or self._struct(message)
+
+    def _struct(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
+        name = message.full_name
+        if name in self._types:
+            return self._types[name], self._reads[name]
+        kind = self._types[name] = ConnectType("struct", name)
+        reads: list[tuple[str, ReadField]] = []
+
+        def read(value: Any) -> Any:
+            return {field_name: each(value) for field_name, each in reads}
+
+        self._reads[name] = read
+        for slot, each in self._fields(message):
+            kind.fields.append(slot)
+            reads.append((slot.name, each))
+        return kind, read
+
+    def _fields(self, message: Descriptor) -> Iterator[tuple[Slot, ReadField]]:
+        oneofs = _find_real_oneofs(message)
+        for oneof in oneofs:
+            if self._how.flatten:
+                yield from map(self._field, oneof.fields)
+            else:
+                yield self._oneof(oneof)
+        inside: set[str] = set()
+        for oneof in oneofs:
+            inside.update(each.name for each in oneof.fields)
+        yield from (self._field(each) for each in message.fields if each.name not in inside)
+
+    def _oneof(self, oneof: OneofDescriptor) -> tuple[Slot, ReadField]:
+        """Make a record with a field for each alternative. All fields are null except the one that is set."""
+        place = oneof.containing_type.oneofs.index(oneof)
+        name = f"{oneof.name}_{place}" if self._how.index else oneof.name
+        alternatives = [self._field(each) for each in oneof.fields]
+        kind = ConnectType("struct", f"{oneof.containing_type.full_name}.{oneof.name}")
+        kind.fields.extend(slot for slot, _ in alternatives)
+
+        def read(value: Any) -> Any:
+            if value.WhichOneof(oneof.name) is None:
+                return None
+            return {slot.name: each(value) for slot, each in alternatives}
+
+        return Slot(kind, optional=True, name=name), read
+
+    def _field(self, descriptor: FieldDescriptor) -> tuple[Slot, ReadField]:
+        kind, read = self._content(descriptor)
+        name = descriptor.name
+        slot = Slot(kind, optional=True, name=name)
+        # A field without presence cannot be absent: its default value counts as its value.
+        if descriptor.has_presence:
+            return slot, lambda value: read(getattr(value, name)) if value.HasField(name) else None
+        return slot, lambda value: read(getattr(value, name))
+
+    def _content(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
+        message = descriptor.message_type
+        if message is not None and message.GetOptions().map_entry:
+            return self._map(message)
+        kind, read = self._one(descriptor)
+        if descriptor.is_repeated:
+            return ConnectType("array", values=Slot(kind)), lambda values: [read(value) for value in values]
+        return kind, read
+
+    def _map(self, entry: Descriptor) -> tuple[ConnectType, ReadField]:
+        (key, read_key), (values, read) = (self._one(entry.fields_by_name[name]) for name in ("key", "value"))
+        kind = ConnectType("map", entry.full_name, key=Slot(key), values=Slot(values))
+        # Protobuf's maps have no order: sorted, equal messages give equal objects.
+        if has_text_keys(kind):
+            return kind, lambda entries: {k: read(entries[k]) for k in sorted(entries)}
+        return kind, lambda entries: [{"key": read_key(k), "value": read(entries[k])} for k in sorted(entries)]
+
+    def _one(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
+        """Return type and reader of one value of a field. The field may be repeated."""
+        message = descriptor.message_type
+        enum = descriptor.enum_type
+        if enum is not None:
+            return ConnectType("string"), _compile_enum(enum)
+        if message is None:
+            return ConnectType(KINDS[descriptor.type]), _to_signed if descriptor.type in UNSIGNED_64 else _keep_value
+        if self._how.unwrap and message.full_name in WRAPPERS:
+            return self._wrapped(message)
+        return self._logical(message, descriptor) or self._struct(message)
+
+    def _wrapped(self, wrapper: Descriptor) -> tuple[ConnectType, ReadField]:
+        kind, read = self._one(wrapper.fields_by_name["value"])
+        return kind, lambda value: read(value.value)
+
+    @staticmethod
+    def _logical(message: Descriptor, descriptor: FieldDescriptor | None) -> tuple[ConnectType, ReadField] | None:
+        name = message.full_name
+        if name == "google.protobuf.Timestamp":
+            return ConnectType("int64", TIMESTAMP), _read_timestamp
+        if name == "google.type.Date":
+            return ConnectType("int32", DATE), _read_date
+        if name == "google.type.TimeOfDay":
+            return ConnectType("int32", TIME), _read_time
+        if name != "confluent.type.Decimal":
+            return None
+        parameters = _read_decimal_parameters(descriptor)
+        kind = ConnectType("bytes", DECIMAL, parameters=parameters)
+        return kind, lambda value: _read_decimal(value, kind.scale)
+
+
+def _find_real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
+    """Find the oneofs that the file declares. proto3's `optional` adds a hidden oneof for each such field."""
+    plain = DescriptorProto()
+    message.CopyToProto(plain)
+    synthetic = {each.oneof_index for each in plain.field if each.proto3_optional}
+    return [oneof for place, oneof in enumerate(message.oneofs) if place not in synthetic]
+
+
+def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, str]:
+    """Read scale and precision from Confluent's options of a field."""
+    meta: Any = meta_pb2  # its names are made when it is imported
+    params = dict(descriptor.GetOptions().Extensions[meta.field_meta].params) if descriptor is not None else {}
+    precision = {PRECISION_PARAMETER: params["precision"]} if "precision" in params else {}
+    return {"scale": params.get("scale", "0"), **precision}
+
+
+def _keep_value(value: Any) -> Any:
+    return value
+
+
+def _to_signed(value: int) -> int:
+    """Return the same 64 bits as a signed number, as Java and Avro do."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _compile_enum(enum: EnumDescriptor) -> ReadField:
+    names = {number: value.name for number, value in enum.values_by_number.items()}
+    return lambda number: names.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"
+
+
+def _read_timestamp(value: Any) -> int:
+    if not (LEAST_SECONDS <= value.seconds <= MOST_SECONDS and 0 <= value.nanos < 1_000_000_000):
+        raise BadRecordError(f"has the Timestamp {value.seconds} s {value.nanos} ns, outside of the years 1 to 9999")
+    seconds = int(value.seconds)
+    nanos = int(value.nanos)
+    return seconds * 1000 + nanos // 1_000_000
+
+
+def _read_date(value: Any) -> int:
+    try:
+        return date(value.year, value.month, value.day).toordinal() - EPOCH_DAY
+    except ValueError as err:
+        raise BadRecordError(f"has the Date {value.year}-{value.month}-{value.day}, which is no day: {err}") from err
+
+
+def _read_time(value: Any) -> int:
+    try:
+        time(value.hours, value.minutes, value.seconds, value.nanos // 1000)
+    except ValueError as err:
+        raise BadRecordError(f"has a TimeOfDay that is no time: {err}") from err
+    return int(value.hours * HOUR_MS + value.minutes * 60_000 + value.seconds * 1000 + value.nanos // 1_000_000)
+
+
+def _read_decimal(value: Any, scale: int) -> bytes:
+    if len(value.value) > MAX_DECIMAL_BYTES:
+        raise BadRecordError(f"has a Decimal of {len(value.value)} bytes, read are {MAX_DECIMAL_BYTES}")
+    number = int.from_bytes(value.value, "big", signed=True)
+    return encode_exact_decimal(Decimal(number), scale - value.scale, "a Decimal")

@@ -1,0 +1,361 @@
+"""Encodes values of an Avro schema as Protobuf messages.
+
+Follows Confluent's ProtobufData: a proto3 file has one message, an inner record is a message where it is first used,
+fields are numbered in their order, enums are strings, and Connect's logical types are Google's and Confluent's
+messages. A scalar that may be null is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In
+addition, a union of several types is a message with a oneof. Protobuf has no null arrays or maps: they become empty.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message_factory import GetMessageClass
+
+from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, encode_unscaled
+from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.protobuf.decode import LEAST_SECONDS, MOST_SECONDS
+from kafka_s3_platform.converters.protobuf.files import compile_file
+from kafka_s3_platform.model.times import DAY_MS
+
+EncodeField = Callable[[Any], Any]
+Fill = Callable[[Any, Any], None]
+"""Puts a value into a message."""
+
+SCALARS = {
+    "boolean": ("bool", bool),
+    "int": ("int32", int),
+    "long": ("int64", int),
+    "float": ("float", float),
+    "double": ("double", float),
+    "bytes": ("bytes", bytes),
+    "fixed": ("bytes", bytes),
+    "string": ("string", str),
+    "enum": ("string", str),
+}
+FIRST_MESSAGE = b"\0"
+"""The wire format's message indexes of the first message of a file."""
+
+FILE_NAME = "default"
+"""The name that Confluent's Python client gives to a file that no other file imports."""
+
+EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class ProtobufText:
+    """A .proto file, and the class and function that write a value as its first message.
+
+    `descriptor` is the file as Confluent's Python clients register it: serialized, in base64. They read nothing else,
+    and some registries, such as Apicurio's, return exactly what was registered.
+    """
+
+    text: str
+    descriptor: str
+    new: Any
+    fill: Fill
+
+    def body(self, value: Any) -> bytes:
+        """Return message indexes and message of a value. Raise one of VALUE_ERRORS if it does not fit the schema."""
+        message = self.new()
+        self.fill(message, value)
+        return FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
+
+
+def compile_protobuf(avro: Any) -> ProtobufText:
+    """Return the .proto file of an Avro schema, which is given as parsed JSON.
+
+    Raises:
+        ValueError: Protobuf has no such type. The message says why.
+    """
+    compiler = _Compiler(AvroSchema(avro))
+    root = compiler.avro.resolved(compiler.avro.root)
+    if isinstance(root, list) or root["type"] != "record":
+        raise ValueError("a Protobuf value is a message, and so its Avro schema has to be a record")
+    package, _, name = root["name"].rpartition(".")
+    lines, fill = compiler.message(root, name, f".{root['name']}")
+    head = ['syntax = "proto3";', *([f"package {package};"] if package else [])]
+    imports = [f'import "{path}";' for path in sorted(compiler.imports)]
+    text = "\n".join([*head, "", *imports, *([""] if imports else []), *lines, ""])
+    try:
+        file = compile_file(text, {})
+    except BadRecordError as err:
+        raise ValueError(f"no Protobuf schema can be made of it: {err}") from err
+    return ProtobufText(text, _write_descriptor(file), GetMessageClass(file.message_types_by_name[name]), fill)
+
+
+def _write_descriptor(file: FileDescriptor) -> str:
+    """Write the descriptor without what protoc derives, so that equal files give equal texts with any protoc."""
+    plain = FileDescriptorProto.FromString(file.serialized_pb)
+    plain.name = FILE_NAME
+    messages = list(plain.message_type)
+    while messages:
+        message = messages.pop()
+        messages += message.nested_type
+        for each in message.field:
+            each.ClearField("json_name")
+    return base64.standard_b64encode(plain.SerializeToString(deterministic=True)).decode()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A Protobuf type. A scalar has `convert`, a message has `fill`."""
+
+    name: str
+    convert: EncodeField | None = None
+    fill: Fill | None = None
+    options: str = ""
+
+
+@dataclass
+class _Scope:
+    """A message that is being written: its full name, and the names that it contains."""
+
+    path: str
+    taken: set[str]
+    nested: list[str] = field(default_factory=list)
+
+    def new(self, wanted: str) -> str:
+        """Return a name for an inner message that differs from all other names in this one."""
+        name = wanted if wanted not in self.taken else f"{wanted}Message"
+        number = 1
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}Message{number}"
+        self.taken.add(name)
+        return name
+
+
+class _Compiler:
+    """Writes messages, and makes the functions that fill them."""
+
+    def __init__(self, avro: AvroSchema) -> None:
+        self.avro = avro
+        self.imports: set[str] = set()
+        self._messages: dict[str, tuple[str, list[Fill]]] = {}
+
+    def message(self, record: Mapping[str, Any], name: str, path: str) -> tuple[list[str], Fill]:
+        """Return the lines of a record's message, whose full name is `path`, and a function that fills it."""
+        made: list[Fill] = []
+        # Known before its fields are compiled: they may name the record itself.
+        self._messages[record["name"]] = path, made
+        scope = _Scope(path, {f["name"] for f in record["fields"]})
+        fields = [self._field(f, tag, scope) for tag, f in enumerate(record["fields"], 1)]
+        fills = [(f["name"], fill) for f, (_, fill) in zip(record["fields"], fields, strict=True)]
+
+        def fill(message: Any, value: Any) -> None:
+            for each, put in fills:
+                put(message, value[each])
+
+        made.append(fill)
+        return _write_block("message", name, [*scope.nested, *(line for line, _ in fields)]), fill
+
+    def _field(self, declared: Mapping[str, Any], tag: int, scope: _Scope) -> tuple[str, Fill]:
+        name = declared["name"]
+        node = self.avro.resolved(declared["type"])
+        members, has_null = self.avro.members(node if isinstance(node, list) else [node])
+        if not members:
+            raise ValueError(f"field {name} is always null, and Protobuf has no such type")
+        node = members if len(members) > 1 else self.avro.resolved(members[0])
+        kind, label, put = self._labelled(node, name, scope)
+        if has_null:
+            put = _skip_null(put)
+            label = "optional " if not label and kind.convert else label
+        return f"{label}{kind.name} {name} = {tag}{kind.options};", put
+
+    def _labelled(self, node: Any, name: str, scope: _Scope) -> tuple[_Kind, str, Fill]:
+        if isinstance(node, Mapping) and node["type"] == "array":
+            kind = self._single(node["items"], name, scope)
+            return kind, "repeated ", _put_repeated(name, kind)
+        if isinstance(node, Mapping) and node["type"] == "map":
+            kind = self._single(node["values"], name, scope)
+            return _Kind(f"map<string, {kind.name}>", fill=kind.fill), "", _put_map(name, kind)
+        kind = self._single(node, name, scope)
+        return kind, "", _put_single(name, kind)
+
+    def _single(self, node: Any, name: str, scope: _Scope) -> _Kind:
+        """Return the kind of a single value: a field's, an item's, or a map's."""
+        found = self.avro.resolved(node)
+        if isinstance(found, list):
+            members, _ = self.avro.members(found)
+            if len(members) == 1:
+                return self._single(members[0], name, scope)
+            return self._union(members, name, scope)
+        if found["type"] == "record":
+            return self._record(found, scope)
+        if found["type"] in {"array", "map", "null"}:
+            raise ValueError(f"field {name} holds {found['type']}s inside a list or a map, which Protobuf has not")
+        return self._logical(found) or _compile_scalar(found)
+
+    def _record(self, record: Mapping[str, Any], scope: _Scope) -> _Kind:
+        if record["name"] not in self._messages:
+            name = scope.new(record["name"].rpartition(".")[2])
+            lines, _ = self.message(record, name, f"{scope.path}.{name}")
+            scope.nested += lines
+        path, made = self._messages[record["name"]]
+        return _Kind(path, fill=_defer_fill(made))
+
+    def _union(self, members: Sequence[Any], name: str, scope: _Scope) -> _Kind:
+        """Make a message with a oneof. Each alternative has the name of its type."""
+        title = scope.new("".join(part.capitalize() for part in re.split("_+", name)) + "Union")
+        inner = _Scope(f"{scope.path}.{title}", set())
+        names = [str(self.avro.resolved(m).get("name", self.avro.kind(m))).rpartition(".")[2] for m in members]
+        names = [f"{n}_{at}" if names.count(n) > 1 else n for at, n in enumerate(names)]
+        # `value` is the name of the oneof.
+        inner.taken.update((*names, "value"))
+        kinds = [self._single(member, each, inner) for member, each in zip(members, names, strict=True)]
+        lines = [f"{k.name} {n} = {tag}{k.options};" for tag, (n, k) in enumerate(zip(names, kinds, strict=True), 1)]
+        scope.nested += _write_block("message", title, [*inner.nested, *_write_block("oneof", "value", lines)])
+        puts = [_put_single(each, kind) for each, kind in zip(names, kinds, strict=True)]
+
+        def fill(message: Any, value: Any) -> None:
+            at, value = self.avro.member_of(members, value)
+            puts[at](message, value)
+
+        return _Kind(inner.path, fill=fill)
+
+    def _logical(self, node: Mapping[str, Any]) -> _Kind | None:
+        kind = node["type"]
+        logical = node.get("logicalType")
+        if logical == "decimal":
+            self.imports |= {"confluent/meta.proto", "confluent/type/decimal.proto"}
+            return _compile_decimal(node)
+        if (kind, logical) not in _MESSAGES:
+            return None
+        path, file, fill = _MESSAGES[kind, logical]
+        self.imports.add(file)
+        return _Kind(path, fill=fill)
+
+
+def _defer_fill(made: Sequence[Fill]) -> Fill:
+    """Return a function that fills a message whose compilation may not have ended yet."""
+
+    def fill(message: Any, value: Any) -> None:
+        made[0](message, value)
+
+    return fill
+
+
+def _write_block(word: str, name: str, lines: Sequence[str]) -> list[str]:
+    return [f"{word} {name} {{", *(f"  {line}" for line in lines), "}"]
+
+
+def _put_single(name: str, kind: _Kind) -> Fill:
+    """Return a function that sets a field that is not repeated."""
+    convert = kind.convert
+    fill = kind.fill
+    if convert is not None:
+        return lambda message, value: setattr(message, name, convert(value))
+
+    def put(message: Any, value: Any) -> None:
+        inner = getattr(message, name)
+        # An empty message would be absent otherwise.
+        inner.SetInParent()
+        if fill is not None:
+            fill(inner, value)
+
+    return put
+
+
+def _put_repeated(name: str, kind: _Kind) -> Fill:
+    convert = kind.convert
+    fill = kind.fill
+    if convert is not None:
+        return lambda message, values: getattr(message, name).extend([convert(value) for value in values])
+
+    def put(message: Any, values: Any) -> None:
+        items = getattr(message, name)
+        for value in values:
+            if fill is not None:
+                fill(items.add(), _require_value(value, name))
+
+    return put
+
+
+def _put_map(name: str, kind: _Kind) -> Fill:
+    def put(message: Any, values: Mapping[str, Any]) -> None:
+        entries = getattr(message, name)
+        for key, value in values.items():
+            if kind.convert is not None:
+                entries[key] = kind.convert(value)
+            elif kind.fill is not None:
+                kind.fill(entries[key], _require_value(value, name))
+
+    return put
+
+
+def _require_value(value: Any, name: str) -> Any:
+    if value is None:
+        raise ValueError(f"field {name} holds a null in a list or a map, which Protobuf has not")
+    return value
+
+
+def _skip_null(put: Fill) -> Fill:
+    def unless(message: Any, value: Any) -> None:
+        if value is not None:
+            put(message, value)
+
+    return unless
+
+
+def _compile_scalar(node: Mapping[str, Any]) -> _Kind:
+    name, python = SCALARS[node["type"]]
+
+    def convert(value: Any) -> Any:
+        # Python's Protobuf would also take a bool as a number, and a float without a fraction as an int.
+        if type(value) is not python and not (python is float and type(value) is int):
+            raise TypeError(f"{value!r:.100} is not of {name}")
+        return value
+
+    return _Kind(name, convert=convert)
+
+
+def _compile_decimal(node: Mapping[str, Any]) -> _Kind:
+    scale = node.get("scale", 0)
+    given = {"precision": node.get("precision"), "scale": scale}
+    params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in given.items() if value is not None)
+
+    def fill(message: Any, value: bytes) -> None:
+        whole = int.from_bytes(value, "big", signed=True)
+        message.value = encode_unscaled(whole)
+        message.precision = len(decode_decimal(value, 0).as_tuple().digits)
+        message.scale = scale
+
+    return _Kind(".confluent.type.Decimal", fill=fill, options=f" [(.confluent.field_meta) = {{params: [{params}]}}]")
+
+
+def _fill_date(message: Any, value: int) -> None:
+    day = date.fromordinal(value + EPOCH_DAY)
+    message.year = day.year
+    message.month = day.month
+    message.day = day.day
+
+
+def _fill_time(message: Any, value: int) -> None:
+    if not 0 <= value < DAY_MS:
+        raise ValueError(f"{value} ms are no time of a day")
+    seconds, millis = divmod(value, 1000)
+    message.hours = seconds // 3600
+    message.minutes = seconds // 60 % 60
+    message.seconds = seconds % 60
+    message.nanos = millis * 1_000_000
+
+
+def _fill_timestamp(message: Any, value: int) -> None:
+    seconds, millis = divmod(value, 1000)
+    if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise ValueError(f"{value} ms are outside of the years 1 to 9999")
+    message.seconds = seconds
+    message.nanos = millis * 1_000_000
+
+
+_MESSAGES: Mapping[tuple[str, Any], tuple[str, str, Fill]] = {
+    ("int", "date"): (".google.type.Date", "google/type/date.proto", _fill_date),
+    ("int", "time-millis"): (".google.type.TimeOfDay", "google/type/timeofday.proto", _fill_time),
+    ("long", "timestamp-millis"): (".google.protobuf.Timestamp", "google/protobuf/timestamp.proto", _fill_timestamp),
+}

@@ -1,0 +1,305 @@
+"""Finds what is not archived of a topic, and the hours to request next. Asks only Kafka and the index."""
+
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from functools import cached_property, partial
+from typing import TypeVar
+
+from kafka_s3_platform.archive.failures import FOR_EVER, parse_retention_ms
+from kafka_s3_platform.archive.plan import OffsetLookup, find_hour_start, find_lost_offsets, find_readable_offset
+from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
+from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.answers import OffsetAtTime
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import RangeSet, make_span
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.store.index import IndexSnapshot
+
+
+class UnansweredError(PlatformError):
+    """Some kafka partitions do not answer. `failures` holds the error of each."""
+
+    def __init__(self, failures: Mapping[int, PlatformError]) -> None:
+        super().__init__("; ".join(map(str, failures.values())))
+        self.failures = failures
+
+
+MAX_HOURS = 48
+"""A tick requests at most so many hours of a topic."""
+
+T = TypeVar("T", date, datetime)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """A topic as Kafka and the index show it at one moment."""
+
+    topic: ArchivedTopic
+    description: TopicDescription
+    frontiers: Mapping[int, Frontier]
+    state: IndexState
+    stored_hours: frozenset[datetime]
+    lookup: OffsetLookup
+    configs: Mapping[str, str]
+    """The topic's configs in force, the broker's defaults among them."""
+
+    failures: Mapping[int, PlatformError] = field(default_factory=dict)
+    """Errors of kafka partitions that do not answer. No other field says anything about these."""
+
+    @property
+    def now(self) -> datetime:
+        return next(iter(self.frontiers.values())).observed_at
+
+    @cached_property
+    def uncovered(self) -> dict[int, RangeSet]:
+        """Readable offsets that are neither archived nor unresolved, for each kafka partition that has any."""
+        return self._left_by(self.state.settled)
+
+    def _left_by(self, state: IndexState) -> dict[int, RangeSet]:
+        # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
+        found = {p: _find_readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()}
+        return {p: ranges for p, ranges in found.items() if ranges}
+
+    @property
+    def lag(self) -> dict[int, int]:
+        """Number of offsets behind, by kafka partition. There may be fewer records, since offsets have holes."""
+        left = self._left_by(self.state)
+        return {p: sum(map(len, left.get(p, ()))) for p in self.frontiers}
+
+    @cached_property
+    def newest_closed(self) -> datetime | None:
+        return find_newest_closed_hour(self.now, self.topic.lateness, self.topic.hours.first)
+
+    @cached_property
+    def oldest_uncovered(self) -> datetime | None:
+        """The last hour that begins at or before the first uncovered record of every kafka partition.
+
+        None if everything is archived, or if an uncovered record lies before the first hour.
+        """
+        return self._oldest(self.uncovered)
+
+    def _oldest(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
+        first = self.topic.hours.first
+        starts = {p: ranges.ranges[0].start_offset for p, ranges in uncovered.items()}
+
+        def is_beyond(hour: int) -> bool:
+            at = to_epoch_ms(first + hour * HOUR)
+            found = self._offsets([at])
+            return any(_is_after(found[p][at], offset) for p, offset in starts.items())
+
+        hours = range(int((self.now - first) // HOUR) + 1)
+        reached = bisect_left(hours, 1, key=is_beyond) if starts else 0
+        return first + (reached - 1) * HOUR if reached else None
+
+    @property
+    def precedes_hours(self) -> bool:
+        """Whether an uncovered record lies before the first hour. Only a run up to now reads it."""
+        return bool(self.uncovered) and self.oldest_uncovered is None
+
+    @property
+    def begins_cut(self) -> bool:
+        """Whether retention has cut a log of which nothing is archived yet.
+
+        The run of an hour at the start of such a log would fail. A run up to now records which offsets were gone
+        before archiving began, and archives the rest.
+        """
+        return any(
+            f.log_start_offset > 0 and self.state.promised_start(p, None) is None for p, f in self.frontiers.items()
+        )
+
+    @property
+    def has_hole(self) -> bool:
+        """Whether uncovered records lie before covered ones. Runs of later hours do not read these."""
+        ends = {p: self.state.settled.coverage(p).end_offset or 0 for p in self.uncovered}
+        return any(r.end_offset <= ends[p] for p, ranges in self.uncovered.items() for r in ranges)
+
+    @property
+    def is_rotation_due(self) -> bool:
+        """Whether records wait, and the last run is at least `rotate.schedule.interval.ms` ago.
+
+        Any run counts: each records when it observed the log.
+        """
+        interval = self.topic.config.layout.rotate_schedule_interval_ms
+        if interval is None or not self.uncovered:
+            return False
+        last = max((f.observed_at for f in self.state.frontiers), default=None)
+        return last is None or self.now - last >= timedelta(milliseconds=interval)
+
+    @property
+    def seconds_to_retention_loss(self) -> float | None:
+        """How long Kafka keeps the oldest records that are not archived, at least. None if none can be lost."""
+        kept = parse_retention_ms(self.configs)
+        if kept == FOR_EVER:
+            return None
+        oldest = self._oldest(self._left_by(self.state)) if self.state.unresolved else self.oldest_uncovered
+        if oldest is not None:
+            return (oldest + timedelta(milliseconds=kept) - self.now).total_seconds()
+        return None
+
+    def hours_due(self, materialized: Collection[datetime]) -> list[datetime]:
+        """Return closed hours to archive or to report, oldest first.
+
+        An hour is due if the log can hold records of it and no run has scanned it; if it is archived but not
+        `materialized`, because a run crashed between its commit and its event; or if it is the newest closed hour and
+        not complete. Old empty hours that nobody requested are not due. Hours that lack only unresolved offsets are
+        not due either.
+        """
+        newest = self.newest_closed
+        if newest is None:
+            return []
+        settled = self.state.settled
+        due = {h for h in self._reachable(newest) if not settled.is_scanned(h)}
+        due |= {h for h in self._archived() if h not in materialized and h <= newest}
+        if not settled.is_complete(newest, self.topic.lateness):
+            due.add(newest)
+        return sorted(due)
+
+    def within_reach(self, due: list[datetime]) -> tuple[list[datetime], set[datetime]]:
+        """Return the `due` hours that a tick looks at, and those of them that are `lost`.
+
+        A tick looks at the oldest due hours. If all of these are lost, it looks further, to about the first hour that
+        is not. Retention deletes the oldest records of a kafka partition first, so lost hours come first.
+        """
+        hours = due[: 2 * MAX_HOURS]
+        lost = self.lost(hours)
+        if len(lost) < len(hours) or len(hours) == len(due):
+            return hours, lost
+        first = bisect_left(due, 1, lo=len(hours), key=lambda hour: not self.lost([hour]))
+        hours = due[first : first + 2 * MAX_HOURS]
+        return due[: first + 2 * MAX_HOURS], {*due[:first], *self.lost(hours)}
+
+    def lost(self, hours: Sequence[datetime]) -> set[datetime]:
+        """Return the `hours` that may have lost records by retention. Their runs fail unless gaps are allowed."""
+        if self.topic.config.archive.allow_gaps or not hours:
+            return set()
+        found = self._offsets([to_epoch_ms(h) for h in hours])
+        lost = set()
+        for hour in hours:
+            time = to_epoch_ms(hour)
+            if any(self._is_lost(f, hour, found[p][time]) for p, f in self.frontiers.items()):
+                lost.add(hour)
+        return lost
+
+    def has_left(self, hours: Collection[datetime]) -> bool:
+        """Return whether the log holds records of `hours` that are not archived."""
+        times = [to_epoch_ms(hour) for hour in hours]
+        times += [to_epoch_ms(self._over(hour)) for hour in hours]
+        found = self._offsets(times)
+        for kafka_partition, frontier in self.frontiers.items():
+            if any(self._left_of(hour, frontier, found[kafka_partition]) for hour in hours):
+                return True
+        return False
+
+    def fingerprint(self, hours: Sequence[datetime]) -> str:
+        """Return a digest of everything that decides how archiving `hours` ends. The same digest means the same end."""
+        start = to_epoch_ms(hours[0])
+        end = to_epoch_ms(self._over(hours[-1]))
+        found = self._offsets([start, end])
+        parts = {p: self._inputs(f, found[p][start], found[p][end]) for p, f in sorted(self.frontiers.items())}
+        inputs = [self.description.topic_id, self.topic.config_digest, hours[0].isoformat(), parts]
+        return fingerprint_inputs(inputs)
+
+    def _reachable(self, newest: datetime) -> Sequence[datetime]:
+        """Return the closed hours that may have uncovered records, and those since the last requested hour if few."""
+        starts = [newest]
+        last = max((h.hour for h in self.state.hours), default=None)
+        if self.oldest_uncovered is not None:
+            starts.append(self.oldest_uncovered)
+        if last is not None and newest - last <= MAX_HOURS * HOUR:
+            starts.append(last + HOUR)
+        count = int((newest - min(starts)) // HOUR) + 1
+        return [min(starts) + n * HOUR for n in range(count)]
+
+    def _archived(self) -> set[datetime]:
+        asked = {h.hour for h in self.state.hours}
+        first = self.topic.hours.first
+        scanned = {h for h in asked if self.state.is_scanned(h)}
+        stored = {h for h in self.stored_hours - asked if self.state.is_complete(h, self.topic.lateness)}
+        return {h for h in scanned | stored if h >= first}
+
+    def _offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
+        """Return o(t) by kafka partition and timestamp. UnansweredError if a kafka partition does not answer."""
+        answers = self.lookup(self.frontiers, times)
+        if answers.failures:
+            raise UnansweredError(answers.failures)
+        return answers.found
+
+    def _over(self, hour: datetime) -> datetime:
+        return hour + HOUR + self.topic.lateness
+
+    def _left_of(self, hour: datetime, frontier: Frontier, found: Mapping[int, OffsetAtTime]) -> bool:
+        start = find_hour_start(self.state, frontier, found[to_epoch_ms(hour)])
+        end = find_readable_offset(frontier, found[to_epoch_ms(self._over(hour))])
+        uncovered = self.uncovered.get(frontier.kafka_partition, RangeSet())
+        return bool(uncovered & make_span(start, max(start, end)))
+
+    def _is_lost(self, frontier: Frontier, hour: datetime, found: OffsetAtTime) -> bool:
+        """Return whether a run would find lost records. Records deleted before archiving began are not lost."""
+        if self.state.promised_start(frontier.kafka_partition, None) is None:
+            return False
+        return bool(find_lost_offsets(self.state, frontier, hour, find_hour_start(self.state, frontier, found)))
+
+    def _inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
+        bounds = [find_hour_start(self.state, frontier, start), find_readable_offset(frontier, end)]
+        covered = self.state.coverage(frontier.kafka_partition) & make_span(*bounds)
+        edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]
+        return [frontier.log_start_offset, *bounds, *edges]
+
+
+def read_backlog(topic: ArchivedTopic, admin: ClusterAdmin, snapshot: IndexSnapshot | None) -> Backlog:
+    """Read the topic's backlog now. Changes nothing. Raises the errors of the `kafka` and `store` packages."""
+    description = admin.describe_topic(topic.topic)
+    seen = admin.look(topic.topic, description.kafka_partitions)
+    segments = (*snapshot.segments, *snapshot.retired) if snapshot else ()
+    return Backlog(
+        topic,
+        description,
+        seen.some(),
+        snapshot.state if snapshot else IndexState(),
+        frozenset(s.chunk_start for s in segments if s.chunk == "hourly" and s.chunk_start),
+        partial(admin.offsets_for_times, topic.topic),
+        admin.topic_configs(topic.topic),
+        seen.failures,
+    )
+
+
+def read_answering_backlog(backlog: Backlog) -> Backlog:
+    """Return the backlog without the kafka partitions that do not answer questions about times.
+
+    Return it as it is if none answers, or if the broker does not answer at all: whoever needs the answer gets the
+    error.
+    """
+    with suppress(BrokerUnavailableError):
+        try:
+            _ = backlog.oldest_uncovered
+        except UnansweredError as err:
+            left = {p: f for p, f in backlog.frontiers.items() if p not in err.failures}
+            if left:
+                failures = {**backlog.failures, **err.failures}
+                return read_answering_backlog(replace(backlog, frontiers=left, failures=failures))
+    return backlog
+
+
+def split_contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T]]:
+    """Split ascending hours into contiguous groups. For days, `step` is one day."""
+    found: list[list[T]] = []
+    for start in starts:
+        if found and start - found[-1][-1] == step:
+            found[-1].append(start)
+        else:
+            found.append([start])
+    return found
+
+
+def _find_readable(frontier: Frontier) -> RangeSet:
+    return make_span(frontier.log_start_offset, frontier.last_stable_offset)
+
+
+def _is_after(found: OffsetAtTime, offset: int) -> bool:
+    return not isinstance(found, int) or found > offset

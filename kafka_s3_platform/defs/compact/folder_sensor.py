@@ -1,0 +1,205 @@
+"""The folder sensor: requests days that are due, and finds time folders in S3 that the index does not know."""
+
+import hashlib
+import json
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from kafka_s3_platform.defs.archive.backlog import split_contiguous
+from kafka_s3_platform.defs.compact.days import fingerprint_days, read_days
+from kafka_s3_platform.defs.jobs import Job
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.runs import find_reason_to_wait, find_unfinished, is_requested, request_run
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import StoreUnavailableError
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.compact.days import (
+    find_day,
+    find_day_end,
+    find_day_start,
+    list_due_days,
+)
+
+INTERVAL_SECONDS = 300
+MAX_DAYS = 31
+MAX_LISTINGS = 100
+"""A tick lists at most so many folders of a topic. The next tick goes on after them."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The state of a walk over a topic's folders: `after` is the last folder seen, other fields hold its findings.
+
+    `reported` is the digest of the findings of the last whole walk.
+    """
+
+    after: str = ""
+    unknown: int = 0
+    digest: str = ""
+    reported: str = ""
+    example: str = ""
+
+
+def make_folder_sensor(
+    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus
+) -> dg.SensorDefinition:
+    """Make one connector's sensor over its `topics`, which requests runs of its compact job."""
+    connector = topics[0].config
+
+    @dg.sensor(
+        name=make_op_name("folders", connector.name),
+        job=job,
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=status,
+        description=f"Requests runs for the days of connector {connector.name} that are due, and finds folders that "
+        "the index does not know.",
+    )
+    def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        tick = Tick(json.loads(context.cursor or "{}"), context.log)
+        snapshots: dict[str, IndexSnapshot | None] = {}
+
+        def days(topic: ArchivedTopic) -> None:
+            snapshot = snapshots[topic.topic] = read_days(topic, tick)
+            if snapshot is not None:
+                ask_days(context.instance, topic, snapshot, job.name, tick)
+
+        def walk(topic: ArchivedTopic) -> None:
+            walk_folders(topic, ObjectStore(topic.config.store), snapshots[topic.topic], tick)
+
+        # First request the days of all topics. Walks take long and can wait.
+        if tick.each("days", topics, days):
+            tick.each("walks", [topic for topic in topics if topic.topic in snapshots], walk)
+        return tick.result()
+
+    return folders
+
+
+def ask_days(
+    instance: dg.DagsterInstance, topic: ArchivedTopic, snapshot: IndexSnapshot, job_name: str, tick: Tick
+) -> None:
+    """Request the days that are due, oldest first, one run for each contiguous range.
+
+    A day is due if it holds live hourly segments, or if it holds daily ones but no materialization, because a run
+    crashed between its commit and its event.
+    """
+    key = topic.key("daily")
+    zone = ZoneInfo(topic.config.layout.timezone)
+    now = datetime.now(timezone.utc)
+    shown = instance.get_materialized_partitions(key)
+    found = {*list_due_days(snapshot, zone, topic.lateness, now), *_find_days_not_shown(topic, snapshot, shown, now)}
+    due = sorted(d for d in found if find_day_start(d, zone) >= topic.days.first)
+    if due and is_requested(find_unfinished(instance, key), key):
+        tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
+        return
+    for days in split_contiguous(due[:MAX_DAYS], timedelta(days=1)):
+        fingerprint = fingerprint_days(topic, snapshot, days)
+        if reason := find_reason_to_wait(instance, key, fingerprint):
+            tick.reasons.append(f"{topic.name}: {reason}")
+        else:
+            tick.requests.append(request_run(instance, key, job_name, [d.isoformat() for d in days], fingerprint))
+
+
+def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapshot | None, tick: Tick) -> None:
+    """Go on with the walk over the topic's folders. At its end, report the findings if there are new ones."""
+    retired = tick.read(f"the index of topic {topic.topic}", lambda: snapshot.retired) if snapshot else ()
+    known = {s.encoded_partition for s in (*snapshot.segments, *retired)} if snapshot else set()
+    root = topic.config.layout.topics_dir
+    base = f"{root}/{topic.topic}/" if root else f"{topic.topic}/"
+    progress = Pass(**tick.cursor.get(topic.topic, {}))
+
+    def listed(prefix: str) -> list[str]:
+        return tick.read(store.uri(prefix), lambda: list(store.list_prefixes(prefix)))
+
+    walk = _Walk(listed, base, known, progress.after, tick.is_over)
+    for folder in walk.unknown(""):
+        digest = hashlib.sha256(f"{progress.digest}{folder}".encode()).hexdigest()[:16]
+        example = progress.example or folder
+        progress = Pass(folder, progress.unknown + 1, digest, progress.reported, example)
+    if walk.stopped_at:
+        tick.cursor[topic.topic] = asdict(Pass(**{**asdict(progress), "after": walk.stopped_at}))
+        if walk.error:
+            raise walk.error
+        return
+    if progress.digest != progress.reported:
+        tick.observations.append(_make_observation(topic, store.uri(base), progress))
+    tick.cursor[topic.topic] = asdict(Pass(reported=progress.digest))
+
+
+class _Walk:
+    """A depth-first walk in byte order over the folders that the index does not know, from `after` on."""
+
+    def __init__(
+        self,
+        listed: Callable[[str], list[str]],
+        base: str,
+        known: set[str],
+        after: str,
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._listed = listed
+        self._base = base
+        self._known = known
+        self._after = after
+        self._is_over = is_over
+        self._listings = 0
+        self.stopped_at = ""
+        self.error: StoreUnavailableError | None = None
+        """The error that stopped the walk, None if it ended or its time was over."""
+
+    def unknown(self, prefix: str) -> Iterator[str]:
+        """Yield the folders that hold no folder and no segment of the index."""
+        children = self._children(prefix)
+        if not children and prefix and not self.stopped_at:
+            yield prefix
+        for child in children:
+            if self.stopped_at:
+                return
+            if child[:-1] not in self._known and self._is_ahead(child):
+                yield from self.unknown(child)
+
+    def _children(self, prefix: str) -> list[str]:
+        # Make the first listing in any case: a walk without a listing has no place to go on from.
+        if self._listings == MAX_LISTINGS or (self._listings and self._is_over()):
+            self.stopped_at = self.stopped_at or prefix
+            return []
+        try:
+            found = self._listed(self._base + prefix)
+        except StoreUnavailableError as err:
+            if not self._listings:
+                raise
+            self.stopped_at = prefix
+            self.error = err
+            return []
+        self._listings += 1
+        return sorted(folder.removeprefix(self._base) for folder in found)
+
+    def _is_ahead(self, folder: str) -> bool:
+        return folder > self._after or self._after.startswith(folder)
+
+
+def _make_observation(topic: ArchivedTopic, folder: str, found: Pass) -> dg.AssetObservation:
+    text = (
+        f"{found.unknown} folder(s) below {folder} hold objects that the index does not know. They are left alone. To "
+        "restore objects that another tool wrote, describe them in the file of a source connector."
+    )
+    metadata = {
+        "folders_not_in_index": dg.MetadataValue.int(found.unknown),
+        "example": dg.MetadataValue.text(found.example),
+    }
+    return dg.AssetObservation(topic.key("hourly"), description=text if found.unknown else None, metadata=metadata)
+
+
+def _find_days_not_shown(
+    topic: ArchivedTopic, snapshot: IndexSnapshot, shown: Container[str], now: datetime
+) -> Iterator[date]:
+    """Yield days that are over and compacted, and that Dagster does not know."""
+    zone = ZoneInfo(topic.config.layout.timezone)
+    for day in {find_day(s) for s in snapshot.segments if s.chunk == "daily"} - {None}:
+        if day is not None and find_day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown:
+            yield day

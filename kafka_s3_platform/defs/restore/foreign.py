@@ -1,0 +1,87 @@
+"""Assets that replay objects of other writers to topics."""
+
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.metadata import Metadata
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
+from kafka_s3_platform.defs.restore.request import make_foreign_request, read_window
+from kafka_s3_platform.defs.restore.restored import make_restore_metadata
+from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.restore.request import RestoreReport
+from kafka_s3_platform.restore.run import restore
+
+EVERY_TOPIC = "every topic"
+"""Takes the place of a topic's name for all topics that a source connector reads."""
+
+
+def make_foreign_key(connector: str) -> dg.AssetKey:
+    """`<connector>/restored`."""
+    return dg.AssetKey([connector, "restored"])
+
+
+def name_foreign_op(connector: str) -> str:
+    """Return the name of the asset's op."""
+    return make_op_name("restored", connector)
+
+
+def name_poll_sensor(connector: str) -> str:
+    """Return the name of the sensor that requests the asset."""
+    return make_op_name("poll", connector)
+
+
+def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
+    """`<connector>/restored`: what the file of a source connector describes, in one run."""
+    key = make_foreign_key(config.name)
+    topics = ArchivedTopic(config, EVERY_TOPIC)
+    spec = dg.AssetSpec(
+        key,
+        group_name="restored",
+        kinds={"kafka", "spark"},
+        description=f"Objects that source connector `{config.name}` describes, replayed to topics. Turn on its sensor "
+        f"`{name_poll_sensor(config.name)}` to replay later objects too.",
+        skippable=True,
+    )
+
+    @dg.multi_asset(
+        name=name_foreign_op(config.name),
+        specs=[spec],
+        config_schema=make_plain_schema(ForeignRestoreConfig),
+        pool=f"{config.name}/restore",
+    )
+    def restored(
+        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
+    ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
+        run = context.run
+        zone = ZoneInfo(topics.config.layout.timezone)
+        with raise_dagster_failures(context), spark.runner() as runner:
+            asked = read_config(context, ForeignRestoreConfig)
+            window = read_window(asked, zone) or (None, None)
+            restore_id = asked.restore_id or run.root_run_id or run.run_id
+            report = restore(make_foreign_request(topics, asked, restore_id, run.run_id, window), runner)
+        metadata: Metadata = {
+            "topic": dg.MetadataValue.text(report.topic),
+            **make_restore_metadata(report, topics.config.restore_store.bucket),
+            **_make_after_metadata(report),
+        }
+        if report.dry_run:
+            yield dg.AssetObservation(key, metadata=metadata)
+        else:
+            yield dg.MaterializeResult(metadata=metadata)
+
+    return restored
+
+
+def _make_after_metadata(report: RestoreReport) -> Metadata:
+    """Return the restore that this one follows."""
+    after = report.asked.get("after")
+    if after is None:
+        return {}
+    return {"after": dg.MetadataValue.text(after)}

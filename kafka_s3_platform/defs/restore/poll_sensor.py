@@ -1,0 +1,79 @@
+"""The sensor of a source connector: finds objects that are newer than the last restore, and requests a run."""
+
+import json
+
+import dagster as dg
+from dagster._grpc.utils import default_sensor_grpc_timeout
+
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
+from kafka_s3_platform.defs.jobs import Job
+from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key, name_foreign_op, name_poll_sensor
+from kafka_s3_platform.defs.runs import find_reason_to_wait, find_unfinished, request_run
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.restore.polls import Polls
+
+SHARE = 2 / 3
+"""The share of Dagster's time for a tick after which the tick waits for no further answer."""
+
+
+def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
+    """Make a connector's sensor, which requests runs of its restore job. A person turns it on, as its runs send."""
+    topics = ArchivedTopic(config, EVERY_TOPIC)
+    name = config.name
+    interval_ms = (config.source or SourceSettings()).poll_interval_ms
+
+    @dg.sensor(
+        name=name_poll_sensor(name),
+        job=job,
+        minimum_interval_seconds=-(-interval_ms // 1000),
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description=(
+            f"Looks every {interval_ms / 1000:g} s for objects that the restores poll.{name}.1, poll.{name}.2 and so "
+            f"on have not sent, and requests the next restore of this series. The first one sends all objects. While "
+            f"one is under way or has failed, no other is requested. One that failed continues under its own ID."
+        ),
+    )
+    def poll(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        # Dagster's own setting gives more time to ticks that list millions of objects.
+        seconds = default_sensor_grpc_timeout() * SHARE
+        tick = Tick(json.loads(context.cursor or "{}"), context.log, seconds)
+        tick.each("poll", [topics], lambda found: request_poll(context.instance, found, job.name, tick))
+        return tick.result()
+
+    return poll
+
+
+def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: str, tick: Tick) -> None:
+    """Request the newest restore if it is not finished, else the next one if there is anything new.
+
+    The cursor only saves a listing: the restores' documents tell what was sent.
+    """
+    polls = Polls(topics.config)
+    key = make_foreign_key(topics.config.name)
+    seen = tick.cursor.get(EVERY_TOPIC, 0)
+    newest = tick.read("which restores there are", lambda: polls.newest(seen))
+    if newest:
+        tick.cursor[EVERY_TOPIC] = newest
+    last = polls.restore_id(newest)
+    is_open = bool(newest) and not tick.read(f"the report of restore {last}", lambda: polls.is_finished(newest))
+    number = newest if is_open else newest + 1
+    restore_id = polls.restore_id(number)
+    fingerprint = fingerprint_inputs([topics.config_digest, restore_id])
+    if runs := find_unfinished(instance, key):
+        tick.reasons.append(f"restore {restore_id}: run {runs[0].run_id} is queued or under way")
+    elif reason := find_reason_to_wait(instance, key, fingerprint):
+        tick.reasons.append(f"restore {restore_id}: {reason}")
+    elif is_open or _is_anything_new(polls, newest, tick):
+        after = {"after": polls.restore_id(number - 1)} if number > 1 else {}
+        config = {"ops": {name_foreign_op(topics.config.name): {"config": {"restore_id": restore_id, **after}}}}
+        tick.requests.append(request_run(instance, key, job_name, [], fingerprint, config))
+
+
+def _is_anything_new(polls: Polls, newest: int, tick: Tick) -> bool:
+    unsent = tick.read("which objects there are", lambda: polls.new_objects(newest))
+    if not unsent.objects:
+        since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"
+        tick.reasons.extend([since, *unsent.notes])
+    return bool(unsent.objects)

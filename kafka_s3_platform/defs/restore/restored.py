@@ -1,0 +1,143 @@
+"""Assets that replay archived records of a topic to a topic."""
+
+import json
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+from dagster._core.storage.tags import BACKFILL_ID_TAG
+
+from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
+from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.restore.config import RestoreConfig
+from kafka_s3_platform.defs.restore.request import Moments, make_restore_request, read_window
+from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+
+
+def make_restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
+    """`<connector>/restored/<topic>`: a contiguous range of hours, or a window in the config, in one run."""
+    spec = dg.AssetSpec(
+        topic.key("restored"),
+        deps=[topic.key("hourly"), topic.key("daily")],
+        group_name="restored",
+        kinds={"kafka", "spark"},
+        partitions_def=topic.hours.definition,
+        description=f"Archived records of topic `{topic.topic}`, replayed to another topic as they were.",
+        skippable=True,
+    )
+
+    @dg.multi_asset(
+        name=topic.op_name("restored"),
+        specs=[spec],
+        config_schema=make_plain_schema(RestoreConfig),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=f"{topic.name}/restore",
+    )
+    def restored(
+        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
+    ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
+        with raise_dagster_failures(context), spark.runner() as runner:
+            asked = read_restore_request(context, topic, read_config(context, RestoreConfig))
+            report = restore(ArchiveSource(asked), runner)
+        metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
+        if report.dry_run:
+            yield dg.AssetObservation(topic.key("restored"), metadata=metadata)
+        else:
+            yield dg.MaterializeResult(metadata=metadata)
+
+    return restored
+
+
+def read_restore_request(
+    context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig
+) -> RestoreRequest:
+    """Make the request of a run's config and hours. PreflightError if Dagster cut the hours into several runs."""
+    run = context.run
+    restore_id = config.restore_id or run.root_run_id or run.run_id
+    return make_restore_request(topic, config, restore_id, run.run_id, _find_window(context, topic, config))
+
+
+def make_restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
+    """Make metadata of what was restored: by kafka partition, with offsets at the source and at the target."""
+    columns = [
+        *(["topic"] if any(p.topic for p in report.kafka_partitions) else []),
+        "kafka_partition",
+        "record_count",
+        "record_bytes",
+        "first_source_offset",
+        "last_source_offset",
+        "first_target_offset",
+        "last_target_offset",
+        "doubled_count",
+        "foreign_count",
+        "mapping_key",
+    ]
+    rows = [{name: getattr(p, name) for name in columns} for p in report.kafka_partitions]
+    return {
+        "to_topic": dg.MetadataValue.text(report.to_topic),
+        "restore_id": dg.MetadataValue.text(report.restore_id),
+        "records": dg.MetadataValue.int(report.record_count),
+        "record_bytes": dg.MetadataValue.int(report.record_bytes),
+        "sent_records": dg.MetadataValue.int(report.sent_count),
+        "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
+        "objects": dg.MetadataValue.int(report.object_count),
+        "object_bytes": dg.MetadataValue.int(report.object_bytes),
+        "doubled_records": dg.MetadataValue.int(report.doubled_count),
+        "foreign_records": dg.MetadataValue.int(report.foreign_count),
+        "exact": dg.MetadataValue.bool(report.exact),
+        "before_transforms": dg.MetadataValue.bool(report.dry_run and report.before_transforms),
+        "verified": dg.MetadataValue.bool(report.verified),
+        "dry_run": dg.MetadataValue.bool(report.dry_run),
+        "already_finished": dg.MetadataValue.bool(report.already_finished),
+        "replay_seconds": dg.MetadataValue.float(report.replay_seconds),
+        "verify_seconds": dg.MetadataValue.float(report.verify_seconds),
+        "estimated_seconds": dg.MetadataValue.float(report.estimated_seconds),
+        "records_per_second": dg.MetadataValue.float(report.records_per_second),
+        "gaps": dg.MetadataValue.json(list(report.gaps)),
+        "notes": dg.MetadataValue.json(list(report.notes)),
+        "skipped": dg.MetadataValue.json(list(report.skipped)),
+        "refusals": dg.MetadataValue.json(list(report.refusals)),
+        "kafka_partitions": make_metadata_table(rows, columns),
+        **({} if report.dry_run else _make_document_uris(report, bucket)),
+    }
+
+
+def _make_document_uris(report: RestoreReport, bucket: str) -> Metadata:
+    """Return where the plan and the report lie. A dry run writes none."""
+    keys = {"plan": report.plan_key, "report": report.page_key}
+    return {name: dg.MetadataValue.text(f"s3://{bucket}/{key}") for name, key in keys.items()}
+
+
+def _find_window(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> Moments:
+    asked = read_window(config, ZoneInfo(topic.config.layout.timezone))
+    if asked is not None:
+        return asked
+    _refuse_split(context, topic)
+    first, last = context.partition_key_range
+    topic.hours.check((first, last))
+    return topic.hours.start(first), topic.hours.end(last)
+
+
+def _refuse_split(context: dg.AssetExecutionContext, topic: ArchivedTopic) -> None:
+    """Refuse hours that Dagster split into several runs, one for each contiguous part: no run knows all hours."""
+    backfill_id = context.run.tags.get(BACKFILL_ID_TAG)
+    backfill = context.instance.get_backfill(backfill_id) if backfill_id else None
+    if backfill is None or backfill.asset_backfill_data is None:
+        return
+    asked = backfill.asset_backfill_data.get_target_partitions_subset(topic.key("restored"))
+    picked = sorted(asked.get_partition_keys(), key=topic.hours.start)
+    if len(picked) == len(context.partition_keys):
+        return
+    first = topic.hours.start(picked[0]).isoformat()
+    last = topic.hours.end(picked[-1]).isoformat()
+    raise PreflightError(
+        f"topic {topic.topic}: {len(picked)} hours were picked that do not follow each other, and Dagster makes a run "
+        f"of each stretch. Pick any one hour and set `hours: {json.dumps(picked)}` in the config, or `from_time: "
+        f"'{first}'` and `to_time: '{last}'` to restore also what lies between"
+    )

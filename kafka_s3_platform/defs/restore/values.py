@@ -1,0 +1,75 @@
+"""Reads values of a restore's config as its request has them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.config.files import read_worker
+from kafka_s3_platform.config.keys.kafka import find_cluster
+from kafka_s3_platform.config.keys.values import resolve_local_time
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.restore.request import Offsets
+
+HEX = "hex:"
+
+
+def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
+    """Return the bytes of keys, or of their beginnings, in the option `name`: UTF-8 text, or `hex:ff00`."""
+    return tuple(_read_bytes(name, text) for text in texts)
+
+
+def _read_bytes(name: str, text: str) -> bytes:
+    if not text.startswith(HEX):
+        return text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix(HEX))
+    except ValueError as err:
+        raise ConfigError(f"{name} {text!r}: {err}") from err
+
+
+def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the kafka partitions that were chosen, None for all of them."""
+    return tuple(numbers) or None
+
+
+def read_offsets(name: str, given: Mapping[str, int]) -> Offsets:
+    """Return one offset for all kafka partitions, an offset for each of some, or None.
+
+    Raises:
+        ConfigError: kafka partitions are named in another way than by number or by `all`.
+    """
+    if not given:
+        return None
+    if set(given) == {"all"}:
+        return given["all"]
+    if not all(text.isdecimal() for text in given):
+        raise ConfigError(f"{name} {dict(given)}: name kafka partitions by number, or all of them by `all` alone")
+    found = {int(text): offset for text, offset in given.items()}
+    if len(found) < len(given):
+        raise ConfigError(f"{name} {dict(given)}: names a kafka partition twice")
+    return found
+
+
+def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
+    """Return an ISO 8601 time; one without a UTC offset is a time of `zone`. ConfigError where it is none."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as err:
+        raise ConfigError(f"{name} {text!r} is no ISO 8601 time, such as 2013-01-31T15:00; correct it") from err
+    try:
+        if moment.tzinfo:
+            return moment
+        return resolve_local_time(moment, zone)
+    except ValueError as err:
+        raise ConfigError(f"{name} {text!r}: {err}") from err
+
+
+def read_target_cluster(worker: Path) -> KafkaSettings:
+    """Return the cluster that a worker.properties file declares. ConfigError if it declares none."""
+    found = find_cluster(read_worker(worker, os.environ))
+    if not found.bootstrap_servers:
+        raise ConfigError(f"{worker}: required: name the cluster's brokers in bootstrap.servers")
+    return found

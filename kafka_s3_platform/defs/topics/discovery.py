@@ -1,0 +1,151 @@
+"""Finds topics of connectors with `topics.regex` at Kafka, and remembers them in a file.
+
+Every process of Dagster loads the definitions, also when Kafka does not answer. So loading only reads the file. The
+topics sensor and the commands ask Kafka and write the file.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.topics import match_topics
+from kafka_s3_platform.errors import PlatformError, TransientError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+BROKER_SECONDS = 5.0
+FIRST_LOOK_SECONDS = 0.5
+"""How long loading waits for Kafka if no topic is remembered yet. A later answer is remembered for the next load."""
+
+
+@dataclass(frozen=True)
+class FoundTopics:
+    """Topics that the connector's pattern matches: all that were ever found, and those that Kafka no longer has.
+
+    A topic that is gone stays in the list, since its archive stays too.
+    """
+
+    topics: tuple[str, ...]
+    gone: tuple[str, ...] = ()
+
+
+def find_topics_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of remembered topics. It is in Dagster's home, or without one in `.dagster` in this folder."""
+    return Path(env.get("DAGSTER_HOME") or ".dagster") / "kafka_s3_topics"
+
+
+def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
+    """Ask Kafka which topics match now, and the store which ones were archived. Remember the answer.
+
+    Raises the errors of the `kafka` package, and OSError if the answer cannot be written.
+    """
+    with ClusterAdmin(config.kafka, BROKER_SECONDS) as admin:
+        present = match_topics(config, admin.topics())
+    topics = match_topics(config, {*present, *recall_topics(config, folder).topics, *_find_archived(config)})
+    found = FoundTopics(topics, tuple(t for t in topics if t not in present))
+    if found != recall_topics(config, folder):
+        _write_found(folder, config, found)
+    return found
+
+
+def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
+    """Read the remembered topics that the present pattern matches, if there are any."""
+    try:
+        known = json.loads(_name_file(folder, config).read_text())
+        topics = match_topics(config, known["topics"])
+        gone = match_topics(config, known["gone"])
+    except FileNotFoundError:
+        return FoundTopics(())
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        logger.warning("%s cannot be read, so its topics are looked up anew: %s", _name_file(folder, config), err)
+        return FoundTopics(())
+    return FoundTopics(topics, gone)
+
+
+def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> tuple[ConnectorConfig, ...]:
+    """Give connectors their remembered topics. Waits FIRST_LOOK_SECONDS at most, and only for the very first look.
+
+    A connector whose topics are not known stays without any: the topics sensor goes on looking.
+    """
+    _look_first([c for c in connectors if c.topics_regex is not None and not _name_file(folder, c).exists()], folder)
+    return tuple(
+        give_topics(c, recall_topics(c, folder).topics) if c.topics_regex is not None else c for c in connectors
+    )
+
+
+def resolve_now(config: ConnectorConfig, folder: Path) -> ConnectorConfig:
+    """Give a command's connector the topics that match now, or the remembered ones if Kafka does not answer.
+
+    Raises the errors of the `kafka` package if none is remembered.
+    """
+    if config.topics_regex is None:
+        return config
+    try:
+        found = look_for_topics(config, folder)
+    except TransientError as err:
+        found = recall_topics(config, folder)
+        if not found.topics:
+            raise
+        logger.warning("connector %s: its topics are those known from before: %s", config.name, err)
+    return give_topics(config, found.topics)
+
+
+def find_gone_topics(config: ConnectorConfig, folder: Path) -> frozenset[str]:
+    """Return the topics that Kafka no longer had when last asked. None for a connector that names its topics."""
+    if config.topics_regex is not None:
+        return frozenset(recall_topics(config, folder).gone)
+    return frozenset()
+
+
+def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConfig:
+    """Return the connector as if it named these topics."""
+    return config.model_copy(update={"topics": tuple(topics)})
+
+
+def _look_first(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
+    deadline = time.monotonic() + FIRST_LOOK_SECONDS
+    threads = [threading.Thread(target=_try_look, args=(c, folder), daemon=True) for c in connectors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _try_look(config: ConnectorConfig, folder: Path) -> None:
+    try:
+        look_for_topics(config, folder)
+    except (PlatformError, OSError) as err:
+        logger.warning("connector %s: its topics are not known yet: %s", config.name, err)
+    except Exception:
+        logger.exception("connector %s: its topics are not known yet", config.name)
+
+
+def _find_archived(config: ConnectorConfig) -> list[str]:
+    """Return the topics that have an index: the file of remembered topics may be lost with its machine."""
+    prefix = f"{config.archive.index_dir}/{config.name}/"
+    try:
+        return [p.removeprefix(prefix).rstrip("/") for p in ObjectStore(config.store).list_prefixes(prefix)]
+    except PlatformError as err:
+        logger.warning("connector %s: which topics it has archived is not known: %s", config.name, err)
+        return []
+
+
+def _name_file(folder: Path, config: ConnectorConfig) -> Path:
+    return folder / f"{config.name}.json"
+
+
+def _write_found(folder: Path, config: ConnectorConfig, found: FoundTopics) -> None:
+    """Write the file as a whole or not at all: other processes may read it at any time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False) as file:
+        json.dump(asdict(found), file, indent=2)
+    Path(file.name).replace(_name_file(folder, config))

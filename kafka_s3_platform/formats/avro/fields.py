@@ -1,0 +1,71 @@
+"""Cuts the fields out of Avro records. Their bytes stay as they are, with the branches of unions."""
+
+import io
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from fastavro import schemaless_reader
+from fastavro.schema import parse_schema
+
+from kafka_s3_platform.avro.schema import strip_logical_types
+from kafka_s3_platform.avro.values import AvroSchema
+from kafka_s3_platform.avro.walk import Datum
+from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.limits import ReadLimits
+
+
+class AvroFields:
+    """Cuts out the fields of records of one schema.
+
+    `schemas` holds the schema of each field by the field's name, complete in itself. It is empty if values are no
+    records.
+    """
+
+    def __init__(self, schema: Schema, limits: ReadLimits) -> None:
+        avro = AvroSchema(schema.avro)
+        root = avro.resolved(avro.root)
+        is_record = not isinstance(root, list) and root["type"] == "record"
+        self.name: str = root["name"].rpartition(".")[2] if is_record else ""
+        fields = root["fields"] if is_record else ()
+        self.schemas: Mapping[str, Schema] = {f["name"]: Schema(json.dumps(avro.complete(f["type"]))) for f in fields}
+        self._limits = limits
+
+    @cached_property
+    def _data(self) -> Mapping[str, Datum]:
+        return {n: Datum(s.avro, self._limits.depth, self._limits.items) for n, s in self.schemas.items()}
+
+    def columns(self, records: pa.BinaryArray) -> Mapping[str, pa.BinaryArray]:
+        """Return the data of each field. Raise ValueError if a record does not fit the schema."""
+        found: dict[str, list[bytes | None]] = {name: [] for name in self._data}
+        nulls = {name: _find_null(schema) for name, schema in self.schemas.items()}
+        for record in records.to_pylist():
+            view = memoryview(record)
+            start = 0
+            for name, datum in self._data.items():
+                end = datum.end(view, start)
+                one = bytes(view[start:end])
+                found[name].append(None if one == nulls[name] else one)
+                start = end
+        return {name: pa.array(data, pa.binary()) for name, data in found.items()}
+
+
+def decode_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
+    """Decode the values of a field to Avro's physical types."""
+    parsed = parse_schema(strip_logical_types(schema.avro), _ignore_default_error=True)
+    data = column.to_pylist()
+    return [None if one is None else schemaless_reader(io.BytesIO(one), parsed, None) for one in data]
+
+
+def _find_null(schema: Schema) -> bytes | None:
+    """Return the bytes of a null, or None if a value cannot be null."""
+    if schema.avro == "null":
+        return b""
+    if not isinstance(schema.avro, list) or "null" not in schema.avro:
+        return None
+    place = 2 * schema.avro.index("null")
+    if place < 128:
+        return bytes([place])
+    return bytes([place & 127 | 128, place >> 7])

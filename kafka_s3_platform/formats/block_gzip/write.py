@@ -1,0 +1,198 @@
+"""Writes Block-GZIP: lines in concatenated gzip members, and an index of them that allows range reads by offset.
+
+Source: DeviantArt kafka-connect-s3, README and BlockGZIPFileWriter. A block holds at most `compressed_block_size`
+uncompressed bytes. A record that would exceed them begins the next block, and a larger record has a block of its own.
+A value that ends with a line break gets no second one. Unlike there, `first_record_offset` is the record's offset in
+Kafka also after a hole (compaction, transactions), sizes are bytes, not characters, and no block is empty.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Annotated, TypedDict
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.formats import FORMATS
+from kafka_s3_platform.formats.columns import read_strings
+from kafka_s3_platform.formats.compression import CompressedSink, decompress_lines
+from kafka_s3_platform.formats.damage import build_damage_error, build_limit_error
+from kafka_s3_platform.formats.json.read import split_lines
+from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+
+INDEX_SUFFIX = FORMATS["block_gzip"].index_suffix
+
+ReadRange = Callable[[int, int], bytes]
+"""Reads bytes of an object. The first number is where they begin, the second how many they are."""
+
+
+# Below 2**62, so that the sum of two is an integer of 64 bits.
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+@dataclass(slots=True)
+class Block:
+    """A gzip member, as the index describes it. `byte_offset` is where it begins in the object."""
+
+    byte_length_uncompressed: _Number
+    num_records: _Number
+    byte_length: _Number
+    byte_offset: _Number
+    first_record_offset: _Number
+
+
+class _Index(TypedDict):
+    chunks: list[Block]
+
+
+class BlockGzipWriter:
+    """Writes a line for each record into blocks. The same records give the same bytes, however they are batched.
+
+    `values` returns the bytes of a batch's values: none is null, and none holds a line break before its end.
+    """
+
+    def __init__(
+        self, sink: Sink, values: Callable[[ConnectBatch], pa.BinaryArray], block_size: int, level: int | None
+    ) -> None:
+        self._sink = _Counting(sink)
+        self._values = values
+        self._block_size = block_size
+        self._level = level
+        self._blocks: list[Block] = []
+        self._member: CompressedSink | None = None
+        self.sidecars: Mapping[str, bytes] = {}
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._member.buffered_bytes if self._member else 0
+
+    def write(self, batch: ConnectBatch) -> None:
+        """Append the records of a batch."""
+        found = read_strings(end_lines(self._values(batch)))
+        ends = np.cumsum(found.lengths)
+        offsets = batch.offsets
+        row = start = 0
+        while row < len(ends):
+            room = self._block_size - (self._blocks[-1].byte_length_uncompressed if self._member else 0)
+            last = int(np.searchsorted(ends, start + room, side="right"))
+            # The next record does not fit any more, so it begins a block. There it is written whatever its size is.
+            if last <= row and self._member:
+                self._end_block()
+                continue
+            last = max(last, row + 1)
+            self._append(found.data[start : int(ends[last - 1])], last - row, int(offsets[row]))
+            row = last
+            start = int(ends[last - 1])
+
+    def close(self, facts: Mapping[str, str]) -> None:  # noqa: ARG002 - the file is lines and nothing else
+        """Write the lines that are still buffered, and build the index. The sink stays open."""
+        self._end_block()
+        chunks = [asdict(block) for block in self._blocks]
+        self.sidecars = {INDEX_SUFFIX: json.dumps({"chunks": chunks}, separators=(",", ":")).encode()}
+
+    def _append(self, data: memoryview, records: int, first_offset: int) -> None:
+        if self._member is None:
+            self._member = CompressedSink(self._sink, "gzip", self._level)
+            self._blocks.append(Block(0, 0, 0, self._sink.written, first_offset))
+        self._member.write(data)
+        self._blocks[-1].byte_length_uncompressed += len(data)
+        self._blocks[-1].num_records += records
+
+    def _end_block(self) -> None:
+        if self._member:
+            self._member.close()
+            self._blocks[-1].byte_length = self._sink.written - self._blocks[-1].byte_offset
+            self._member = None
+
+
+def end_lines(values: pa.BinaryArray) -> pa.BinaryArray:
+    """End each value with a line break, unless it has one at its end."""
+    return pc.binary_join_element_wise(values, pc.if_else(pc.ends_with(values, LINE), b"", LINE), b"")
+
+
+def read_index(body: bytes, key: str, object_size: int = 2**62) -> tuple[Block, ...]:
+    """Return the blocks of an index. Raise IntegrityError, which names `key`, if it is no index."""
+    try:
+        blocks = tuple(msgspec.json.decode(body, type=_Index)["chunks"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise build_damage_error(key, f"is no Block-GZIP index: {err}") from err
+    ends = [*(block.byte_offset for block in blocks[1:]), object_size]
+    for block, end in zip(blocks, ends, strict=True) if blocks else ():
+        # Blocks must not overlap: one that is listed many times would be decompressed as often.
+        if block.byte_offset + block.byte_length > end:
+            raise build_damage_error(
+                key, f"is no Block-GZIP index: its block at byte {block.byte_offset} does not end before {end}"
+            )
+    return blocks
+
+
+def read_from(
+    read_range: ReadRange,
+    blocks: Sequence[Block],
+    offset: int,
+    end_offset: int,
+    key: str,
+    limits: ReadLimits = NO_KEYS,
+) -> Iterator[bytes]:
+    """Read the values of the records from `offset` on. Skip the blocks before the one that may hold it.
+
+    A line does not hold its offset. So a block whose offsets have holes is returned from its first line on: some lines
+    may belong to records before `offset`, but none is left out.
+
+    Args:
+        read_range: reads the object.
+        blocks: its index.
+        offset: offset of the first record that is wanted.
+        end_offset: offset of the object's last record, plus 1.
+        key: names the object in errors.
+        limits: how much an object may ask for.
+
+    Raises:
+        IntegrityError: a block is damaged, or does not have as many lines as the index says. The number of lines is
+            checked after the last line of a block.
+    """
+    ends = [*(block.first_record_offset for block in blocks[1:]), end_offset]
+    for block, end in zip(blocks, ends, strict=False):
+        if end > offset:
+            is_dense = end - block.first_record_offset == block.num_records
+            skipped = max(offset - block.first_record_offset, 0) if is_dense else 0
+            yield from islice(_read_lines(read_range, block, key, limits), skipped, None)
+
+
+def _read_lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimits) -> Iterator[bytes]:
+    if block.byte_length > limits.block_bytes:
+        raise build_limit_error(key, f"has a block of {block.byte_length:,} bytes", "block.bytes")
+    body = read_range(block.byte_offset, block.byte_length)
+    count = 0
+    pieces = decompress_lines(io.BytesIO(body), key, limits, "gzip", as_named=True)
+    for line in split_lines(pieces, LINE, key, limits, open_end=False):
+        count += 1
+        if count <= block.num_records:
+            yield line
+    if count != block.num_records:
+        what = f"has {count} lines in its block at byte {block.byte_offset} where its index says {block.num_records}"
+        raise build_damage_error(key, what)
+
+
+class _Counting:
+    """A sink that counts the bytes that go through it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.written = 0
+        self.closed = False
+
+    def write(self, data: bytes, /) -> int:
+        self.written += len(data)
+        return self._sink.write(data)
+
+    def flush(self) -> None:
+        self._sink.flush()

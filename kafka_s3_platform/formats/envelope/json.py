@@ -1,0 +1,115 @@
+"""The envelope as JSON lines: whole records, one in each line, nothing converted.
+
+A line is an object with the members of `RECORD_SCHEMA` in its order: `key`, `value` and the `value` of each header are
+base64 (RFC 4648, with padding) or null, `headers` is an array of `{"key": ..., "value": ...}` or null, `timestamp` is
+in epoch milliseconds, and the other members are numbers and text as in that schema. Null is null, empty is "" or [],
+and absent headers are null.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, TypedDict
+
+import msgspec
+import pyarrow as pa
+
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
+from kafka_s3_platform.formats.compression import CompressedSink, decompress_lines
+from kafka_s3_platform.formats.damage import build_limit_error
+from kafka_s3_platform.formats.envelope.rows import build_batch, list_rows
+from kafka_s3_platform.formats.envelope.writer import WholeRecordWriter
+from kafka_s3_platform.formats.format_io import FormatIO
+from kafka_s3_platform.formats.json.read import split_lines
+from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.reading import batch_values
+from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+
+
+class HeaderLine(TypedDict):
+    """A header of a record."""
+
+    key: str
+    value: bytes | None
+
+
+class EnvelopeLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line. Its members are those of `RECORD_SCHEMA`, in its order."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[HeaderLine] | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestampType: int  # noqa: N815 - Spark's name
+
+
+_encode = msgspec.json.Encoder().encode_lines
+_decode = msgspec.json.Decoder(EnvelopeLine).decode
+
+
+class EnvelopeJsonWriter:
+    """Writes record batches as lines. The same records give the same bytes, however they are batched."""
+
+    def __init__(self, sink: Sink, codec: str, level: int | None = None) -> None:
+        self._sink = CompressedSink(sink, codec, level)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._sink.buffered_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of `RECORD_SCHEMA`."""
+        self._sink.write(_encode([EnvelopeLine(*row) for row in list_rows(batch)]))
+
+    def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - a line for it would be no record
+        """Write the lines that are still buffered. The sink stays open."""
+        self._sink.close()
+
+
+class EnvelopeJsonReader:
+    """Reads what `EnvelopeJsonWriter` wrote, with any codec. `key` names the object in errors."""
+
+    def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
+        self._source = source
+        self._key = key
+        self._limits = limits
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return record batches in offset order, each of some megabytes.
+
+        Raises:
+            IntegrityError: the object is damaged, cut off, or not an envelope. Errors of the source pass through.
+        """
+        for lines in batch_values(self._lines()):
+            yield self._batch(lines)
+
+    def _batch(self, lines: list[bytes]) -> pa.RecordBatch:
+        try:
+            return build_batch([self._row(line) for line in lines])
+        except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError, RecursionError) as err:
+            raise IntegrityError(
+                f"object {self._key} holds a line that is no record of an envelope: {err}. It is damaged, or another "
+                f"tool wrote it; {HEAL_OBJECT}"
+            ) from err
+
+    def _row(self, line: bytes) -> tuple[Any, ...]:
+        # Counted before the line is decoded. A header has a comma inside and one after it; base64 has none. The keys
+        # of headers may have some, so a line with fewer headers may be refused too.
+        if line.count(b",") > 2 * self._limits.items:
+            raise build_limit_error(self._key, f"has a record of more than {self._limits.items:,} headers", "items")
+        return msgspec.structs.astuple(_decode(line))
+
+    def _lines(self) -> Iterator[bytes]:
+        try:
+            pieces = decompress_lines(self._source, self._key, self._limits)
+            yield from split_lines(pieces, LINE, self._key, self._limits, open_end=False)
+        except IntegrityError as err:
+            raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err
+
+
+FORMAT_IO = FormatIO(
+    new_writer=lambda request: WholeRecordWriter(EnvelopeJsonWriter(request.sink, request.codec, request.level)),
+    new_record_reader=EnvelopeJsonReader,
+)

@@ -1,0 +1,169 @@
+"""What each format provides: the module that its row in `config/formats.py` names holds a `FORMAT_IO`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from kafka_s3_platform.config.formats import Format
+from kafka_s3_platform.config.settings import LayoutSettings, SourceSettings
+from kafka_s3_platform.formats.parts import ObjectPart, UnwritableSchemaError
+from kafka_s3_platform.formats.reading import BatchReader
+from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.model.connect import ConnectBatch, Mask, Payload, Schema
+from kafka_s3_platform.model.limits import ReadLimits
+
+
+class RecordWriter(Protocol):
+    r"""Writes the records of one object to a sink, in the order they come.
+
+    The same records give the same bytes, however they are cut into batches. A user's own format is a class like this.
+    `format.class` is its dotted name. It is called with the sink, the settings of the layout and the schema of the
+    object's values (None if they have none). Its class attribute `extension` ends the names of its objects::
+
+        class CsvFormat:
+            extension = "csv"
+
+            def __init__(self, sink: Sink, layout: LayoutSettings, schema: Schema | None) -> None:
+                self._sink = sink
+                self.buffered_bytes = 0
+                self.sidecars: Mapping[str, bytes] = {}
+
+            def write(self, batch: ConnectBatch) -> None:
+                for offset, value in zip(batch.offsets, batch.value.objects):
+                    self._sink.write(f"{offset},{value['name']}\n".encode())
+
+            def close(self, facts: Mapping[str, str]) -> None:
+                pass
+    """
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The bytes that are held in memory."""
+        ...
+
+    @property
+    def sidecars(self) -> Mapping[str, bytes]:
+        """After `close`: small objects beside this one. The key replaces the extension in the object's name."""
+        ...
+
+    def write(self, batch: ConnectBatch) -> None:
+        """Append records.
+
+        Raises:
+            UnwritableRecordsError: the format cannot hold some of them. Nothing of the batch was written.
+            IntegrityError: a record is null, and the format has no null.
+        """
+        ...
+
+    def close(self, facts: Mapping[str, str]) -> None:
+        """Write the records that are still buffered, and `facts` if the format has a place for them.
+
+        The sink stays open.
+        """
+        ...
+
+
+class RecordObject(Protocol):
+    """An object that holds whole records."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the records in batches of `RECORD_SCHEMA`. Raise IntegrityError if the object is damaged."""
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """An object to write."""
+
+    sink: Sink
+    layout: LayoutSettings
+    part: ObjectPart
+    format_name: str
+    codec: str
+    level: int | None
+    schema: Schema | None
+
+    @property
+    def required_schema(self) -> Schema:
+        """Return the schema of the values, for a format that needs one.
+
+        Raises:
+            UnwritableSchemaError: the values have none.
+        """
+        if self.schema is None:
+            raise UnwritableSchemaError(
+                f"the {self.part} of these records has no schema, which {self.format_name} needs: use JsonFormat, or a "
+                f"converter with schemas (AVRO, PROTOBUF, JSON_SR, JSON with schemas.enable=true)"
+            )
+        return self.schema
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """An object of values, keys or headers to read.
+
+    Attributes:
+        source: the object, opened.
+        key: its key, for errors.
+        layout: how objects are written.
+        settings: how objects are read, by the source connector's file.
+        part: the part of the records that it holds.
+        format_name: its format.
+        codec: the codec that the connector file names. Empty: the file names none.
+        topic: the topic of its records, from its name.
+        kafka_partition: the kafka partition of its records, from its name.
+        is_own: this platform wrote it.
+        may_end_open: no separator has to follow the last record.
+        any_bytes: its separator can be trusted, so values may be any bytes.
+        is_wrapped: a column `value` without others holds the value itself.
+        limits: how much an object may ask for.
+    """
+
+    source: Any
+    key: str
+    layout: LayoutSettings
+    settings: SourceSettings
+    part: ObjectPart
+    format_name: str
+    codec: str
+    topic: str
+    kafka_partition: int
+    is_own: bool
+    may_end_open: bool
+    any_bytes: bool
+    is_wrapped: bool
+    limits: ReadLimits
+
+
+@dataclass(frozen=True)
+class FormatIO:
+    """How a format is written and read back.
+
+    Attributes:
+        new_writer: None for a format that is only read.
+        new_reader: reads values, keys or headers. None for our envelopes.
+        new_record_reader: reads whole records, from an object with a key. None for all formats but our envelopes.
+        find_unsafe: finds values that would be read back as something else. None: there are none.
+    """
+
+    new_writer: Callable[[WriteRequest], RecordWriter] | None = None
+    new_reader: Callable[[ReadRequest], BatchReader] | None = None
+    new_record_reader: Callable[[Any, str, ReadLimits], RecordObject] | None = None
+    find_unsafe: Callable[[Payload, LayoutSettings], Mask] | None = None
+
+
+def load_format_io(row: Format) -> FormatIO:
+    """Return the `FORMAT_IO` of a format. Its module is imported at the first call.
+
+    Only the table of formats names modules: a name from a user's file never becomes an import.
+    """
+    return _load_module(row.module)
+
+
+@cache
+def _load_module(name: str) -> FormatIO:
+    found: FormatIO = import_module(f"kafka_s3_platform.formats.{name}").FORMAT_IO
+    return found

@@ -1,0 +1,178 @@
+"""Reads lines of JSON: the bytes of each line, unchanged, after a check that they are JSON."""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.formats.damage import build_damage_error, build_limit_error
+from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.reading import ReadBatch, batch_values, read_pieces
+from kafka_s3_platform.model.connect import NO_SCHEMA, Payload
+from kafka_s3_platform.model.json_values import decode_json, find_maybe_deeper, is_deeper
+from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+
+# The rest of a number that was cut off is a number too.
+_NUMBER = re.compile(rb"[-+.0-9eE]+")
+_validate = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class JsonLinePayload(Payload):
+    """Lines of JSON, which are decoded at the first use of their values."""
+
+    raw_is_json = True
+
+    def _decode(self) -> Sequence[Any]:
+        return [None if line is None else decode_json(line) for line in pa.array(self.raw).to_pylist()]
+
+
+def build_json_payload(lines: Sequence[bytes | None]) -> JsonLinePayload:
+    """Build a payload of lines or other texts that are JSON."""
+    return JsonLinePayload(pa.array(lines, pa.binary()), np.full(len(lines), NO_SCHEMA, np.int32), ())
+
+
+class JsonReader:
+    """Reads an object of lines, whatever it is compressed with. `key` names the object in errors.
+
+    `open_end` allows a last line without a line break, as tools other than Connect leave it. A line that was cut off is
+    then no JSON, unless it is a number. A number there is therefore refused.
+    """
+
+    def __init__(
+        self,
+        source: IO[bytes],
+        key: str,
+        codec: str = "none",
+        *,
+        open_end: bool = False,
+        limits: ReadLimits = NO_KEYS,
+    ) -> None:
+        self._source = source
+        self._key = key
+        self._codec = codec
+        self._open_end = open_end
+        self._limits = limits
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the lines in batches. Those that are no JSON are `bad`.
+
+        Raises:
+            IntegrityError: the object is damaged or cut off.
+        """
+        pieces = Ending(read_pieces(self._source, self._key, self._codec, self._limits))
+        at = 0
+        depth = self._limits.depth
+        for lines in batch_values(split_lines(pieces, LINE, self._key, self._limits, open_end=self._open_end)):
+            payload = build_json_payload(lines)
+            faults = dict(_find_faults(lines, payload.raw, depth))
+            if pieces.is_open and (len(lines) - 1 in faults or _NUMBER.fullmatch(lines[-1])):
+                what = faults.get(len(lines) - 1, "is a number, which might go on")
+                raise build_damage_error(
+                    self._key, f"has no line break behind its last line, {at + len(lines)}, which {what}"
+                )
+            bad = {row: f"line {at + row + 1}: {why}" for row, why in faults.items()}
+            yield ReadBatch(payload, bad)
+            at += len(lines)
+
+
+class Ending:
+    """Passes pieces on. `is_open` is true once all are read and the last one does not end with a separator."""
+
+    def __init__(self, pieces: Iterator[bytes], separator: bytes = LINE) -> None:
+        self._pieces = pieces
+        self._separator = separator
+        self._last = b""
+        self.is_open = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self.is_open = bool(self._last) and self._last != self._separator
+            raise StopIteration
+        self._last = (self._last + piece)[-len(self._separator) :]
+        return piece
+
+
+def split_lines(
+    pieces: Iterable[bytes], separator: bytes, key: str, limits: ReadLimits, *, open_end: bool
+) -> Iterator[bytes]:
+    """Split the pieces at each separator.
+
+    Raises:
+        IntegrityError: bytes follow the last separator, a line is longer than the limit, or too many are empty.
+    """
+    rest = bytearray()
+    empty = 0
+    for piece in pieces:
+        # A long rest must not be copied again with each piece.
+        if len(rest) < len(piece):
+            *whole, last = (bytes(rest) + piece).split(separator)
+            rest = bytearray(last)
+        else:
+            whole = _end_last_line(rest, piece, separator)
+        # Only the first line and the rest can be longer than a piece.
+        if max(map(len, (rest, *whole[:1]))) > limits.record_bytes:
+            raise build_limit_error(
+                key, f"has more than {limits.record_bytes:,} bytes without a separator", "record.bytes"
+            )
+        empty += whole.count(b"")
+        if empty > limits.empty_records:
+            raise build_limit_error(
+                key, f"has more than {limits.empty_records:,} records without a byte", "empty.records"
+            )
+        yield from whole
+    if rest and not open_end:
+        raise build_damage_error(key, f"ends with {len(rest)} bytes and no separator after them")
+    if rest:
+        yield bytes(rest)
+
+
+def _end_last_line(rest: bytearray, piece: bytes, separator: bytes) -> list[bytes]:
+    """Add `piece` to a long `rest`, and return the lines that it ends. No byte is read or copied more than twice."""
+    # a separator of several bytes may begin in the bytes that were there before
+    start = max(len(rest) - len(separator) + 1, 0)
+    rest += piece
+    end = rest.find(separator, start)
+    if end < 0:
+        return []
+    with memoryview(rest) as view:
+        first = bytes(view[:end])
+        others = bytes(view[end + len(separator) :])
+    *whole, last = others.split(separator)
+    rest[:] = last
+    return [first, *whole]
+
+
+def _find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iterator[tuple[int, str]]:
+    """Find the rows that are no JSON. Rows are checked one by one only if they may be none."""
+    doubtful: Iterable[int] = range(len(lines))
+    # All rows at once first: most batches have no fault, and UTF-8 takes a fifth of the time so.
+    with suppress(msgspec.MsgspecError, pa.ArrowInvalid, RecursionError):
+        raw.cast(pa.string())
+        deque(map(_validate, lines), maxlen=0)
+        doubtful = find_maybe_deeper(raw, depth).tolist()
+    return ((row, why) for row in doubtful if (why := find_fault(lines[row], depth)))
+
+
+def find_fault(line: bytes, depth: int) -> str:
+    """Return why a text cannot be read as JSON. Empty: it can.
+
+    Objects and arrays may lie `depth` inside each other. Without this limit Python's stack would be the limit, and it
+    depends on the caller.
+    """
+    if is_deeper(line, depth):
+        return f"is JSON nested deeper than archive.read.max.depth={depth}"
+    try:
+        _validate(line)
+        line.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        return f"is no JSON: {err}"
+    return ""

@@ -1,0 +1,446 @@
+"""Checks the sizes that Parquet files claim, before Arrow allocates memory for them.
+
+Arrow allocates as much for a page as its header claims, and as much for a batch as its rows become: a page of some
+bytes may claim gigabytes, and an entry of a dictionary may be repeated a million times. So the headers of a row group's
+pages are read first, from bytes that Arrow reads later too, and batches have as many rows as fit.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.avro.nodes import FEW_VALUES
+from kafka_s3_platform.formats.damage import build_limit_error
+from kafka_s3_platform.formats.magic_bytes import HEAD_BYTES, describe_foreign_to_parquet
+from kafka_s3_platform.formats.parquet.thrift import read_struct
+from kafka_s3_platform.model.limits import ReadLimits
+
+# Arrow reads this much at the end of a file at once: a source that keeps its last read then serves Arrow from memory.
+_TAIL_BYTES = 65_536
+_MAGIC_BYTES = 4
+_END_BYTES = 8
+"""The end of a file: the size of the footer, then the magic bytes."""
+
+# pre_buffer reads whole row groups, in threads that may outlive the interpreter and abort it (apache/arrow 34314).
+_CHECKED: Mapping[str, Any] = {
+    "page_checksum_verification": True,
+    "pre_buffer": False,
+    "thrift_container_size_limit": 100_000,
+}
+_BATCH_BYTES = 8_388_608
+_SMALL_BYTES = 37_748_736
+"""A row group of at most this many stored bytes is read at once. Those that we write are a little smaller."""
+
+BUFFER_BYTES = 4_194_304
+"""How much of a column of a larger row group is read at a time, by Arrow too. An object is fetched in such pieces."""
+
+_HEAD_BYTES = 1_048_576
+"""More than the header of a page takes, with its least and its greatest value."""
+
+# A file may have empty pages, but a hostile one may have a million of them.
+_PAGES_WITHOUT_VALUES = 16
+_POINTER_BYTES = 16
+"""What Arrow takes for each value of a dictionary, besides the value's bytes."""
+
+_OFFSET_BYTES = 4
+_SMALL_DICTIONARY = 256
+_MOST_BLOCKS = 128
+_MOST_BLOCKS_OF_LISTS = 8
+"""How large a column may become in multiples of the limit of a block, if each value is its dictionary's longest."""
+
+# The numbers of Parquet's Thrift definition: types of pages, fields of structs, and encodings.
+_DATA = 0
+_DICTIONARY = 2
+_DATA_V2 = 3
+_TYPE = 1
+_SIZE = 2
+_COMPRESSED = 3
+_DATA_HEAD = 5
+_DICTIONARY_HEAD = 7
+_V2_HEAD = 8
+_ROW_GROUPS = 4
+_COLUMNS = 1
+_GROUP_BYTES = 2
+_GROUP_ROWS = 3
+_META = 3
+_CODEC = 4
+_CHUNK_VALUES = 5
+_CHUNK_BYTES = 7
+_DATA_AT = 9
+_DICTIONARY_AT = 11
+_STATISTICS = 12
+_NULLS = 3
+_MOST = 5
+_LEAST = 6
+_COUNT = 1
+_ENCODING = 2
+_V2_ENCODING = 4
+_BY_DICTIONARY = (2, 8)
+_BY_PREFIX = 7
+_BYTE_ARRAY = "BYTE_ARRAY"
+_FIXED = "FIXED_LEN_BYTE_ARRAY"
+
+
+@dataclass(frozen=True)
+class CheckedFile:
+    """A file, and what its footer holds about each column of each row group.
+
+    We parse the footer ourselves: where it contradicts the schema, pyarrow's own properties end the process with a C++
+    exception that nobody catches.
+    """
+
+    file: pq.ParquetFile
+    row_groups: "tuple[RowGroup, ...]"
+
+    def buffered(self, source: Any) -> pq.ParquetFile:
+        """Open the same file so that a part of a column is read at a time."""
+        return pq.ParquetFile(source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, **_CHECKED)
+
+    def encoded(self, source: Any, row_group: int) -> pq.ParquetFile:
+        """Open the same file so that columns of bytes are read as indices into a dictionary."""
+        names = [chunk.name for chunk in self.row_groups[row_group].chunks if chunk.kind == _BYTE_ARRAY]
+        return pq.ParquetFile(
+            source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, read_dictionary=names, **_CHECKED
+        )
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group, as the footer describes it."""
+
+    rows: int
+    size: int
+    chunks: "tuple[ColumnChunk, ...]"
+
+    @classmethod
+    def of(cls, told: Any, schema: pq.ParquetSchema) -> "RowGroup":
+        columns = [column[_META] for column in told[_COLUMNS]]
+        if len(columns) != len(schema):
+            raise ValueError(f"a row group of {len(columns)} columns where the schema has {len(schema)}")
+        chunks = tuple(ColumnChunk.of(column, schema.column(at)) for at, column in enumerate(columns))
+        return cls(_read_number(told, _GROUP_ROWS), _read_number(told, _GROUP_BYTES), chunks)
+
+
+def open_checked(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
+    """Open the file and check its footer.
+
+    Raises:
+        IntegrityError: it exceeds `limits`.
+        ValueError: its footer contradicts itself. Arrow's errors for a file that is no Parquet pass through.
+    """
+    size = source.seek(0, 2)
+    source.seek(0)
+    if what := describe_foreign_to_parquet(source.read(HEAD_BYTES)):
+        raise ValueError(f"it does not begin as Parquet does, it is {what}")
+    source.seek(max(size - _TAIL_BYTES, 0))
+    tail = source.read(min(size, _TAIL_BYTES))
+    footer = int.from_bytes(tail[-_END_BYTES:-_MAGIC_BYTES], "little")
+    # A number above the size of the file is no footer. Arrow reports that.
+    if footer > limits.footer_bytes and footer <= size:
+        raise build_limit_error(key, f"has a footer of {footer:,} bytes", "footer.bytes")
+    source.seek(0)
+    file = pq.ParquetFile(source, **_CHECKED)
+    if footer + _END_BYTES > len(tail):
+        source.seek(size - footer - _END_BYTES)
+        tail = source.read(footer + _END_BYTES)
+        source.seek(0)
+    try:
+        told, _ = read_struct(memoryview(tail)[len(tail) - footer - _END_BYTES : len(tail) - _END_BYTES], 0)
+        groups = tuple(RowGroup.of(group, file.schema) for group in told[_ROW_GROUPS])
+    except (LookupError, TypeError, AttributeError) as err:
+        raise ValueError(f"its footer is none that is read: {err!r}") from err
+    rows = sum(group.rows for group in groups)
+    told_bytes = sum(group.size for group in groups)
+    # Rows of nulls take no bytes, so their number has a limit of its own.
+    if rows > max(limits.empty_records, told_bytes):
+        raise build_limit_error(key, f"has {rows:,} records in {told_bytes:,} bytes", "empty.records")
+    return CheckedFile(file, groups)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How much memory the reading of a row group takes.
+
+    Attributes:
+        rows: the number of records of a batch.
+        open_bytes: what each column takes besides the batch.
+        list_bytes: for each column of lists, its size if all of it belongs to one record: the header of a page does not
+            tell where a record ends. 0 for other columns.
+        size: the bytes of all pages, uncompressed.
+    """
+
+    rows: int
+    open_bytes: tuple[int, ...]
+    list_bytes: tuple[int, ...]
+    size: int
+
+
+class RowGroupPages:
+    """Reads the headers of the pages of one row group. `key` names the file in errors.
+
+    Raises:
+        ValueError: the headers contradict the footer.
+        IntegrityError: the pages exceed `limits`.
+    """
+
+    def __init__(self, source: Any, row_group: RowGroup, key: str, limits: ReadLimits) -> None:
+        self._source = source
+        self._key = key
+        self._limits = limits
+        self._chunks = row_group.chunks
+        self._rows = row_group.rows
+        size = source.seek(0, 2)
+        held = sum(chunk.size for chunk in self._chunks)
+        if any(chunk.start < 0 or chunk.size < 0 or chunk.start + chunk.size > size for chunk in self._chunks):
+            raise ValueError("a column lies outside of the file")
+        if held > min(limits.row_group_bytes, size):
+            raise build_limit_error(key, f"has a row group of {held:,} bytes", "row.group.bytes")
+        self.is_small = held <= _SMALL_BYTES
+
+    def look(self, most: int) -> Look:
+        """Look at the header of each page. A batch has at most `most` records, and takes some megabytes."""
+        found = [self._column(chunk, window) for chunk, window in self._windows()]
+        rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in found), 1))
+        return Look(
+            max(1, min(most, rows)),
+            tuple(column.memory + self._buffered(column) for column in found),
+            tuple(column.whole if column.chunk.is_repeated else 0 for column in found),
+            sum(column.size for column in found),
+        )
+
+    def _buffered(self, column: "_Column") -> int:
+        if self.is_small:
+            return 0
+        return min(column.chunk.size, max(column.stored, BUFFER_BYTES))
+
+    def _windows(self) -> "Iterator[tuple[ColumnChunk, _Window]]":
+        """Open the bytes of each column. A small row group is read at once, and Arrow gets its bytes from that read."""
+        start = min((c.start for c in self._chunks), default=0)
+        end = max((c.start + c.size for c in self._chunks), default=0)
+        # Bytes between the columns would be read in vain, and may be many.
+        if not self.is_small or end - start > sum(c.size for c in self._chunks):
+            yield from ((c, _Window(self._source, c)) for c in self._chunks)
+            return
+        self._source.seek(start)
+        data = memoryview(self._source.read(end - start))
+        yield from (
+            (c, _Window(self._source, c, data[c.start - start : c.start - start + c.size])) for c in self._chunks
+        )
+
+    def _column(self, chunk: "ColumnChunk", window: "_Window") -> "_Column":
+        column = _Column(chunk)
+        for page, body in self._pages(chunk, window):
+            column.add(page)
+            if column.memory > self._limits.block_bytes:
+                raise build_limit_error(self._key, f"has pages of {column.memory:,} bytes in one column", "block.bytes")
+            if page.is_dictionary:
+                column.longest = chunk.longest(page, body)
+        if not chunk.is_repeated and column.values != self._rows:
+            raise ValueError(f"column {chunk.name} has {column.values} values in a row group of {self._rows} records")
+        if chunk.is_repeated and column.values > max(self._limits.empty_records, column.size):
+            raise build_limit_error(self._key, f"has {column.values:,} values in one column", "empty.records")
+        if column.values > FEW_VALUES * self._limits.items * self._rows:
+            # At least one record has more values than the limit.
+            raise build_limit_error(self._key, f"has {column.values:,} values in {self._rows:,} records", "items")
+        blocks = _MOST_BLOCKS_OF_LISTS if chunk.is_repeated else _MOST_BLOCKS
+        if column.values * column.longest > blocks * self._limits.block_bytes:
+            what = f"has {column.values:,} values of up to {column.longest:,} bytes in one column"
+            raise build_limit_error(self._key, what, "block.bytes")
+        return column
+
+    def _pages(self, chunk: "ColumnChunk", window: "_Window") -> "Iterator[tuple[_Page, memoryview]]":
+        """Return each page, with its bytes if it is a dictionary."""
+        pos = values = pages = 0
+        while pos < chunk.size:
+            try:
+                found, head = read_struct(window.at(pos, _HEAD_BYTES), 0)
+                page = _Page.of(found)
+            except (ValueError, LookupError, TypeError, AttributeError) as err:
+                if values >= chunk.values:
+                    return  # old writers leave bytes after the last page
+                raise ValueError(f"column {chunk.name} has a page without a head: {err!r}") from err
+            pos += head
+            if min(page.size, page.stored, page.values) < 0 or pos + page.stored > chunk.size:
+                raise ValueError(f"column {chunk.name} has a page of {page.stored} bytes in {chunk.size}")
+            if page.size > self._limits.block_bytes:
+                raise build_limit_error(self._key, f"has a page of {page.size:,} bytes", "block.bytes")
+            values = values + (0 if page.is_dictionary else page.values)
+            pages = pages + 1
+            if pages > values + _PAGES_WITHOUT_VALUES:
+                raise ValueError(f"column {chunk.name} has {pages} pages of {values} values")
+            yield page, window.at(pos, page.stored)[: page.stored] if page.is_dictionary else memoryview(b"")
+            pos += page.stored
+
+
+class _Window:
+    """The bytes of a column: all of them, or a part at a time."""
+
+    def __init__(self, source: Any, chunk: "ColumnChunk", data: memoryview | None = None) -> None:
+        self._source = source
+        self._chunk = chunk
+        self._data = data or memoryview(b"")
+        self._from = 0
+
+    def at(self, pos: int, size: int) -> memoryview:
+        """Return the bytes from `pos` on: at least `size`, or as many as there are."""
+        size = min(size, self._chunk.size - pos)
+        if pos < self._from or pos + size > self._from + len(self._data):
+            self._source.seek(self._chunk.start + pos)
+            self._data = memoryview(self._source.read(min(max(size, BUFFER_BYTES), self._chunk.size - pos)))
+            self._from = pos
+        return self._data[pos - self._from :]
+
+
+class _Column:
+    """The sizes of a column. `memory`: its largest page and its dictionary. `longest`: the longest dictionary value."""
+
+    def __init__(self, chunk: "ColumnChunk") -> None:
+        self.chunk = chunk
+        self.values = self.size = self.longest = self.stored = 0
+        self._dictionary = self._page = 0
+        self._value = 0.0
+
+    @property
+    def memory(self) -> int:
+        return self._dictionary + self._page
+
+    @property
+    def whole(self) -> int:
+        """The most bytes that all values together may become."""
+        is_bytes = self.chunk.kind == _BYTE_ARRAY
+        if is_bytes:
+            return self.values * (_OFFSET_BYTES + self.longest) + self.size
+        return self.values * self.chunk.width
+
+    def add(self, page: "_Page") -> None:
+        """Count the sizes of a page."""
+        self.stored = max(self.stored, page.stored)
+        if page.is_dictionary:
+            self._dictionary = page.size + _POINTER_BYTES * page.values
+            return
+        self._page = max(self._page, page.size)
+        self.values = self.values + page.values
+        self.size = self.size + page.size
+        self._value = max(self._value, page.weight(self.chunk, self.longest))
+
+    def weight(self, rows: int) -> float:
+        """Return about how many bytes of this column a record may take."""
+        return self._value * max(1.0, self.values / max(rows, 1))
+
+
+@dataclass(frozen=True)
+class ColumnChunk:
+    """A column of a row group: where it lies, and what it holds."""
+
+    name: str
+    start: int
+    size: int
+    values: int
+    codec: int
+    kind: str
+    width: int
+    is_repeated: bool
+
+    least: bytes | None
+    most: bytes | None
+    nulls: int | None
+
+    @classmethod
+    def of(cls, told: Any, column: pq.ColumnSchema) -> "ColumnChunk":
+        # Arrow begins at the dictionary if the footer places it before the data.
+        starts = [
+            _read_number(told, _DATA_AT),
+            _read_number(told, _DICTIONARY_AT if told.get(_DICTIONARY_AT) else _DATA_AT),
+        ]
+        statistics = told.get(_STATISTICS, {})
+        return cls(
+            name=column.path,
+            start=min(starts),
+            size=_read_number(told, _CHUNK_BYTES),
+            values=_read_number(told, _CHUNK_VALUES),
+            codec=_read_number(told, _CODEC),
+            kind=column.physical_type,
+            # The widest of the other types is INT96.
+            width=column.length if column.physical_type == _FIXED else 12,
+            is_repeated=column.max_repetition_level > 0,
+            least=_copy_bytes(statistics.get(_LEAST)),
+            most=_copy_bytes(statistics.get(_MOST)),
+            nulls=_read_number(statistics, _NULLS) if _NULLS in statistics else None,
+        )
+
+    def longest(self, page: "_Page", body: memoryview) -> int:
+        """Return the bytes of the longest value of a dictionary, or those of the whole page as an upper bound."""
+        if self.kind != _BYTE_ARRAY:
+            return self.width
+        if page.size <= _SMALL_DICTIONARY or self.codec not in _CODECS:
+            return page.size
+        data = bytes(body)
+        if _CODECS[self.codec]:
+            data = pa.Codec(_CODECS[self.codec]).decompress(data, page.size, asbytes=True)
+        at = longest = 0
+        while at + 4 <= len(data):
+            size = int.from_bytes(data[at : at + 4], "little")
+            longest = max(longest, size)
+            at = at + 4 + size
+        return min(longest, page.size)
+
+
+def _read_number(told: Mapping[int, Any], field: int) -> int:
+    """Read a number from a field of a struct. Raise ValueError if the field is of another type."""
+    found = told[field]
+    if type(found) is not int:
+        raise ValueError(f"field {field} of a struct is no number but {type(found).__name__}")
+    return found
+
+
+def _copy_bytes(found: Any) -> bytes | None:
+    """Return the bytes of a statistic, or None if it has none."""
+    # A damaged file may hold a number here, and bytes(number) would allocate that many bytes.
+    return bytes(found) if isinstance(found, memoryview) else None
+
+
+# The numbers that Parquet has for codecs, with Arrow's names.
+_CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd"}
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A page, as its header describes it: `stored` bytes become `size` bytes."""
+
+    kind: int
+    size: int
+    stored: int
+    values: int
+    encoding: int
+
+    @property
+    def is_dictionary(self) -> bool:
+        return self.kind == _DICTIONARY
+
+    @classmethod
+    def of(cls, found: dict[int, Any]) -> "_Page":
+        kind = _read_number(found, _TYPE)
+        sizes = (_read_number(found, _SIZE), _read_number(found, _COMPRESSED))
+        if kind == _DICTIONARY:
+            return cls(kind, *sizes, _read_number(found[_DICTIONARY_HEAD], _COUNT), 0)
+        if kind not in (_DATA, _DATA_V2):
+            return cls(kind, *sizes, 0, 0)
+        head, encoding = (found[_V2_HEAD], _V2_ENCODING) if kind == _DATA_V2 else (found[_DATA_HEAD], _ENCODING)
+        return cls(kind, *sizes, _read_number(head, _COUNT), _read_number(head, encoding))
+
+    def weight(self, chunk: ColumnChunk, dictionary: int) -> float:
+        """Return the bytes that a value may take: the average in a plain page, else of the longest.
+
+        `dictionary` is the size of the longest value of the dictionary.
+        """
+        if chunk.kind != _BYTE_ARRAY:
+            return chunk.width
+        if self.encoding in _BY_DICTIONARY:
+            return dictionary
+        if self.encoding == _BY_PREFIX:
+            return self.size
+        return self.size / max(self.values, 1)

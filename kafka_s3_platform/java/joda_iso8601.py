@@ -1,0 +1,106 @@
+"""Parses ISO 8601 texts as Joda-Time's `ISODateTimeFormat.dateTimeParser` does, which Connect's RecordField uses."""
+
+import re
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.java.zones import convert_local_times
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+
+# Arrow can parse these: full dates and times with up to six decimals. In RE2, which `pc` uses, `$` is the text's end.
+_COMMON = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_COMMON_UTC = _COMMON + r"(Z|[+-][0-9]{2}:[0-9]{2})$"
+_COMMON_LOCAL = _COMMON + "$"
+
+_TEXT = re.compile(
+    r"(?P<year>\d{1,4})"
+    r"(?:-(?P<day_of_year>\d{3})|-W(?P<week>\d{1,2})(?:-(?P<weekday>\d))?|-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?)?"
+    r"(?:T(?:(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2}))?)?(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"(?P<zone>Z|(?P<sign>[+-])(?P<zone_hour>\d\d)(?::?(?P<zone_minute>\d\d)"
+    r"(?::?(?P<zone_second>\d\d)(?:[.,]?(?P<zone_ms>\d{1,3}))?)?)?)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def parse_texts(texts: pa.StringArray, zone: ZoneInfo) -> pa.Int64Array:
+    """Return the epoch ms of each text, null if it is no ISO 8601 time. A text without an offset is in `zone`."""
+    has_offset = pc.match_substring_regex(texts, _COMMON_UTC).to_numpy(zero_copy_only=False)
+    is_local = pc.match_substring_regex(texts, _COMMON_LOCAL).to_numpy(zero_copy_only=False)
+    times = np.zeros(len(texts), np.int64)
+    known = np.ones(len(texts), bool)
+    for common, unit in ((has_offset, pa.timestamp("us", "UTC")), (is_local, pa.timestamp("us"))):
+        if common.any():
+            found = _cast_texts(texts.filter(common), unit)
+            times[common] = found.cast(pa.int64()).fill_null(0).to_numpy() // 1000
+            known[common] = found.is_valid().to_numpy(zero_copy_only=False)
+    for i in np.flatnonzero(~has_offset & ~is_local).tolist():
+        parsed = _parse_text(texts[i].as_py())
+        times[i], is_local[i] = parsed or (0, False)
+        known[i] = parsed is not None
+    times[is_local] = convert_local_times(times[is_local], zone)
+    return pa.array(times, mask=~known)
+
+
+def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampArray:
+    """Cast texts with Arrow. A text that looks like a time but is none becomes null, such as 30 February."""
+    try:
+        return texts.cast(unit)
+    except pa.ArrowInvalid:
+        # Arrow does not tell which text is bad, so halves are tried until it is alone.
+        half = len(texts) // 2
+        if half:
+            return pa.concat_arrays([_cast_texts(t, unit) for t in (texts[:half], texts[half:])])
+        return pa.nulls(1, unit)
+
+
+def _parse_text(text: str) -> tuple[int, bool] | None:
+    """Return a time in ms, and whether it is local. None if the text is no time."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        day = _read_day(match.groupdict())
+        local = (
+            datetime(day.year, day.month, day.day, tzinfo=timezone.utc) - EPOCH + _read_time_of_day(match)
+        ) // ONE_MS
+        if match["zone"] is None:
+            return (local, True)
+        return (local - _read_offset(match) // ONE_MS, False)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_day(found: dict[str, str | None]) -> date:
+    year = int(found["year"] or 0)
+    if found["week"]:
+        return date.fromisocalendar(year, int(found["week"]), int(found["weekday"] or 1))
+    if found["day_of_year"]:
+        day = date(year, 1, 1) + timedelta(days=int(found["day_of_year"]) - 1)
+        if day.year != year:
+            raise ValueError("no such day")
+        return day
+    return date(year, int(found["month"] or 1), int(found["day"] or 1))
+
+
+def _read_time_of_day(match: re.Match[str]) -> timedelta:
+    """Read the time of day. A fraction belongs to the smallest unit in the text, and is cut to milliseconds."""
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("no such time")
+    unit = timedelta(seconds=1) if match["second"] else timedelta(minutes=1) if match["minute"] else timedelta(hours=1)
+    billionths = int((match["fraction"] or "").ljust(9, "0"))
+    fraction = (unit // ONE_MS * billionths // 10**9) * ONE_MS
+    return timedelta(hours=hour, minutes=minute, seconds=second) + fraction
+
+
+def _read_offset(match: re.Match[str]) -> timedelta:
+    hour, minute, second = (int(match[name] or 0) for name in ("zone_hour", "zone_minute", "zone_second"))
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("no such offset")
+    ms = int((match["zone_ms"] or "0").ljust(3, "0"))
+    offset = timedelta(hours=hour, minutes=minute, seconds=second, milliseconds=ms)
+    return -offset if match["sign"] == "-" else offset

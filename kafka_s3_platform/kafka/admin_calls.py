@@ -1,0 +1,98 @@
+"""Calls of the admin client, each with a bound on how long its answer may take."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ClusterMetadata,
+)
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    PlatformError,
+)
+from kafka_s3_platform.kafka.client import Reasons, fetch_metadata, open_admin
+
+# What librdkafka is given for one call.
+TIMEOUT_SECONDS = 30.0
+GRACE_SECONDS = 5.0
+"""How much longer we wait for a future than librdkafka waits, and how long after a refusal."""
+
+T = TypeVar("T")
+
+
+class AdminCalls:
+    """One cluster's admin client."""
+
+    def __init__(self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self.settings = settings
+        self._bootstrap_servers = settings.bootstrap_servers
+        self._timeout = timeout_seconds
+        self._reasons = Reasons()
+        self._opened = ExitStack()
+        self._client: AdminClient = self._opened.enter_context(open_admin(settings, self._reasons))
+
+    def close(self) -> None:
+        """Serve what librdkafka still has to say, and end it.
+
+        Left to Python's cycle collector, which may run in a thread of librdkafka's, it would abort the process
+        (confluent-kafka-python's pull request 2131).
+        """
+        self._client.poll(0)
+        self._opened.close()
+
+    def ask(self, call: "Callable[[AdminClient, float], Future[T]]", what: str) -> T:
+        """Return the answer to a call, which gets the admin client and its request timeout; `what` is for errors."""
+        answer: T = self._answer(call(self._client, self._timeout), what)
+        return answer
+
+    def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
+        """Return what a broker knows of the topic, or of all topics.
+
+        Asked for the grace first, so that a refusal is told soon, and then for the whole time.
+        """
+        try:
+            return self._listed(topic, min(GRACE_SECONDS, self._timeout), what)
+        except BrokerUnavailableError:
+            return self._listed(topic, self._timeout, what)
+
+    def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
+        where = f"{what} at {self._bootstrap_servers}"
+        found = fetch_metadata(self._client, topic, seconds, self._reasons, where)
+        self._reasons.forget()
+        return found
+
+    def _answer(self, future: "Future[Any]", what: str) -> Any:
+        try:
+            return self._wait(future, what)
+        except KafkaException as err:
+            raise self._failure(err, what) from err
+
+    def _wait(self, future: "Future[Any]", what: str) -> Any:
+        """Wait for the answer. librdkafka repeats refused calls until its time is over; we wait for the grace only."""
+        asked = f"{what} at {self._bootstrap_servers}"
+        try:
+            answer = future.result(timeout=GRACE_SECONDS)
+        except FutureTimeoutError:
+            self._client.poll(0)
+            if refusal := self._reasons.refusal(asked):
+                raise refusal from None
+            answer = self._late(future, asked)
+        self._reasons.forget()
+        return answer
+
+    def _late(self, future: "Future[Any]", asked: str) -> Any:
+        try:
+            return future.result(timeout=self._timeout)
+        except FutureTimeoutError as err:
+            raise self._reasons.silence(f"{asked}: no answer in time") from err
+
+    def _failure(self, err: KafkaException, what: str) -> PlatformError:
+        self._client.poll(0)
+        return self._reasons.failure(err, f"{what} at {self._bootstrap_servers}")

@@ -1,0 +1,180 @@
+"""A blocking connection to one broker, for FETCH requests and for what librdkafka has no call for.
+
+It speaks to clusters without security, over TLS, and with SASL PLAIN or SCRAM. What it does not know it refuses
+(`UnsupportedError`), so that confluent-kafka reads instead.
+"""
+
+import socket
+import ssl
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import final
+
+from kafka_s3_platform.kafka.fetch import protocol as wire
+from kafka_s3_platform.kafka.fetch import sasl
+from kafka_s3_platform.kafka.fetch.protocol import FetchAnswer, LogDir
+from kafka_s3_platform.model.offsets import TopicPartition
+
+# Every answer begins with its length, in four bytes.
+_FRAME = 4
+# Properties that are followed here. One that decides how to connect and is missing here is left to librdkafka.
+_UNDERSTOOD = frozenset(
+    {
+        "client.dns.lookup",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+    }
+)
+# A rack asks for the nearest replica, which librdkafka finds.
+_DECIDING = (
+    "client.dns",
+    "client.rack",
+    "broker.address.family",
+    "enable.sasl",
+    "enable.ssl",
+    "sasl.",
+    "security.",
+    "ssl.",
+)
+# librdkafka's default, which is what `socket.create_connection` does.
+_EVERY_ADDRESS = "use_all_dns_ips"
+
+
+class UnsupportedError(Exception):
+    """The cluster, or its answer, is left to confluent-kafka."""
+
+
+def is_supported(properties: Mapping[str, str]) -> bool:
+    """Whether all of librdkafka's properties that decide how to connect are followed here."""
+    deciding = {name for name in properties if name.startswith(_DECIDING)}
+    return (
+        deciding <= _UNDERSTOOD
+        and properties.get("client.dns.lookup", _EVERY_ADDRESS) == _EVERY_ADDRESS
+        and (not _read_protocol(properties).startswith("sasl") or _read_mechanism(properties) in sasl.MECHANISMS)
+    )
+
+
+@final
+class BrokerConnection:
+    """One connection. Every method raises OSError when it breaks, ValueError for answers that make no sense."""
+
+    def __init__(self, host: str, port: int, properties: Mapping[str, str], timeout: float) -> None:
+        self._correlation_id = 0
+        self.unanswered = 0
+        self._socket = socket.create_connection((host, port), timeout)
+        # A request is a few hundred bytes and would wait for more to send.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if _read_protocol(properties).endswith("ssl"):
+                self._socket = _new_tls_context(properties).wrap_socket(self._socket, server_hostname=host)
+            if _read_protocol(properties).startswith("sasl"):
+                self._authenticate(properties)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "BrokerConnection":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def leader(self, tp: TopicPartition) -> tuple[str, int]:
+        """Return host and port of the kafka partition's leader."""
+        self._send(wire.METADATA, wire.write_metadata_request(tp.topic))
+        found = wire.read_leader(self._receive(), tp)
+        if found is None:
+            raise UnsupportedError(f"{tp} has no leader that the broker names")
+        return found
+
+    def ask(self, tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int) -> None:
+        """Ask for committed records from `offset` on, as `wire.write_fetch_request` does."""
+        self._send(wire.FETCH, wire.write_fetch_request(tp, offset, leader_epoch, max_bytes, wait_ms))
+        self.unanswered += 1
+
+    def answer(self) -> FetchAnswer:
+        """Read the answer to the oldest `ask` that has none yet."""
+        found = wire.read_fetch_answer(self._receive())
+        self.unanswered -= 1
+        return found
+
+    def log_dirs(self) -> tuple[int, list[LogDir]]:
+        """Return Kafka's error code and the broker's log directories. UnsupportedError: the broker tells no sizes."""
+        self._send(wire.API_VERSIONS, b"")
+        if not wire.supports_api(self._receive(), wire.DESCRIBE_LOG_DIRS):
+            raise UnsupportedError("it tells no sizes of its volumes, as brokers before Kafka 3.3 do not")
+        self._send(wire.DESCRIBE_LOG_DIRS, wire.write_log_dirs_request())
+        return wire.read_log_dirs(self._receive())
+
+    def delete_offsets(self, group: str, topic: str, kafka_partitions: Collection[int]) -> dict[int | None, int]:
+        """Take back what a group has committed, at its coordinator: the answer's error codes, as `wire` gives them."""
+        self._send(wire.OFFSET_DELETE, wire.write_offset_delete_request(group, topic, kafka_partitions))
+        return wire.read_offset_delete_errors(self._receive())
+
+    def _authenticate(self, properties: Mapping[str, str]) -> None:
+        mechanism = _read_mechanism(properties)
+        self._send(wire.SASL_HANDSHAKE, wire.write_handshake_request(mechanism))
+        _check_authenticated(wire.read_handshake_error(self._receive()))
+        user = properties.get("sasl.username", "")
+        password = properties.get("sasl.password", "")
+        sasl.authenticate(mechanism, user, password, self._said)
+
+    def _said(self, token: bytes) -> bytes:
+        self._send(wire.SASL_AUTHENTICATE, wire.write_authenticate_request(token))
+        error, answered = wire.read_authenticate_answer(self._receive())
+        _check_authenticated(error)
+        return answered
+
+    def _send(self, api: tuple[int, int], body: bytes) -> None:
+        self._correlation_id += 1
+        self._socket.sendall(wire.frame_request(api, self._correlation_id, body))
+
+    def _receive(self) -> memoryview:
+        return self._read(int.from_bytes(self._read(_FRAME), "big"))
+
+    def _read(self, size: int) -> memoryview:
+        view = memoryview(bytearray(size))
+        at = 0
+        while at < size:
+            read = self._socket.recv_into(view[at:])
+            if not read:
+                raise ConnectionResetError("the broker closed the connection")
+            at += read
+        return view
+
+
+def _read_protocol(properties: Mapping[str, str]) -> str:
+    return properties.get("security.protocol", "plaintext").lower()
+
+
+def _read_mechanism(properties: Mapping[str, str]) -> str:
+    return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+
+
+def _check_authenticated(error: int) -> None:
+    if error:
+        raise UnsupportedError(f"the broker refuses to authenticate (Kafka's error {error})")
+
+
+def _new_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))
+    context.check_hostname = properties.get("ssl.endpoint.identification.algorithm") != "none"
+    if "ssl.certificate.location" in properties:
+        key = properties.get("ssl.key.location")
+        password = properties.get("ssl.key.password")
+        context.load_cert_chain(properties["ssl.certificate.location"], key, password)
+    return context

@@ -1,0 +1,125 @@
+"""What a record batch was compressed with, undone within bounds: a few bytes may pretend to be terabytes.
+
+Kafka's Java broker and clients read streams that follow one another (two gzip members, two frames) as one; so does
+this. Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's frame format, snappy-java's SnappyInputStream (xerial).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import cramjam
+import pyarrow as pa
+
+_GZIP = 1
+_SNAPPY = 2
+_LZ4 = 3
+_ZSTD = 4
+_CODECS: Mapping[int, tuple[str, Any]] = {
+    _GZIP: ("gzip", cramjam.gzip),
+    _LZ4: ("lz4", cramjam.lz4),
+    _ZSTD: ("zstd", cramjam.zstd),
+}
+# Facts of the formats: DEFLATE makes at most 258 bytes of two bits, LZ4 255 of one byte of length.
+_MOST = {_GZIP: 1032, _LZ4: 255}
+"""By how much a byte can grow at most."""
+
+_XERIAL = b"\x82SNAPPY\x00"
+# The magic bytes and two numbers of four bytes: the version, and the least one that can read it.
+_XERIAL_HEAD = 16
+# A copy makes at most 64 bytes of three, about 21 times as many.
+_SNAPPY_MOST = 32
+
+# Magic numbers; of skippable frames there are sixteen, which differ in the last four bits.
+_ZSTD_FRAME = 0xFD2FB528
+_ZSTD_SKIPPABLE = 0x184D2A5
+_ZSTD_BLOCK = 128 * 1024
+# Sizes of two fields of a frame's header, by the two bits of its descriptor that name each.
+_DICTIONARY_BYTES = (0, 1, 2, 4)
+_SIZE_BYTES = (0, 2, 4, 8)
+# Types of blocks. A block of one repeated byte stores that byte only, whatever its size says.
+_COMPRESSED_BLOCK = 2
+_ONE_BYTE_BLOCK = 1
+
+
+class TooLargeError(ValueError):
+    """There are more bytes than are allowed."""
+
+
+def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
+    """Decompress bytes of Kafka's `codec`, to no more than `most`.
+
+    Raises:
+        KeyError: there is no such codec.
+        TooLargeError: they are more than `most`.
+        ValueError: they are not of that codec.
+    """
+    try:
+        if codec == _SNAPPY:
+            return _decompress_snappy(body, most)
+        name, library = _CODECS[codec]
+        if _bound_size(codec, body) <= most:
+            return library.decompress(body)
+        found = pa.CompressedInputStream(pa.BufferReader(body), name).read(most + 1)
+    except (cramjam.DecompressionError, OSError) as err:
+        raise ValueError(str(err)) from err
+    if len(found) > most:
+        raise TooLargeError(f"there are more than {most:,} bytes")
+    return found
+
+
+def _bound_size(codec: int, body: memoryview) -> int:
+    """Return the largest size that the bytes can decompress to, without decompressing them."""
+    if codec == _ZSTD:
+        return sum(_bound_zstd_blocks(body))
+    return _MOST[codec] * len(body)
+
+
+def _decompress_snappy(body: memoryview, most: int) -> bytes:
+    """Decompress raw snappy, or the blocks in which snappy-java (Kafka's Java clients) frames it."""
+    blocks = list(_split_xerial(body)) if bytes(body[:8]) == _XERIAL else [body]
+    sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+    # The size is the writer's word, for which memory is taken: it is held against what the bytes can come to.
+    if any(size > _SNAPPY_MOST * len(b) for size, b in zip(sizes, blocks, strict=True)):
+        raise ValueError(f"snappy data of {len(body)} bytes says it is {sum(sizes)}")
+    if sum(sizes) > most:
+        raise TooLargeError(f"there are more than {most:,} bytes")
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+
+
+def _split_xerial(body: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of one stream, or of several that follow one another."""
+    at = 0
+    while at < len(body):
+        if bytes(body[at : at + 8]) == _XERIAL:
+            at += _XERIAL_HEAD
+            continue
+        size = int.from_bytes(body[at : at + 4], "big")
+        if at + 4 + size > len(body):
+            raise ValueError(f"a block of {size} bytes is cut off")
+        yield body[at + 4 : at + 4 + size]
+        at += 4 + size
+
+
+def _bound_zstd_blocks(body: memoryview) -> Iterator[int]:
+    """Yield the largest size of each block, up to where the bytes are no zstd."""
+    at = 0
+    while at + 5 <= len(body):
+        magic = int.from_bytes(body[at : at + 4], "little")
+        if magic >> 4 == _ZSTD_SKIPPABLE:
+            at += 8 + int.from_bytes(body[at + 4 : at + 8], "little")
+            continue
+        if magic != _ZSTD_FRAME:
+            return
+        descriptor = body[at + 4]
+        single = descriptor >> 5 & 1
+        at += 5 + (1 - single) + _DICTIONARY_BYTES[descriptor & 3]
+        at += _SIZE_BYTES[descriptor >> 6] or single
+        last = 0
+        while not last and at + 3 <= len(body):
+            block = int.from_bytes(body[at : at + 3], "little")
+            last = block & 1
+            kind = block >> 1 & 3
+            size = block >> 3
+            yield _ZSTD_BLOCK if kind == _COMPRESSED_BLOCK else size
+            at += 3 + (1 if kind == _ONE_BYTE_BLOCK else size)
+        at += 4 * (descriptor >> 2 & 1)

@@ -1,0 +1,374 @@
+"""The quick RecordReader: reads FETCH responses directly into Arrow. It leaves difficult cases to confluent-kafka.
+
+It uses only answers that leave no doubt. After any other answer (an error, an offset out of range, a diverging epoch,
+a batch with unknown bounds, no progress), `ConfluentReader` reads the rest of the range: it knows the meaning of each
+of these. Both give the same batches, whose ends depend on offsets and content alone.
+
+A record batch that is unreadable or not credible is not left to librdkafka, which checks less. This reader reports it
+with its offsets, and reads on behind it.
+"""
+
+import logging
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import final
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
+from kafka_s3_platform.kafka.batches import cut_batches, make_unkept_error, measure_payloads
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.failures import ERROR_CLASSES
+from kafka_s3_platform.kafka.fetch.arrow_columns import build_record_batch
+from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError, is_supported
+from kafka_s3_platform.kafka.fetch.log_batches import (
+    Aborted,
+    LogBatch,
+    OpenedBatch,
+    OutOfOrderError,
+    cut_at_fault,
+    leaps_beyond,
+    open_batch,
+    parse_batches,
+    select_committed,
+)
+from kafka_s3_platform.kafka.fetch.protocol import FetchAnswer
+from kafka_s3_platform.kafka.record_reader import RangeRead, ReadEnd
+from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
+from kafka_s3_platform.model.unresolved import Unreadable
+
+logger = logging.getLogger(__name__)
+
+# One answer. The next one is under way meanwhile, so two are in memory at a time.
+FETCH_BYTES = 8 * 1024 * 1024
+# Batches that are decompressed together. Arrow's offsets and memory bound it: see LARGEST_BATCH.
+GROUP_BYTES = 64 * 1024 * 1024
+# How long a broker may wait for records at the end of its log.
+WAIT_MS = 500
+# Past this, confluent-kafka connects, which knows every bootstrap server and all their errors.
+CONNECT_SECONDS = 10.0
+MAX_AGAIN = 3
+AGAIN_SECONDS = 0.1
+"""How often, and after how long, an answer that may be a better one in a moment is asked for again."""
+
+
+class PassingError(UnsupportedError):
+    """An answer that the broker may give otherwise in a moment; else confluent-kafka knows what it means."""
+
+
+class _Progress:
+    """What one range has given so far.
+
+    `leader_epoch` is that of the batch which ends at `position`. `beyond` is the offset of the first record past the
+    range's end, once one was seen, `epoch_at_end` what `ReadEnd.leader_epoch` is.
+    """
+
+    def __init__(self, wanted: OffsetRange, leader_epoch: int | None) -> None:
+        self.position = self.start = wanted.start_offset
+        self.end = wanted.end_offset
+        self.leader_epoch = leader_epoch
+        self.epoch_at_end: int | None = None
+        self.beyond: int | None = None
+        self.records = self.bytes = 0
+        self.gaps: tuple[Gap, ...] = ()
+        self.unreadable: tuple[Unreadable, ...] = ()
+        self.failures: dict[int, str] = {}
+
+    @property
+    def asked_epoch(self) -> int:
+        return -1 if self.leader_epoch is None else self.leader_epoch
+
+    def count(self, records: int, size: int, last_offset: int, leader_epoch: int) -> None:
+        """Count records up to `last_offset`, which is from a batch of `leader_epoch`."""
+        self.records += records
+        self.bytes += size
+        self.position = last_offset + 1
+        self.leader_epoch = leader_epoch
+
+    def pass_over(self, batches: Sequence[LogBatch]) -> None:
+        """Move behind the batches of one answer, which were all taken."""
+        last = batches[-1]
+        if self.epoch_at_end is None:
+            reaching = (b for b in batches if b.last_offset >= self.end - 1)
+            self.epoch_at_end = next((b.leader_epoch for b in reaching if not b.fault), None)
+        self.leader_epoch = None if last.fault else last.leader_epoch
+        self.position = max(self.position, min(last.last_offset + 1, self.beyond or last.last_offset + 1))
+
+
+@final
+class FetchReader:
+    """The RecordReader on FETCH responses. Its arguments and the errors it raises are those of `ConfluentReader`."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        throttle: Throttle | None = None,
+        *,
+        allow_gaps: bool = False,
+        skip_unreadable: bool = False,
+        answer_seconds: float = 60.0,
+        end_seconds: float = 30.0,
+    ) -> None:
+        self._topic = topic
+        self._throttle = throttle or Throttle()
+        self._skip_unreadable = skip_unreadable
+        self._new_fallback = partial(
+            ConfluentReader,
+            settings,
+            topic,
+            self._throttle,
+            allow_gaps=allow_gaps,
+            skip_unreadable=skip_unreadable,
+            answer_seconds=answer_seconds,
+            end_seconds=end_seconds,
+        )
+        self._properties = settings.properties("consumer")
+        self._batch_bytes = settings.batch_bytes
+        self._connection: BrokerConnection | None = None
+        self._connected_to: TopicPartition | None = None
+        self._fallback: ConfluentReader | None = None
+
+    def __enter__(self) -> "FetchReader":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release connections."""
+        self._disconnect()
+        if self._fallback is not None:
+            self._fallback.close()
+
+    def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
+        """Read one range; raises while it is iterated what `ConfluentReader.read` raises."""
+        progress = _Progress(offsets, leader_epoch)
+        return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
+
+    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
+        """Check the log as `ConfluentReader.check` does."""
+        tp = TopicPartition(self._topic, kafka_partition)
+        try:
+            if is_supported(self._properties):
+                connection = self._connected(tp)
+                connection.ask(tp, offset, leader_epoch, 1, 0)
+                found = connection.answer()
+                if not found.error_code and not found.diverges:
+                    return
+        except (UnsupportedError, OSError, ValueError, IndexError) as err:
+            logger.info("%s, offset %d: confluent-kafka checks its leader epoch (%s)", tp, offset, err)
+        self._disconnect()
+        self._confluent.check(kafka_partition, offset, leader_epoch)
+
+    def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
+        yield from cut_batches(self._chunks(tp, progress))
+        return ReadEnd(
+            progress.position,
+            progress.epoch_at_end,
+            progress.gaps,
+            progress.records,
+            progress.bytes,
+            progress.unreadable,
+        )
+
+    def _chunks(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
+        try:
+            for batches, aborted in self._fetched(tp, progress):
+                yield from self._records(tp, batches, aborted, progress)
+                progress.pass_over(batches)
+        except (UnsupportedError, OSError, ValueError, IndexError) as err:
+            logger.info("%s, offset %d: confluent-kafka reads on (%s)", tp, progress.position, err)
+            self._disconnect()
+            yield from self._rest(tp, progress)
+        finally:
+            if self._connection is not None and self._connection.unanswered:
+                # nobody wants the answer that is under way any more
+                self._disconnect()
+
+    def _fetched(self, tp: TopicPartition, progress: _Progress) -> Iterator[tuple[list[LogBatch], Aborted]]:
+        """Yield the batches of one answer after the other; the next answer is on its way while one is used."""
+        if progress.position >= progress.end:
+            return
+        if not is_supported(self._properties):
+            raise UnsupportedError("the cluster's security settings are left to it")
+        self._ask(tp, progress.position, progress.asked_epoch)
+        doubted = None
+        while True:
+            batches, aborted = self._credible(tp, progress)
+            last = batches[-1]
+            if last.fault and last.base_offset != doubted:
+                # It may have been damaged on its way: only if another connection brings it again, it stands in the log.
+                doubted = last.base_offset
+                self._disconnect()
+                self._ask(tp, progress.position, progress.asked_epoch)
+                continue
+            # Asked before this answer is used, so that the broker works while we do.
+            if last.last_offset + 1 < progress.end:
+                self._ask(tp, last.last_offset + 1, -1 if last.fault else last.leader_epoch)
+            yield batches, aborted
+            if progress.position >= progress.end:
+                return
+
+    def _credible(self, tp: TopicPartition, progress: _Progress) -> tuple[list[LogBatch], Aborted]:
+        """Return the next answer that may be what the log holds; ask for any other again, on another connection.
+
+        Raises UnsupportedError or BrokerUnavailableError when there is none after MAX_AGAIN more.
+        """
+        doubt: Exception | None = None
+        for _ in range(MAX_AGAIN + 1):
+            if doubt is not None:
+                self._disconnect()
+                time.sleep(AGAIN_SECONDS)
+                self._ask(tp, progress.position, progress.asked_epoch)
+            try:
+                batches, found = self._answered(tp, progress.position)
+            except (PassingError, BrokerUnavailableError) as err:
+                doubt = err
+                continue
+            # No checksum covers a batch's own offset. What the answer says of the log's end tells a wrong one, unless
+            # the log has grown since that was told.
+            if not leaps_beyond(batches, progress.position, progress.end, found.last_stable_offset):
+                return batches, found.aborted
+            doubt = BrokerUnavailableError(
+                f"{tp}, offset {progress.position}: the broker's answer skips offsets up to beyond the end of the log "
+                f"that it tells itself. The next try asks again"
+            )
+        raise doubt or AssertionError("an answer is credible or doubted")
+
+    def _answered(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
+        found = self._connected(tp).answer()
+        # A leader that moves or comes up says otherwise in a moment; any other error is for confluent-kafka.
+        if found.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[found.error_code].kind, TransientError):
+            raise PassingError(f"Kafka's error {found.error_code}")
+        if found.error_code or found.diverges:
+            raise UnsupportedError(f"Kafka's error {found.error_code}, diverging epoch: {found.diverges}")
+        try:
+            batches = cut_at_fault(list(parse_batches(found.records)))
+        except OutOfOrderError as err:
+            # confluent-kafka would pass over what comes too late, and nobody would know
+            raise BrokerUnavailableError(
+                f"{tp}, offset {position}: the broker's answer cannot be what its log holds: {err}. The next try asks "
+                f"again"
+            ) from err
+        if not batches or batches[-1].last_offset < position:
+            raise PassingError("the broker has nothing there (yet)")
+        if position < min(found.log_start_offset, batches[0].base_offset):
+            # Kafka says OFFSET_OUT_OF_RANGE. A broker that goes on at its log start instead hides what is deleted
+            raise UnsupportedError(f"its log starts at {found.log_start_offset}")
+        return batches, found
+
+    def _ask(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
+        self._connected(tp).ask(tp, offset, leader_epoch, FETCH_BYTES, WAIT_MS)
+
+    def _records(
+        self, tp: TopicPartition, batches: Sequence[LogBatch], aborted: Aborted, progress: _Progress
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the committed records from the position on and below the end."""
+        for group in self._groups(tp, select_committed([b for b in batches if not b.fault], aborted), progress):
+            records, failures = build_record_batch(tp, group)
+            offsets = records.column("offset").to_numpy()
+            first, last = np.searchsorted(offsets, [progress.position, progress.end])
+            progress.beyond = int(offsets[last]) if last < len(offsets) else None
+            if first < last:
+                told = {o: reason for o, reason in failures.items() if offsets[first] <= o <= offsets[last - 1]}
+                if told and not self._skip_unreadable:
+                    raise make_unkept_error(tp, told)
+                progress.failures.update(told)
+                records = records.slice(first, last - first)
+                size = int(measure_payloads(records).sum())
+                progress.count(records.num_rows, size, int(offsets[last - 1]), group[-1].batch.leader_epoch)
+                self._throttle.take(records.num_rows, size)
+                yield records
+        if batches[-1].fault:
+            self._pass_by(tp, batches[-1], batches[-1].fault, progress)
+
+    def _groups(
+        self, tp: TopicPartition, batches: Iterable[LogBatch], progress: _Progress
+    ) -> Iterator[list[OpenedBatch]]:
+        """Yield the batches in the range, as many at once as memory allows. An unreadable one ends its group."""
+        group: list[OpenedBatch] = []
+        weight = 0
+        for batch in batches:
+            if batch.last_offset < progress.position or batch.base_offset >= progress.end:
+                continue
+            try:
+                found = open_batch(batch, self._batch_bytes)
+            except ValueError as err:
+                yield from [group] if group else []
+                group = []
+                weight = 0
+                self._pass_by(tp, batch, str(err), progress)
+                continue
+            if group and weight + found.weight > GROUP_BYTES:
+                yield group
+                group = []
+                weight = 0
+            group.append(found)
+            weight += found.weight
+        yield from [group] if group else []
+
+    def _pass_by(self, tp: TopicPartition, batch: LogBatch, fault: str, progress: _Progress) -> None:
+        """Report a batch that cannot be read, or raise if unreadable batches are not to be skipped."""
+        start = max(batch.base_offset, progress.start)
+        end = min(batch.last_offset + 1, progress.end)
+        if start >= end:
+            return
+        message = f"the record batch at offset {batch.base_offset}, up to {batch.last_offset}, cannot be read: {fault}"
+        if not self._skip_unreadable:
+            raise make_unkept_error(tp, {start: message})
+        progress.unreadable += (Unreadable(start, end, "batch", message),)
+        progress.position = batch.last_offset + 1
+        progress.leader_epoch = None if batch.fault else batch.leader_epoch
+
+    def _rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
+        wanted = OffsetRange(progress.position, progress.end)
+        read = self._confluent.read(tp.kafka_partition, wanted, progress.leader_epoch)
+        for batch in read:
+            progress.failures.update(read.failures)
+            yield batch
+        progress.position = read.end.position
+        progress.epoch_at_end = read.end.leader_epoch
+        progress.records += read.end.records
+        progress.bytes += read.end.bytes
+        progress.gaps += read.end.gaps
+        progress.unreadable += read.end.unreadable
+
+    @property
+    def _confluent(self) -> ConfluentReader:
+        if self._fallback is None:
+            self._fallback = self._new_fallback()
+        return self._fallback
+
+    def _connected(self, tp: TopicPartition) -> BrokerConnection:
+        if self._connection is not None and self._connected_to == tp:
+            return self._connection
+        self._disconnect()
+        self._connection = self._open(tp)
+        self._connected_to = tp
+        return self._connection
+
+    def _open(self, tp: TopicPartition) -> BrokerConnection:
+        refused: OSError | None = None
+        for server in self._properties["bootstrap.servers"].split(","):
+            host, _, port = server.rpartition(":")
+            try:
+                with BrokerConnection(host, int(port), self._properties, CONNECT_SECONDS) as bootstrap:
+                    leader = bootstrap.leader(tp)
+                return BrokerConnection(*leader, self._properties, CONNECT_SECONDS)
+            except OSError as err:
+                refused = err
+        raise refused or UnsupportedError("no bootstrap server is named")
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._connected_to = None

@@ -1,0 +1,243 @@
+"""Kafka's record batches (message format 2) to Arrow, without a Python object per record.
+
+Source of the format: Apache Kafka documentation, "Message Format". A kernel compiled by numba walks the records, which
+only one after the other can tell where the next begins. Everything is checked against the batch's own bounds and its
+CRC-32C before it is believed: whoever may write to a topic can write batches of his own making, of which the broker
+checks little.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from struct import Struct
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from kafka_s3_platform.kafka.fetch.decompression import TooLargeError, decompress_batch
+from kafka_s3_platform.kafka.fetch.kernels import BAD_OFFSETS, NO_RECORDS, Bytes, measure_records, read_varint
+from kafka_s3_platform.model.connect import Int64s
+
+LARGEST_BATCH = 2**31 - 1
+"""Bytes that Arrow's int32 offsets reach."""
+
+# A marker is some dozens of bytes.
+_LARGEST_CONTROL = 65_536
+
+# About what a record and a header take in Arrow, besides their bytes. A byte that is no UTF-8 becomes four, `\xff`.
+_ROW_BYTES = 64
+_HEADER_BYTES = 16
+_ESCAPED = 4
+
+_HEADER = Struct(">qiibIhiqqqhii")
+# Positions in a batch's header: the length counts what follows it, the CRC covers what follows it.
+_LENGTH_END = 12
+_CRC_END = 21
+# Bits of a batch's attributes.
+_COMPRESSION = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+# The type of a control record: 0 aborts a transaction, 1 commits it.
+_ABORT = 0
+_PARTS = 5  # what `measure_records` counts: bytes of keys and values, headers, bytes of their names and values
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """One record batch of the log. `body` are its records, compressed as `attributes` say.
+
+    `fault` is why its header cannot be believed, empty where nothing speaks against it.
+    """
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    count: int
+    body: memoryview
+    fault: str = ""
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+
+def parse_batches(view: memoryview) -> Iterator[LogBatch]:
+    """Yield the whole batches of a fetched piece of the log, without one that is cut off at its end.
+
+    Raises:
+        ValueError: a batch is of a format before 2, or shorter than its header.
+    """
+    at = 0
+    while at + _HEADER.size <= len(view):
+        base, length, epoch, magic, crc, attributes, delta, first, last, producer, _, _, count = _HEADER.unpack_from(
+            view, at
+        )
+        end = at + _LENGTH_END + length
+        if end < at + _HEADER.size:
+            raise ValueError(f"the batch at offset {base} has a length of {length} bytes")
+        if end > len(view):
+            return
+        if magic != 2:
+            raise ValueError(f"the batch at offset {base} has message format {magic}")
+        fault = "" if google_crc32c.value(bytes(view[at + _CRC_END : end])) == crc else "its CRC is wrong"
+        body = view[at + _HEADER.size : end]
+        yield LogBatch(base, base + delta, epoch, attributes, first, last, producer, count, body, fault)
+        at = end
+
+
+class OutOfOrderError(ValueError):
+    """Batches of one answer that no log holds so."""
+
+
+def cut_at_fault(batches: Sequence[LogBatch]) -> list[LogBatch]:
+    """Return the batches up to the first whose header has a `fault`; that one ends where the next one begins.
+
+    What follows is asked for again: of a damaged batch nobody knows whether it ended a transaction. If it is the last
+    of several, it is left out, so that asking for it brings those behind it.
+
+    Raises:
+        OutOfOrderError: they are not in order.
+        ValueError: where one ends can be told by nobody.
+    """
+    for at, batch in enumerate(batches):
+        following = batches[at + 1].base_offset if at + 1 < len(batches) else None
+        fault = _find_header_fault(batch, following)
+        if fault and following is not None:
+            return [*batches[:at], replace(batch, last_offset=following - 1, fault=fault)]
+        if fault:
+            return list(batches[:at]) or [_mark_last(batch, fault)]
+    return list(batches)
+
+
+def _mark_last(batch: LogBatch, fault: str) -> LogBatch:
+    """Mark a batch that nothing follows: its end is believed only if two parts of its header agree on it."""
+    if batch.count < 1 or batch.last_offset != batch.base_offset + batch.count - 1:
+        raise ValueError(f"where the batch at offset {batch.base_offset} ends cannot be told: {fault}")
+    return replace(batch, fault=fault)
+
+
+def _find_header_fault(batch: LogBatch, following: int | None) -> str:
+    if batch.base_offset < 0 or (following is not None and following <= batch.base_offset):
+        raise OutOfOrderError(f"the batch at offset {batch.base_offset} is out of order")
+    if batch.fault:
+        return batch.fault
+    if batch.last_offset < batch.base_offset or (following is not None and batch.last_offset >= following):
+        return f"its header says that it ends at offset {batch.last_offset}"
+    return ""
+
+
+Aborted = Iterable[tuple[int, int]]
+"""Aborted transactions: producer id and first offset."""
+
+
+def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int) -> bool:
+    """Whether offsets of `[start, end)` are passed over by a batch that begins at or past the log's end.
+
+    No checksum covers a batch's own offset, so a wrong one looks like a hole that compaction has left.
+    """
+    if batches[-1].base_offset < log_end:
+        return False
+    reached = start
+    for batch in batches:
+        if batch.base_offset >= log_end and reached < min(batch.base_offset, end):
+            return True
+        reached = max(reached, batch.last_offset + 1)
+    return False
+
+
+def select_committed(batches: Iterable[LogBatch], aborted: Aborted) -> Iterator[LogBatch]:
+    """Yield batches that no transaction aborted; `aborted` are (producer id, first offset) of the same fetch."""
+    waiting = sorted(aborted, key=lambda a: a[1], reverse=True)
+    open_producers: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[-1][1] <= batch.last_offset:
+            open_producers.add(waiting.pop()[0])
+        if batch.is_control:
+            if _is_abort(batch):
+                open_producers.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in open_producers):
+            yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedBatch:
+    """A batch whose records were found to be what its header says. `weight` is about what they take in Arrow, bytes."""
+
+    batch: LogBatch
+    body: Bytes
+    sizes: Int64s
+    weight: int
+
+
+def open_batch(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
+    """Decompress the batch, and check it to its last byte. A compressed one may take `most` bytes.
+
+    Raises:
+        ValueError: its records are not what its header says, or nobody could hold them.
+    """
+    body = _read_body(batch, most)
+    sizes = np.zeros(_PARTS, np.int64)
+    fault = (
+        NO_RECORDS
+        if batch.count < 0
+        else measure_records(body, batch.count, batch.last_offset - batch.base_offset, sizes)
+    )
+    if fault == BAD_OFFSETS:
+        raise ValueError(
+            f"the offsets of its records do not ascend within those of the batch, {batch.base_offset} to "
+            f"{batch.last_offset}"
+        )
+    if fault:
+        raise ValueError("its bytes are not the records that its header says")
+    keys, values, headers, names, header_values = sizes.tolist()
+    texts = keys + values + _ESCAPED * names + header_values
+    weight = texts + _ROW_BYTES * batch.count + _HEADER_BYTES * headers
+    if weight > LARGEST_BATCH:
+        raise ValueError(f"its records take {weight} bytes, of which {LARGEST_BATCH} can be held")
+    if batch.attributes & _COMPRESSION and weight > most:
+        raise _make_size_error(most)
+    return OpenedBatch(batch, body, sizes, weight)
+
+
+def _read_body(batch: LogBatch, most: int) -> Bytes:
+    body: Bytes = np.frombuffer(_decompress_body(batch, most), np.uint8)
+    body.flags.writeable = False
+    return body
+
+
+def _decompress_body(batch: LogBatch, most: int) -> Any:
+    codec = batch.attributes & _COMPRESSION
+    try:
+        if codec:
+            return decompress_batch(codec, batch.body, most)
+        return batch.body
+    except TooLargeError as err:
+        raise _make_size_error(most) from err
+    except (KeyError, ValueError) as err:
+        raise ValueError(f"it cannot be decompressed: {err}") from err
+
+
+def _make_size_error(most: int) -> ValueError:
+    return ValueError(
+        f"it is compressed, and takes more than the {most:,} bytes that archive.read.max.batch.bytes allows. If its "
+        f"records are what they should be, set that key higher"
+    )
+
+
+def _is_abort(batch: LogBatch) -> bool:
+    """Whether a control batch ends a transaction that was aborted: the type is the second int16 of its record's key."""
+    body = _read_body(batch, _LARGEST_CONTROL)
+    _, at = read_varint(body, 0, len(body))
+    at += 1  # the attributes; lengths and deltas before and after are varints
+    for _ in range(3):
+        _, at = read_varint(body, max(at, 0), len(body))
+    return int.from_bytes(body[at + 2 : at + 4].tobytes(), "big") == _ABORT

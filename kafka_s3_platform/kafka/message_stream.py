@@ -1,0 +1,149 @@
+"""Messages of one kafka partition in the order in which librdkafka hands them over."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from kafka_s3_platform.errors import (
+    IntegrityError,
+)
+from kafka_s3_platform.kafka.batches import (
+    read_offset_column,
+)
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
+from kafka_s3_platform.model.unresolved import Unreadable
+
+
+@dataclass(slots=True)
+class MessageStream:
+    """A place in a kafka partition that the consumer reads on from.
+
+    Ranges up to `done` are read. Every record below `position` was taken, `last` is the last of them; `waiting` holds
+    what came after them, in runs of records or single error events. What comes has to begin at `expected` or after it;
+    `disorder` is what came otherwise, where `waiting` ends.
+    """
+
+    tp: TopicPartition
+    done: int
+    position: int
+    leader_epoch: int | None
+    expected: int
+    last: Message | None = None
+    disorder: str = ""
+    at_end: bool = False
+    usable: bool = True
+    waiting: deque[list[Message]] = field(default_factory=deque)
+
+    def __str__(self) -> str:
+        return f"topic {self.tp.topic}, kafka partition {self.tp.kafka_partition}, offset {self.position}"
+
+    @property
+    def reach(self) -> int:
+        """The offset below which nothing is left to take."""
+        if not self.waiting or self.waiting[0][0].error() is not None:
+            return self.position
+        return get_offset(self.waiting[0][0])
+
+    def continues_with(self, tp: TopicPartition, start_offset: int) -> bool:
+        return self.tp == tp and self.done <= start_offset <= self.reach
+
+    def add(self, run: list[Message]) -> None:
+        """Take in an event, or records up to the first whose offset is not above the one before."""
+        if self.disorder:
+            return
+        if run[0].error() is None:
+            found = np.fromiter(map(get_offset, run), np.int64, len(run))
+            behind = np.flatnonzero(np.diff(found, prepend=self.expected - 1) <= 0)
+            good = int(behind[0]) if len(behind) else len(run)
+            run = run[:good]
+            self.expected = int(found[good - 1]) + 1 if good else self.expected
+            if len(behind):
+                self.disorder = f"{found[good]} comes where {self.expected} or more is due"
+        if run:
+            self.waiting.append(run)
+
+    def take(self, end: int) -> list[Message]:
+        """Return the next run of records below `end`; the rest of it goes on waiting."""
+        run = self.waiting.popleft()
+        below = bisect_left(run, end, key=get_offset)
+        if below < len(run):
+            self.waiting.appendleft(run[below:])
+        return run[:below]
+
+
+@dataclass(slots=True)
+class RangeTally:
+    """What one range has given so far; `unproven` is the first offset that retention may have taken unnoticed."""
+
+    unproven: int
+    failures: dict[int, str] = field(default_factory=dict)
+    unreadable: tuple[Unreadable, ...] = ()
+    first_offset: int | None = None
+    next_offset: int | None = None
+    records: int = 0
+    bytes: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+
+    def count(self, batch: pa.RecordBatch, size: int) -> None:
+        if self.first_offset is None:
+            self.first_offset = int(read_offset_column(batch)[0])
+        self.next_offset = int(read_offset_column(batch)[-1]) + 1
+        self.records += len(batch)
+        self.bytes += size
+
+
+def get_offset(message: Message) -> int:
+    """Return the offset, which every consumed message has."""
+    offset = message.offset()
+    if offset is None:
+        raise AssertionError("a consumed message has an offset")
+    return offset
+
+
+def split_runs(messages: list[Message]) -> Iterator[list[Message]]:
+    """Yield runs of records, and each error event by itself."""
+    if not any(map(Message.error, messages)):
+        yield messages
+        return
+    for failed, group in groupby(messages, key=lambda m: m.error() is not None):
+        run = list(group)
+        yield from ([event] for event in run) if failed else [run]
+
+
+def find_proof(stream: MessageStream, wanted: OffsetRange, tally: RangeTally) -> Message | None:
+    """Return the record that alone proves the end of the range: its offset does not follow from those before it."""
+    if stream.position < wanted.end_offset:
+        return stream.waiting[0][0]
+    if stream.last is None or get_offset(stream.last) != wanted.end_offset - 1 or tally.records == len(wanted):
+        return None
+    return stream.last
+
+
+def make_disorder_error(tp: TopicPartition, seen: str) -> IntegrityError:
+    """Return the error for offsets that contradict each other."""
+    return IntegrityError(
+        f"topic {tp.topic}, kafka partition {tp.kafka_partition}: records lie about their offsets ({seen}), so that "
+        "others may be hidden behind them, and the Kafka client does not tell which batch they are in"
+    )
+
+
+def identify_record(record: Message) -> tuple[object, ...]:
+    """Return what has to be the same when the same record is read again."""
+    return record.offset(), record.timestamp(), record.key(), record.value()
+
+
+def find_end_epoch(stream: MessageStream, end: int, tally: RangeTally) -> int | None:
+    """Return `ReadEnd.leader_epoch`, from the record before the end or the first one behind it."""
+    if tally.next_offset == end:
+        return stream.leader_epoch
+    behind = stream.waiting[0][0] if stream.waiting else None
+    if behind is not None and behind.error() is None:
+        return behind.leader_epoch()
+    return None

@@ -1,0 +1,33 @@
+"""Chooses the reader that an executor uses."""
+
+import logging
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.record_reader import ClosableReader
+from kafka_s3_platform.kafka.throttle import Throttle
+
+logger = logging.getLogger(__name__)
+
+
+def new_reader(
+    settings: KafkaSettings,
+    topic: str,
+    throttle: Throttle | None = None,
+    *,
+    allow_gaps: bool = False,
+    skip_unreadable: bool = False,
+) -> ClosableReader:
+    """Return the quick reader, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
+
+    What cannot be read as it is raises IntegrityError; with `skip_unreadable` it is told in `ReadEnd.unreadable` and
+    `RangeRead.failures`, and reading goes on.
+
+    numba is only loaded here: it takes a second, which the code location need not spend.
+    """
+    try:
+        from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
+    except (ImportError, RuntimeError) as err:
+        logger.warning("confluent-kafka reads, several times slower: the quick reader cannot be loaded (%s)", err)
+        return ConfluentReader(settings, topic, throttle, allow_gaps=allow_gaps, skip_unreadable=skip_unreadable)
+    return FetchReader(settings, topic, throttle, allow_gaps=allow_gaps, skip_unreadable=skip_unreadable)

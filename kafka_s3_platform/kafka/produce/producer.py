@@ -1,0 +1,246 @@
+"""Sends records again as they were: same bytes, headers, timestamp and kafka partition, in order, each once."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import PlatformError, PreflightError
+from kafka_s3_platform.kafka.batches import pause_collector, read_offset_column
+from kafka_s3_platform.kafka.client import Reasons, open_producer
+from kafka_s3_platform.kafka.produce.deliveries import Delivered, DeliveryTrack
+from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, count_timestamp_zero, read_milliseconds
+
+logger = logging.getLogger(__name__)
+
+# Python handles signals only between two calls of librdkafka, so no call waits longer than this.
+POLL_SECONDS = 0.1
+# After an error, wait this long for the reports of records in flight, to know how much was delivered.
+SETTLE_SECONDS = 10.0
+# After each slice, librdkafka serves delivery reports and Python's cycle collector runs.
+SLICE_RECORDS = 1024
+# librdkafka's default of batch.size. It is made smaller if the target topic accepts less.
+BATCH_BYTES = 1_000_000
+BATCH_OVERHEAD = 512
+"""Bytes of a record batch besides its records, a generous estimate."""
+
+_FIXED: Mapping[str, Any] = {
+    # A retry neither doubles nor reorders records.
+    "enable.idempotence": True,
+    # If only the leader has a record, it is lost with the leader.
+    "acks": "all",
+    # No record may time out in the queue, or later records would overtake it. `answer_seconds` limits the wait.
+    "delivery.timeout.ms": 0,
+}
+
+
+class RecordSender:
+    """The common part of both producers: queues records, waits, and tracks deliveries by kafka partition."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        own: Mapping[str, Any],
+        max_message_bytes: int,
+        allow_now: bool,
+        answer_seconds: float,
+    ) -> None:
+        self._topic = topic
+        self._allow_now = allow_now
+        self._answer_seconds = answer_seconds
+        self._where = f"replaying to topic {topic} at {settings.bootstrap_servers}"
+        self._reasons = Reasons()
+        self._fatal: KafkaError | None = None
+        self._tracks: dict[int, DeliveryTrack] = {}
+        defaults = {
+            # Large batches make a replay fast, and nobody waits for a single record.
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 100_000,
+            "queue.buffering.max.kbytes": 131_072,
+            "message.max.bytes": max(1000, max_message_bytes),
+            "batch.size": min(BATCH_BYTES, max(1, max_message_bytes - BATCH_OVERHEAD)),
+        }
+        self._producer = open_producer(settings, self._reasons, defaults, {**_FIXED, **own})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take back undelivered records, so that `delivered` is final. Call `flush` first to deliver all records."""
+        self._settle()
+        self._take_back()
+        try:
+            self._producer.close()
+        except KafkaException as err:
+            # A fatal error of the client was raised when it happened. An error of closing must not hide it.
+            logger.debug("%s: closing: %s", self._where, err.args[0].str())
+
+    @property
+    def delivered(self) -> dict[int, Delivered]:
+        """The deliveries to each kafka partition of the target that are acknowledged until now."""
+        return {p: track.delivered() for p, track in sorted(self._tracks.items())}
+
+    def send(self, batch: pa.RecordBatch, target_kafka_partition: int) -> None:
+        """Queue the records of `batch` (RECORD_SCHEMA), in order; wait while the queue is full.
+
+        Raises PreflightError, which names the source offset of a record that cannot be sent or was rejected, and
+        BrokerUnavailableError if nothing was acknowledged for `answer_seconds`.
+        """
+        self._refuse_unsendable(batch)
+        track = self._tracks.setdefault(target_kafka_partition, DeliveryTrack(target_kafka_partition))
+        for start in range(0, len(batch), SLICE_RECORDS):
+            with pause_collector():
+                self._queue(batch.slice(start, SLICE_RECORDS), track)
+            self._poll(0)
+
+    def flush(self) -> dict[int, Delivered]:
+        """Wait until all sent records are acknowledged. Sends batches that are not full too. Same errors as `send`."""
+        self._wait_for(0, self._producer.flush)
+        return self.delivered
+
+    def _refuse_unsendable(self, batch: pa.RecordBatch) -> None:
+        count = 0 if self._allow_now else count_timestamp_zero(batch)
+        if count:
+            self.flush()
+            first = batch.filter(pc.equal(read_milliseconds(batch), 0)).column("offset")[0]
+            raise PreflightError(
+                f"{self._where}: {count} records from source offset {first} on have timestamp 0, which the Kafka "
+                f"client would replace by the time of sending; allow that, or leave them out; {self._positions()}"
+            )
+
+    def _queue(self, part: pa.RecordBatch, track: "DeliveryTrack") -> None:
+        sources = read_offset_column(part)
+        rows = build_rows(part)
+        row = self._produce(rows, sources, track)
+        while row < len(rows):
+            self._wait_for(len(self._producer) * 3 // 4)
+            row += self._produce(rows[row:], sources[row:], track)
+
+    def _produce(self, rows: Sequence[ProducedRow], sources: npt.NDArray[np.int64], track: "DeliveryTrack") -> int:
+        """Queue rows until the queue is full. Return the number of queued rows."""
+        produce = self._producer.produce
+        topic = self._topic
+        kafka_partition = track.kafka_partition
+        queued = 0
+        refusal = None
+        try:
+            for key, value, timestamp, headers in rows:
+                produce(topic, value, key, kafka_partition, track.report, timestamp=timestamp, headers=headers)
+                queued += 1
+        except BufferError:
+            logger.debug("%s: the queue is full", self._where)
+        except KafkaException as err:
+            refusal = err
+        track.queued(sources[:queued])
+        if refusal is not None:
+            # After a fatal error produce() refuses every record. Poll first: it raises for the record that caused it.
+            self._poll(0)
+            raise self._refused(refusal.args[0], track, int(sources[queued])) from refusal
+        return queued
+
+    def _wait_for(self, left: int, serve: "Callable[[float], int] | None" = None) -> None:
+        """Poll until at most `left` records are not yet acknowledged."""
+        self._wait_until(lambda: len(self._producer) <= left, serve)
+
+    def _wait_until(self, is_reached: Callable[[], bool], serve: "Callable[[float], int] | None" = None) -> None:
+        """Poll until `is_reached`. Raise BrokerUnavailableError if nothing is acknowledged for `answer_seconds`."""
+        deadline = time.monotonic() + self._answer_seconds
+        before = len(self._producer)
+        while not is_reached():
+            self._poll(POLL_SECONDS, serve)
+            now = len(self._producer)
+            if now < before:
+                self._reasons.forget()
+                deadline = time.monotonic() + self._answer_seconds
+                before = now
+            elif time.monotonic() > deadline:
+                raise self._unanswered()
+
+    def _poll(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+        self._serve(seconds, serve)
+        if self._fatal is not None:
+            self._settle()
+        for track in self._tracks.values():
+            if track.failures:
+                self._settle()
+                first, last, error = track.cause()
+                raise self._refused(error, track, first, last)
+        if self._fatal is not None:
+            raise self._reasons.failure(self._fatal, f"{self._where} ({self._positions()})")
+
+    def _serve(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+        """Let librdkafka report deliveries."""
+        try:
+            (serve or self._producer.poll)(seconds)
+        except KafkaException as err:
+            # librdkafka raises a fatal error here once, before it reports the records that failed with it.
+            self._fatal = err.args[0]
+
+    def _refused(self, error: KafkaError, track: "DeliveryTrack", first: int, last: int | None = None) -> PlatformError:
+        self._settle()
+        which = (
+            f"the record of source offset {first}"
+            if last in {None, first}
+            else f"one of source offsets {first} to {last}"
+        )
+        to = f"for kafka partition {track.kafka_partition} was refused"
+        return self._reasons.failure(error, f"{self._where}: {which} {to} ({self._positions()})")
+
+    def _unanswered(self) -> PlatformError:
+        self._settle()
+        silent = f"{self._where}: nothing was acknowledged for {self._answer_seconds:g} s"
+        return self._reasons.silence(f"{silent} ({self._positions()})")
+
+    def _settle(self) -> None:
+        """Take back unsent records. Wait for the reports of sent ones, SETTLE_SECONDS at most."""
+        self._producer.purge(in_queue=True, in_flight=False)
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while len(self._producer) and time.monotonic() < deadline:
+            self._serve(POLL_SECONDS)
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """Take back all records, queued or in flight. Otherwise closing the client would wait for them without end."""
+        while len(self._producer):
+            # Purge each time: librdkafka queues records again if their connection breaks meanwhile.
+            self._producer.purge(in_queue=True, in_flight=True)
+            self._serve(POLL_SECONDS)
+
+    def _positions(self) -> str:
+        return "; ".join(map(str, self.delivered.values())) or "nothing was sent"
+
+
+@final
+class ReplayProducer(RecordSender):
+    """An idempotent producer to one topic.
+
+    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it.
+    With `allow_now` the producer sends records with timestamp 0, which get the time of sending. After an error nothing
+    more can be sent. `delivered` then shows the deliveries to each kafka partition of the target.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        *,
+        max_message_bytes: int = 1_048_588,
+        allow_now: bool = False,
+        answer_seconds: float = 120.0,
+    ) -> None:
+        own = {"enable.gapless.guarantee": True}
+        super().__init__(settings, topic, own, max_message_bytes, allow_now, answer_seconds)
+
+    def __enter__(self) -> "ReplayProducer":
+        return self

@@ -1,0 +1,194 @@
+"""A producer that commits records and progress in one transaction."""
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import final
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
+from kafka_s3_platform.kafka.failures import WRONG_STATE
+from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import Committed
+from kafka_s3_platform.kafka.produce.deliveries import DeliveryTrack
+from kafka_s3_platform.kafka.produce.pace import Pace
+from kafka_s3_platform.kafka.produce.producer import SETTLE_SECONDS, RecordSender, logger
+from kafka_s3_platform.kafka.produce.waiting import Waiting
+
+# Short, because `flush` sends batches that are not full, and with little room each acknowledgement counts.
+SOON_SECONDS = 0.01
+
+TRANSACTION_TIMEOUT_MS = 60_000
+"""librdkafka's default of transaction.timeout.ms."""
+
+CALL_SECONDS = 10.0
+"""How long one call to the transaction coordinator may take before it is made again."""
+
+STUCK_SECONDS = 30.0
+"""Longer than CALL_SECONDS: a call that has not returned by then does not return."""
+
+
+@final
+class TransactionalReplayProducer(RecordSender):
+    """A transactional producer to one topic. It commits records and the progress that counts them in one transaction.
+
+    Call `begin` first. The first `send` after a commit opens a transaction. `close` aborts an open one. After an error
+    nothing more can be sent. SupersededError means that a later producer with this transactional id is at work, or
+    that the cluster has ended the transaction after its timeout.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        transactional_id: str,
+        *,
+        max_message_bytes: int = 1_048_588,
+        allow_now: bool = False,
+        answer_seconds: float = 120.0,
+    ) -> None:
+        own = {
+            "transactional.id": transactional_id,
+            # A transaction that lacks a record is aborted as a whole. So a gap need not end the producer.
+            "enable.gapless.guarantee": False,
+            # If no broker answers, the default makes the client forget all of them. Its next commit is then stuck
+            # even when they are back.
+            "metadata.recovery.strategy": "none",
+        }
+        super().__init__(settings, topic, own, max_message_bytes, allow_now, answer_seconds)
+        self._where += f" as {transactional_id}"
+        set_timeout = settings.properties("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+        self.timeout_seconds = int(set_timeout) / 1000
+        self.timed_out = False
+        """Whether the last aborted transaction was open for longer than its timeout."""
+        self._pace = Pace(self.timeout_seconds)
+        self._opened_at: float | None = None
+        self._committed: int | None = None
+        self._is_stuck = False
+
+    def __enter__(self) -> "TransactionalReplayProducer":
+        return self
+
+    def close(self) -> None:
+        """Abort what is not committed."""
+        if self._is_stuck:
+            # A thread still uses the client, so do not close it. The next producer fences it.
+            return
+        with warnings.catch_warnings():
+            # At its end, a fenced client tries to abort, fails and warns. Its real error was raised before.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            super().close()
+
+    def begin(self) -> None:
+        """Fence older producers with this transactional id, and end a transaction that one of them left open."""
+        self._call(self._producer.init_transactions, "fencing older runs")
+
+    @property
+    def room(self) -> int:
+        """Bytes that the target probably acknowledges well before a transaction times out, from its recent speed."""
+        return self._pace.room
+
+    @property
+    def delay(self) -> float:
+        """Seconds that the target took for its last acknowledgement. A commit may take as long."""
+        return self._pace.delay
+
+    def wait_for_room(self, size: int) -> None:
+        """Wait until `size` bytes may be sent."""
+        self._acknowledge()
+        if not self._pace.admits(size):
+            self._wait_until(lambda: self._pace.admits(size), self._serve_soon)
+
+    def send(self, batch: pa.RecordBatch, target_kafka_partition: int, log_bytes: int = 0) -> None:
+        """Queue the records in a transaction. `log_bytes` is about their size in the target's log."""
+        self._open()
+        super().send(batch, target_kafka_partition)
+        self._tracks[target_kafka_partition].weigh(log_bytes)
+        self._pace.sent(log_bytes)
+
+    def commit(self, group: GroupOffset, progress: Committed) -> None:
+        """Wait until all sent records are acknowledged, and commit them together with the group's progress."""
+        self._open()
+        self.flush()
+        self._call(
+            lambda seconds: self._send_offset(group, progress, seconds),
+            f"committing offset {progress.offset} of group {group.group}",
+        )
+        self._call(self._producer.commit_transaction, "committing a transaction")
+        self._opened_at = None
+        self._committed = progress.offset
+
+    def _send_offset(self, group: GroupOffset, progress: Committed, seconds: float) -> None:
+        """Send the group's offset in a thread: the call never returns if the coordinator has left the cluster.
+
+        See librdkafka's issues 5456 and 5511.
+        """
+        given = [group.place(progress)], group.metadata, seconds
+        calling = Waiting(self._producer.send_offsets_to_transaction, given)
+        if not calling.ended_within(STUCK_SECONDS):
+            self._is_stuck = True
+            raise BrokerUnavailableError(
+                f"{self._where}: the client does not come back from committing the offset of group {group.group}, "
+                f"whose coordinator has probably gone; a new client ends its transaction"
+            )
+
+    def _serve_soon(self, seconds: float) -> int:
+        """Send batches that are not full, since there is no room to fill them, and let librdkafka report deliveries."""
+        left = self._producer.flush(min(seconds, SOON_SECONDS))
+        self._acknowledge()
+        return left
+
+    def _acknowledge(self) -> None:
+        for track in self._tracks.values():
+            for size, sent_at in track.arrived():
+                self._pace.acknowledged(size, sent_at)
+
+    def _open(self) -> None:
+        if self._opened_at is None:
+            self._call(lambda _: self._producer.begin_transaction(), "opening a transaction")
+            self._opened_at = time.monotonic()
+
+    def _call(self, function: Callable[[float], None], what: str) -> None:
+        """Call until it succeeds. After a retriable error, the next call goes on where the last one ended."""
+        deadline = time.monotonic() + self._answer_seconds
+        while True:
+            try:
+                return function(min(CALL_SECONDS, self._answer_seconds))
+            except KafkaException as err:
+                if not err.args[0].retriable() or time.monotonic() > deadline:
+                    self._settle()
+                    raise self._reasons.failure(err, f"{self._where}: {what}") from err
+
+    def _refused(self, error: KafkaError, track: "DeliveryTrack", first: int, last: int | None = None) -> PlatformError:
+        # In a failed transaction produce() reports only that it failed. The commit reports why.
+        return super()._refused(self._why() if error.code() == WRONG_STATE else error, track, first, last)
+
+    def _positions(self) -> str:
+        if self._committed is None:
+            return "nothing was committed by this try"
+        return f"committed are the records below source offset {self._committed}"
+
+    def _why(self) -> KafkaError:
+        try:
+            self._producer.commit_transaction(CALL_SECONDS)
+        except KafkaException as err:
+            found: KafkaError = err.args[0]
+            return found
+        raise AssertionError(f"{self._where}: a transaction that takes no records was committed")
+
+    def _settle(self) -> None:
+        """Try to abort, so that readers need not wait for the timeout. If this fails, the next `begin` aborts."""
+        if self._opened_at is None or self._is_stuck:
+            return
+        self.timed_out = time.monotonic() - self._opened_at >= self.timeout_seconds
+        self._opened_at = None
+        try:
+            if self._fatal is None and not any(track.failures for track in self._tracks.values()):
+                # Flush first: before the first batch is acknowledged, the cluster may not know of the transaction.
+                self._producer.flush(SETTLE_SECONDS)
+            self._producer.abort_transaction(SETTLE_SECONDS)
+        except KafkaException as err:
+            logger.info("%s: the transaction was left to be aborted by the cluster: %s", self._where, err.args[0].str())

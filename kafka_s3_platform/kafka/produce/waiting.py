@@ -1,0 +1,30 @@
+"""Waits for a call that may never return."""
+
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Any, final
+
+
+@final
+class Waiting:
+    """Makes a call in a daemon thread, which does not keep the process alive."""
+
+    def __init__(self, function: Callable[..., Any], given: Sequence[Any]) -> None:
+        self._function = function
+        self._given = given
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="kafka-waiting", daemon=True)
+        self._thread.start()
+
+    def ended_within(self, seconds: float) -> bool:
+        """Wait at most `seconds`. Return whether the call ended; raise its error if it raised one."""
+        self._thread.join(seconds)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._function(*self._given)
+        except BaseException as err:  # noqa: BLE001 - raised where it is waited for
+            self._error = err

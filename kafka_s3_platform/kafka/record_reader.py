@@ -1,0 +1,82 @@
+"""The contract of readers. They read a bounded range of a kafka partition as record batches, once, to its end."""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+import pyarrow as pa
+
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.unresolved import Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnd:
+    """How a range was read.
+
+    `position` is the offset that proved the end: of a record, or of the kafka partition's end, at or past the range's
+    end. `leader_epoch` is the epoch of the batch that holds the range's last offset, which may hold only a marker. If
+    compaction has left no batch there, it is the epoch of the next batch: no later epoch begins below the end. It is
+    None if it is not known, since librdkafka delivers records only. `bytes` counts keys, values and headers. Of the
+    offsets in `unreadable`, which are in order, nothing was delivered.
+    """
+
+    position: int
+    leader_epoch: int | None
+    gaps: tuple[Gap, ...]
+    records: int
+    bytes: int
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class RangeRead:
+    """Iterate the batches of a range once; then `end` says how it was read.
+
+    `failures` are the offsets of records that could not be delivered as they are, and the reasons. An offset is there
+    before the batch with its record is yielded.
+    """
+
+    def __init__(self, batches: Generator[pa.RecordBatch, None, ReadEnd], failures: Mapping[int, str]) -> None:
+        self.failures = failures
+        self._batches = batches
+        self._end: ReadEnd | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self._end = yield from self._batches
+
+    @property
+    def end(self) -> ReadEnd:
+        """How the range was read. ValueError before the last batch was taken."""
+        if self._end is None:
+            raise ValueError("the range is not read to its end")
+        return self._end
+
+
+class RecordReader(Protocol):
+    """Reads bounded offset ranges of one topic.
+
+    Batches have RECORD_SCHEMA and hold committed records in offset order; their bounds depend only on the range, the
+    offsets and the content. Ranges of a kafka partition read one after another, each starting where the last ended, are
+    read straight through.
+    """
+
+    def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
+        """Read one range; `leader_epoch` is that of the record before it, to find out a truncated log."""
+
+    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
+        """LogTruncatedError if the log has not `leader_epoch` before `offset`, where it may end."""
+
+    def close(self) -> None:
+        """Release connections and buffers."""
+
+
+class ClosableReader(RecordReader, Protocol):
+    """A reader whose connections end with a `with` block."""
+
+    def __enter__(self) -> RecordReader: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

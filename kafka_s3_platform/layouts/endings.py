@@ -1,0 +1,55 @@
+"""The endings of objects' names, which tell what the objects hold."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.config.plugins import FORMAT, load_class
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.layouts.segment_key import Refusal
+
+# Confluent's sink puts these names before the extension of the format: `.keys.avro`, `.headers.avro`.
+PART_NAMES: Mapping[str, ObjectPart] = {"keys": "key", "headers": "headers"}
+# The indexes that Block-GZIP's sinks write beside their objects.
+_INDEXES = re.compile(r"(last_chunk_index\..*|.*\.index\.json)")
+
+
+def list_parts(layout: LayoutSettings) -> tuple[ObjectPart, ...]:
+    """Return the parts of records that have an object of their own."""
+    wanted: Mapping[ObjectPart, str | None] = {
+        "value": layout.format,
+        "key": layout.keys_format,
+        "headers": layout.headers_format,
+    }
+    return tuple(part for part, name in wanted.items() if name)
+
+
+def list_endings(layout: LayoutSettings, part: ObjectPart) -> tuple[str, ...]:
+    """List the endings that names may have with any compression, the longest first. An empty ending fits all names."""
+    format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[part] or ""
+    if part == "value" and layout.extension is not None:
+        found = {f".{layout.extension.removeprefix('.')}"} if layout.extension else {""}
+    else:
+        found = {f".{name}" for name in _list_extensions(format_name, layout)}
+    prefix = next((f".{name}" for name, own in PART_NAMES.items() if own == part), "")
+    return tuple(sorted((prefix + ending for ending in found), key=lambda ending: (-len(ending), ending)))
+
+
+def _list_extensions(format_name: str, layout: LayoutSettings) -> set[str]:
+    if found := find_format(format_name).readable_extensions(layout.bytes_extension):
+        return found
+    own: str = getattr(load_class(format_name, FORMAT), "extension", "")
+    return {own.removeprefix(".")}
+
+
+def refuse_index(name: str) -> Refusal | None:
+    """Refuse the indexes that Block-GZIP's sinks write beside their objects."""
+    if _INDEXES.fullmatch(name):
+        return Refusal("index", "it is an index of the blocks of others")
+    return None
+
+
+def refuse_ending(endings: Iterable[str]) -> Refusal:
+    """Refuse a name that has none of these endings."""
+    return Refusal("extension", f"its name does not end in {' or '.join(endings)}")

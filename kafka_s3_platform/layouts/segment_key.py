@@ -1,0 +1,133 @@
+"""The parts of an object's key, the same for every layout, and the key of the object that keeps its records' offsets.
+
+A mapper can make several records from one. The key of an object that begins between them has `@<ordinal>` after the
+offset. The key of an object that replaces others has `+<epoch>`. So no key is ever used twice.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from kafka_s3_platform.config.name_templates import REWRITTEN
+from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.partitioners.folders import Window
+
+OFFSET = rf"(?P<start_offset>\d+){REWRITTEN}"
+"""A first offset and the ordinal and epoch that may follow it, in every layout."""
+
+EXTENSION = r"(?:\.(?P<extension>[a-zA-Z0-9_.-]+))?"
+
+_OFFSETS = ".offsets"
+
+Problem = Literal[
+    "outside",
+    "extension",
+    "index",
+    "other_topic",
+    "unparsable",
+    "misplaced",
+    "topic",
+    "duplicate",
+    "incomplete",
+    "cold",
+]
+"""Why an object is skipped, or gets a line in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKey:
+    """The parts of a key. Writing joins them, parsing returns them.
+
+    Attributes:
+        topic: the topic in the path, which a transform may have renamed.
+        encoded_partition: the folders, as the partitioner encoded them.
+        kafka_partition: of the source topic.
+        first_offset: of the source topic. None for some layouts that we only read.
+        extension: without a dot before it.
+        epoch: of a segment that replaces others.
+        ordinal: the place of the first record among the records that a mapper made from its offset.
+        hour_ms: the start of the records' hour (epoch ms), None if it is out of range. The template layout writes it.
+            No layout reads it back.
+    """
+
+    topic: str
+    encoded_partition: str
+    kafka_partition: int
+    first_offset: int | None
+    extension: str = ""
+    epoch: int | None = None
+    ordinal: int = 0
+    hour_ms: int | None = None
+
+    @property
+    def after_offset(self) -> str:
+        """The text that follows the first offset: ordinal and epoch. See REWRITTEN."""
+        return (f"@{self.ordinal}" if self.ordinal else "") + ("" if self.epoch is None else f"+{self.epoch}")
+
+    def offset_text(self, width: int) -> str:
+        """Return the first offset, padded with zeros to `width`, and the text that follows it."""
+        return f"{self.first_offset:0{width}d}{self.after_offset}"
+
+    def with_extension(self, name: str) -> str:
+        """Add the extension to the name of a file, if there is one."""
+        return f"{name}.{self.extension}" if self.extension else name
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKey:
+    """A key as a reader understands it.
+
+    `part` is what the object holds. `window` is the span of times that its records may have. `last_offset` is the
+    offset of its last record. Both are None if the key does not tell them.
+    """
+
+    segment: SegmentKey
+    part: ObjectPart = "value"
+    window: Window | None = None
+    is_tombstone: bool = False
+    last_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an object's key is refused. `read` is what the file name alone tells, None if it tells nothing."""
+
+    problem: Problem
+    reason: str
+    read: ReadKey | None = None
+
+
+def build_segment_key(match: re.Match[str], topic: str, encoded_partition: str, extension: str) -> SegmentKey:
+    """Build the key's parts from the groups of a match. `topic` is used if the pattern has no group for it."""
+    found = match.groupdict()
+    offset = found.get("start_offset")
+    epoch = found.get("epoch")
+    return SegmentKey(
+        topic=found.get("topic") or topic,
+        encoded_partition=encoded_partition,
+        kafka_partition=int(found.get("partition") or 0),
+        first_offset=None if offset is None else int(offset),
+        extension=extension,
+        epoch=None if epoch is None else int(epoch),
+        ordinal=int(found.get("ordinal") or 0),
+    )
+
+
+def make_offsets_key(key: str, directory_delim: str) -> str:
+    """Return the key of the object that keeps the offsets of the records in the object `key`."""
+    # Query engines ignore files whose names begin with an underscore.
+    folder, delim, name = key.rpartition(directory_delim)
+    return f"{folder}{delim}_{name}{_OFFSETS}"
+
+
+def is_offsets_key(key: str, directory_delim: str) -> bool:
+    """Whether `make_offsets_key` made the key."""
+    return key.endswith(_OFFSETS) and key.rpartition(directory_delim)[2].startswith("_")
+
+
+def strip_offsets_key(key: str, directory_delim: str) -> str:
+    """Return the key of the object whose offsets are kept at `key`. Return any other key as it is."""
+    if not is_offsets_key(key, directory_delim):
+        return key
+    folder, delim, name = key.removesuffix(_OFFSETS).rpartition(directory_delim)
+    return f"{folder}{delim}{name[1:]}"

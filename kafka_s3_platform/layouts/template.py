@@ -1,0 +1,163 @@
+"""Keys by a template: those of Aiven's sink, and all others that a template can describe."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.config.name_templates import NameTemplate, Variable, compile_read_template, compile_template
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.layouts.endings import list_endings, list_parts, refuse_ending
+from kafka_s3_platform.layouts.key_reader import SegmentLayout
+from kafka_s3_platform.layouts.lenses import note_envelope
+from kafka_s3_platform.layouts.segment_key import EXTENSION, ReadKey, Refusal, SegmentKey, build_segment_key
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.partitioners.folders import find_window
+
+_UNITS = ("yyyy", "MM", "dd", "HH")
+_NUMBERS = frozenset({"end_offset", *_UNITS})
+
+
+class TemplateLayout(SegmentLayout):
+    """Aiven's: `<topics.dir>/<file.name.template>.<extension>`. An empty folder or extension is left out.
+
+    `{{timestamp}}` is the start of the records' hour in the layout's timezone, zeros if it is out of range.
+    `{{start_offset}}` is the offset of the object's first record. A written key does not hold the encoded partition. In
+    a key that is read, it is the folder. What the template does not name is unknown.
+    """
+
+    def check_writing(self) -> None:
+        _ = self._written_template
+
+    def check_reading(self) -> None:
+        if "topic" not in self._read_template.names and not self._topic:
+            template = self._layout.file_name_template
+            raise ConfigError(f"the template {template!r} names no topic: name the one that all objects are of")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*_note_names(self._read_template.names, self._layout), *note_envelope(self._layout))
+
+    def key(self, segment: SegmentKey) -> str:
+        template = self._written_template
+        zone = ZoneInfo(self._layout.timezone)
+        local = None if segment.hour_ms is None else (EPOCH + segment.hour_ms * ONE_MS).astimezone(zone)
+        parts = list(template.parts)
+        # Ordinal and epoch follow the offset directly, where REWRITTEN reads them.
+        parts.insert(template.last_offset + 1, segment.after_offset)
+        texts = (part if isinstance(part, str) else _write_variable(part, segment, local) for part in parts)
+        return self.root + segment.with_extension("".join(texts))
+
+    def parse(self, key: str) -> SegmentKey | None:
+        pattern = re.escape(self.root) + self._written_template.pattern(is_exact=True) + EXTENSION
+        match = re.fullmatch(pattern, key, re.ASCII)
+        return match and build_segment_key(match, self._topic, "", match["extension"] or "")
+
+    def read(self, key: str) -> ReadKey | Refusal:
+        name = key.removeprefix(self.root)
+        # Keys and headers first: the template of values may match their names too.
+        for part, ending, pattern in self._patterns:
+            if match := pattern.fullmatch(name):
+                segment = build_segment_key(match, self._topic, name.rpartition("/")[0], ending.removeprefix("."))
+                return self._read_match(match, segment, part)
+        ending = _find_ending(complete_template(self._layout))
+        if name.endswith(ending):
+            return Refusal("unparsable", "its name is not of the template")
+        return refuse_ending([ending])
+
+    def _read_match(self, match: re.Match[str], segment: SegmentKey, part: ObjectPart) -> ReadKey | Refusal:
+        found = {name: int(text) for name, text in match.groupdict().items() if text is not None and name in _NUMBERS}
+        last = found.get("end_offset")
+        if segment.first_offset is not None and last is not None and last < segment.first_offset:
+            return Refusal(
+                "unparsable",
+                f"its name says that it ends with offset {last}, before it begins with {segment.first_offset}",
+            )
+        folder = segment.encoded_partition.rpartition("/")[2]
+        return ReadKey(
+            segment,
+            part,
+            find_window({unit: found[unit] for unit in _UNITS if unit in found}, self._layout.timezone),
+            is_tombstone=part != "value" and folder == self._layout.tombstone_partition,
+            last_offset=last,
+        )
+
+    @property
+    def _written_template(self) -> NameTemplate:
+        return compile_template(self._layout.file_name_template or "")
+
+    @property
+    def _read_template(self) -> NameTemplate:
+        return _compile_read_template(complete_template(self._layout))
+
+    @cached_property
+    def _patterns(self) -> list[tuple[ObjectPart, str, re.Pattern[str]]]:
+        """The part an object holds, the ending of its name, and the pattern of the whole name, in order of trial."""
+        found = []
+        for part, ending, template in _list_names(self._layout):
+            pattern = _compile_read_template(template).pattern(is_exact=False)
+            found.append((part, ending, re.compile(pattern, re.ASCII)))
+        return found
+
+
+def _write_variable(variable: Variable, segment: SegmentKey, local: datetime | None) -> str:
+    width = variable.width
+    match variable.name:
+        case "topic":
+            return segment.topic
+        case "partition":
+            return f"{segment.kafka_partition:0{width}d}"
+        case "start_offset":
+            return f"{segment.first_offset:0{width}d}"
+    if local is None:
+        return "0" * width
+    number = {"yyyy": local.year, "MM": local.month, "dd": local.day, "HH": local.hour}[variable.form]
+    return f"{number:0{width}d}"
+
+
+def _list_names(layout: LayoutSettings) -> Iterator[tuple[ObjectPart, str, str]]:
+    """List the part, ending and template of keys and headers first. The template of values may match their names."""
+    whole = complete_template(layout)
+    stem = whole.removesuffix(_find_ending(whole))
+    for part in list_parts(layout):
+        if part != "value":
+            yield from ((part, ending, stem + ending) for ending in list_endings(layout, part))
+    yield "value", layout.extension or "", whole
+
+
+def _note_names(names: frozenset[str], layout: LayoutSettings) -> Iterator[str]:
+    """Yield sentences about what keys do not tell if their template has these names."""
+    if "key" in names:
+        yield (
+            "keys hold {{key}}: where a sink groups by the key, an object holds the last record of its key when it was"
+            " written, and the earlier ones are in no object; the key of a name is not given back to its record"
+        )
+    if "partition" not in names:
+        yield "keys tell no kafka partition: all records count as those of kafka partition 0"
+    if "yyyy" in names and layout.timestamp_extractor == "Wallclock":
+        yield "the times in keys tell when records were archived, not their own timestamps"
+
+
+def complete_template(layout: LayoutSettings) -> str:
+    """Return the template of the keys of values below `topics.dir`, with their extension."""
+    template = layout.file_name_template or ""
+    extension = f".{layout.extension}" if layout.extension else ""
+    if template.endswith(extension):
+        return template
+    return template + extension
+
+
+def _compile_read_template(template: str) -> NameTemplate:
+    try:
+        return compile_read_template(template)
+    except ValueError as err:
+        raise ConfigError(f"the template of keys: {err}") from err
+
+
+def _find_ending(template: str) -> str:
+    """Return the ending of all keys of a template: its extension, or nothing."""
+    tail = template.rpartition("}}")[2]
+    return tail[tail.index(".") :] if "." in tail else ""

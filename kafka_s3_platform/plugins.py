@@ -1,0 +1,61 @@
+"""What plug-ins import: the public face of the platform, see docs/extending.md.
+
+Everything else may move or change its name in any version; what is here does not, without a release that warns first.
+"""
+
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.errors import IntegrityError, PermanentError, TransientError
+from kafka_s3_platform.formats.format_io import RecordWriter
+from kafka_s3_platform.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.model.connect import ConnectBatch, Int32s, Int64s, Outcome, Payload, RecordFailure, Schema
+from kafka_s3_platform.partitioners.extractors import ExtractedTimes, Record, RecordExtractor, TimestampExtractor
+from kafka_s3_platform.partitioners.folders import DefaultFolders, FieldFolders, Folder, Folders, TimeFolders
+from kafka_s3_platform.partitioners.partitioners import (
+    DefaultPartitioner,
+    EncodedPartitions,
+    FieldPartitioner,
+    Partitioner,
+    TimeBasedPartitioner,
+    joined,
+)
+from kafka_s3_platform.restore.outgoing.partitioning import KafkaPartitioner
+from kafka_s3_platform.store.credentials import Credentials, CredentialsProvider
+from kafka_s3_platform.transforms import MappedRecord, RecordMapper
+
+__all__ = [
+    "ConnectBatch",
+    "Credentials",
+    "CredentialsProvider",
+    "DefaultFolders",
+    "DefaultPartitioner",
+    "EncodedPartitions",
+    "ExtractedTimes",
+    "FieldFolders",
+    "FieldPartitioner",
+    "Folder",
+    "Folders",
+    "Int32s",
+    "Int64s",
+    "IntegrityError",
+    "KafkaPartitioner",
+    "LayoutSettings",
+    "MappedRecord",
+    "Outcome",
+    "Partitioner",
+    "Payload",
+    "PermanentError",
+    "Record",
+    "RecordExtractor",
+    "RecordFailure",
+    "RecordMapper",
+    "RecordWriter",
+    "Schema",
+    "Sink",
+    "TimeBasedPartitioner",
+    "TimeFolders",
+    "TimestampExtractor",
+    "TransientError",
+    "UnwritableRecordsError",
+    "joined",
+]

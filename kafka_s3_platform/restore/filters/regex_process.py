@@ -1,0 +1,36 @@
+"""The process that matches keys with a Python regular expression, which some keys may keep busy for ever."""
+
+import re
+import sys
+
+import pyarrow as pa
+
+from kafka_s3_platform.restore.filters.frames import Decide, serve_decisions, write_stream
+
+
+def _compile_expression(text: str) -> Decide:
+    pattern = re.compile(text)
+
+    def passing(batch: pa.RecordBatch) -> pa.Buffer:
+        found = [_matches(pattern, key) for key in batch.column("key").to_pylist()]
+        return write_stream(pa.record_batch({"passes": pa.array(found, pa.bool_())}))
+
+    return passing
+
+
+def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
+    """Match the whole key. A key that is not UTF-8 matches nothing."""
+    try:
+        return pattern.fullmatch(key.decode()) is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _explain_failure(err: Exception) -> str:
+    if isinstance(err, (MemoryError, RecursionError)):
+        return f"it needs too much memory ({type(err).__name__})"
+    raise err
+
+
+if __name__ == "__main__":
+    serve_decisions(_compile_expression, _explain_failure, int(sys.argv[1]))

@@ -1,0 +1,200 @@
+"""Chooses the records of a stream to restore: by key, SQL condition or a user's function; the latest of each key."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.plugins import load_function
+from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.restore.filters import deciding
+from kafka_s3_platform.restore.filters.deciding import DecidingProcess, FailedError
+from kafka_s3_platform.restore.filters.latest import LatestOffsets
+from kafka_s3_platform.restore.filters.sql import SqlCondition
+from kafka_s3_platform.restore.request import RecordFilter
+
+KEY_REGEX = "--key-regex (key_regex)"
+PREDICATE = "--predicate (predicate)"
+
+_MODULE = "kafka_s3_platform.restore.filters.regex_process"
+
+DecideRecords = Callable[[pa.RecordBatch], pa.BooleanArray]
+"""Decides which records pass; null means no."""
+
+
+class FilteredStream:
+    """The records of `batches` (one source kafka partition, ascending by offset) that pass everything that is set.
+
+    With `latest_per_key` the stream is read twice. The first reading is `first_pass`, or else `batches` itself, which
+    must then be iterable again. Records that pass but have no key are then left out, as Kafka's log cleaner drops them:
+    `without_key_count` counts them. Counts are of what was iterated so far.
+
+    Raises:
+        ConfigError: a part of the filter cannot be used.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        records: RecordFilter,
+        first_pass: Iterable[pa.RecordBatch] | None = None,
+    ) -> None:
+        self._batches = batches
+        self._first_pass = batches if first_pass is None else first_pass
+        self._masks = _build_masks(records)
+        self._latest_per_key = records.latest_per_key
+        if self._latest_per_key and self._first_pass is batches and isinstance(batches, Iterator):
+            raise ValueError("latest_per_key reads the stream twice: give one that can be iterated again")
+        self.read_count = self.passed_count = self.without_key_count = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        read = map(self._read, self._batches)
+        if not self._latest_per_key:
+            yield from self._counted(self._passing(read))
+            return
+        with LatestOffsets(self._passing(self._first_pass)) as latest:
+            self.without_key_count = latest.without_key_count
+            yield from self._counted(map(latest.kept, self._passing(read)))
+
+    def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.read_count += batch.num_rows
+        return batch
+
+    def _passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for mask in self._masks:
+                batch = _apply_mask(batch, mask)  # noqa: PLW2901 - each mask sees what the ones before it let pass
+            yield batch
+
+    def _counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                self.passed_count += batch.num_rows
+                yield batch
+
+
+class KeyRegex:
+    """A Python regular expression that keys have to match as a whole. A separate process with limits matches them.
+
+    Raises:
+        ConfigError: the text is no such expression.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            re.compile(text)
+        except (re.error, OverflowError, RecursionError) as err:
+            raise ConfigError(f"{KEY_REGEX} {text!r} is no Python regular expression: {err}") from err
+        self._text = text
+
+    def passing(self, keys: pa.BinaryArray) -> pa.BooleanArray:
+        """Decide which keys match. Raises FailedError if that takes too long."""
+        size = deciding.ROWS_AT_ONCE
+        batches = (pa.record_batch({"key": keys.slice(at, size)}) for at in range(0, len(keys), size))
+        found = [self._process.passing(batch, deciding.ROWS_SECONDS) for batch in batches]
+        if found:
+            return pa.concat_arrays(found)
+        return pa.array([], pa.bool_())
+
+    @cached_property
+    def _process(self) -> DecidingProcess:
+        return DecidingProcess(_MODULE, self._text)
+
+
+def filter_batches(
+    batches: Iterable[pa.RecordBatch], records: RecordFilter, first_pass: Iterable[pa.RecordBatch] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Iterate a FilteredStream. Raises what it raises, before the first batch is read."""
+    return iter(FilteredStream(batches, records, first_pass))
+
+
+def check_filter(records: RecordFilter) -> None:
+    """Raise ConfigError, which names the option, if a part of the filter cannot be used. Reads no record."""
+    _build_masks(records)
+
+
+def is_filtered(records: RecordFilter) -> bool:
+    """Whether any filter is set. Then the number of passing records is known only after reading them."""
+    return records != RecordFilter()
+
+
+def _build_masks(records: RecordFilter) -> list[DecideRecords]:
+    masks: list[DecideRecords] = []
+    if records.keys or records.key_prefixes or records.key_regex is not None:
+        masks.append(_build_key_mask(records))
+    if records.sql is not None:
+        masks.append(SqlCondition(records.sql).passing)
+    if records.predicate is not None:
+        masks.append(_build_function_mask(records.predicate))
+    return masks
+
+
+def _apply_mask(batch: pa.RecordBatch, mask: DecideRecords) -> pa.RecordBatch:
+    # No mask gets an empty batch: their error messages name its first offset.
+    return batch.filter(mask(batch)) if batch.num_rows else batch
+
+
+def _build_key_mask(records: RecordFilter) -> DecideRecords:
+    tests: list[Callable[[pa.BinaryArray], pa.BooleanArray]] = []
+    if records.keys:
+        tests.append(partial(pc.is_in, value_set=pa.array(records.keys, pa.binary())))
+    tests += [partial(pc.starts_with, pattern=prefix) for prefix in records.key_prefixes]
+    if records.key_regex is not None:
+        tests.append(KeyRegex(records.key_regex).passing)
+    return partial(_test_keys, tests)
+
+
+def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Test each different key of the batch once."""
+    keys = pc.dictionary_encode(batch.column("key"))
+    try:
+        known, *others = (test(keys.dictionary) for test in tests)
+    except FailedError as err:
+        offsets = batch.column("offset")
+        raise PermanentError(
+            f"{KEY_REGEX} failed on a key of offsets {offsets[0]} to {offsets[-1]}: {err}. Some keys take for ever "
+            f"where repetitions are inside of repetitions, as in (a+)+: write it without, or choose by --sql (sql)"
+        ) from err
+    for found in others:
+        known = pc.or_(known, found)
+    return known.take(keys.indices)
+
+
+def _build_function_mask(dotted: str) -> DecideRecords:
+    function = load_function(dotted, PREDICATE)
+    option = f"{PREDICATE} {dotted}"
+    # An empty batch shows a function that cannot be used before any record is read.
+    try:
+        mask = function(pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA))
+    except Exception as err:
+        raise ConfigError(f"{option} failed on an empty batch: {type(err).__name__}: {err}") from err
+    if flaw := _find_flaw(mask, 0):
+        raise ConfigError(f"{option} gave back {flaw}")
+    return partial(_apply_function, option, function)
+
+
+def _apply_function(
+    option: str, function: Callable[[pa.RecordBatch], object], batch: pa.RecordBatch
+) -> pa.BooleanArray:
+    where = f"{option} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
+    try:
+        mask = function(batch)
+    except PlatformError:
+        raise
+    except Exception as err:
+        raise PermanentError(f"{where} failed: {type(err).__name__}: {err}") from err
+    if flaw := _find_flaw(mask, batch.num_rows):
+        raise PermanentError(f"{where} gave back {flaw}")
+    return mask
+
+
+def _find_flaw(mask: object, count: int) -> str | None:
+    if not isinstance(mask, pa.Array) or mask.type != pa.bool_():
+        kind = mask.type if isinstance(mask, pa.Array | pa.ChunkedArray) else type(mask).__name__
+        return f"{kind}, not a boolean pyarrow.Array"
+    if len(mask) == count:
+        return None
+    return f"{len(mask)} values for {count} records"

@@ -1,0 +1,198 @@
+"""The objects that the file of an S3 source connector describes, as the source of a restore. No index holds them.
+
+There is one stream for each topic and source kafka partition. A plan has the objects that the bucket held when the plan
+was made. Later objects need another restore id.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from kafka_s3_platform.config.settings import ConverterSettings
+from kafka_s3_platform.errors import ConfigError, RecordError
+from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
+from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
+from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_known, save_known
+from kafka_s3_platform.restore.preflight.checks import measure_room
+from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
+from kafka_s3_platform.restore.preflight.space import describe_space
+from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_refusal, make_remark
+from kafka_s3_platform.restore.preflight.thaw import describe_cold
+from kafka_s3_platform.restore.preflight.trial import TrialTask, count_foreign, find_unwritable
+from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
+from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
+from kafka_s3_platform.restore.source.foreign_plan import (
+    ForeignPlan,
+    check_stored,
+    collect_foreign_terms,
+    find_offset_bound,
+    make_foreign_plan,
+    make_foreign_targets,
+)
+from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.source.terms import check_terms
+from kafka_s3_platform.restore.target_topic import Rename
+from kafka_s3_platform.sources.how_read import explain_missing
+from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.store.objects import ObjectStore
+
+
+@dataclass(frozen=True)
+class ForeignSource:
+    """Objects of a source connector.
+
+    `request` has all options, but its `topic` and `to_topic` are not used. Instead `topics` are restored: by default
+    those of the file, and if it names none, every topic found. `rename` makes the names of the targets. Without it, a
+    RegexRouter of the file or of `request.outgoing` makes them, else a target has the name of its source. `after` is
+    the id of a finished restore of the same connector: what that one or an earlier one has sent is left out.
+    """
+
+    request: RestoreRequest
+    topics: tuple[str, ...] = ()
+    rename: Rename | None = None
+    after: str | None = None
+
+    def complete(self) -> RestoreRequest:
+        """Add the transforms, the converters and `behavior.on.error` of the connector's file."""
+        check_filter(self.request.records)
+        return _complete_request(self.request)
+
+    def read_plan(self, request: RestoreRequest, content: bytes) -> ForeignPlan:
+        """Read the stored plan, and check that it belongs to the request."""
+        plan = ForeignPlan.from_json(content, request.documents.plan)
+        terms = collect_foreign_terms(request, self.topics, self.rename, self.after)
+        check_terms(request, terms, plan.terms, plan.created_at)
+        check_stored(request, self.topics, self.rename, plan)
+        return plan
+
+    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> ForeignPlan:
+        """List the bucket as it is now. PreflightError if this restore cannot follow the restore `after`."""
+        known = read_known(request, self.after, documents)
+        check_same_records(request, self.after, documents)
+        archive = ObjectStore(request.config.store)
+        return make_foreign_plan(request, self.topics, self.rename, archive, self.after, known)
+
+    def plan_targets(self, request: RestoreRequest, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
+        """Return a plan for each target topic. There is none if there is no object."""
+        return make_foreign_targets(request.config, plan)
+
+    def with_starts(self, plan: ForeignPlan, starts: Mapping[str, TargetStart]) -> ForeignPlan:
+        """Return the plan with its targets as they were before the first record."""
+        return replace(plan, starts=dict(sorted(starts.items())))
+
+    def check(
+        self,
+        request: RestoreRequest,
+        plan: ForeignPlan,
+        goals: Sequence[Goal],
+        runner: TaskRunner,  # noqa: ARG002 - little is read
+        *,
+        is_begun: bool,
+    ) -> Checked:
+        """Check the listing, and try to write the first records of each topic."""
+        for goal in goals:
+            self._check_outgoing(goal)
+        # A restore that has begun has passed the trial before.
+        trials = [] if is_begun else self._make_trials(request, plan, goals)
+        found = [*_check_objects(request, plan, goals), *find_unwritable(trials, ObjectStore(request.config.store))]
+        return Checked(tuple(found), tuple(o.key for o in plan.objects if o.is_cold))
+
+    def count(
+        self, request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner
+    ) -> DryRunCount:
+        """Read every object: count its records, try to write them, and find bad ones."""
+        trials = self._make_trials(request, plan, goals)
+        try:
+            counts = list(runner.run(count_foreign, trials, request.config.tasks_max))
+        except RecordError as err:
+            return DryRunCount(findings=(make_refusal(str(err)),))
+        return DryRunCount(
+            record_count=sum(c.record_count for c in counts),
+            record_bytes=sum(c.record_bytes for c in counts),
+            is_exact=not is_filtered(request.records),
+            gaps=tuple(chain.from_iterable(c.gaps for c in counts)),
+            skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
+            notes=tuple(dict.fromkeys(chain.from_iterable(c.notes for c in counts))),
+        )
+
+    def claim(self, request: RestoreRequest, documents: ObjectStore) -> None:
+        """Store what was sent before, and that this restore is the one that follows `after`."""
+        save_known(request, read_known(request, self.after, documents), documents)
+        claim_successor(request, self.after, documents)
+
+    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
+        """Return how keys and values are written. None: they are sent as they are read."""
+        outgoing = goal.request.outgoing
+        if not (outgoing.key or outgoing.value or outgoing.transforms):
+            return None
+        return ValueSettings(outgoing, goal.request.config.records, topic, goal.plan.to_topic)
+
+    def make_streams(self, request: RestoreRequest, plan: ForeignPlan) -> list[RecordStream]:
+        """Make a stream for each topic and kafka partition."""
+        return [*self._list_streams(request, plan)]
+
+    def _list_streams(self, request: RestoreRequest, plan: ForeignPlan) -> Iterator[ForeignStreamTask]:
+        for group in plan.groups:
+            yield ForeignStreamTask(
+                request.config,
+                group,
+                plan.times,
+                find_offset_bound(request.from_offset, group.kafka_partition),
+                find_offset_bound(request.to_offset, group.kafka_partition),
+                request.allow_unsendable_timestamps,
+            )
+
+    def _make_trials(self, request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
+        goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+        trials = []
+        for stream in self._list_streams(request, plan):
+            goal = goal_of[stream.topic]
+            trials.append(TrialTask(stream, goal.sent(self.make_values(goal, stream.topic))))
+        return trials
+
+    def _check_outgoing(self, goal: Goal) -> None:
+        """Raise ConfigError if the transforms, the converters or the partitioner cannot be used."""
+        for topic in goal.plan.topics:
+            settings = self.make_values(goal, topic)
+            values = None if settings is None else new_values(settings)
+            OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
+
+
+def _check_objects(request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
+    if not plan.objects:
+        yield make_remark("there are no objects to restore")
+    if goals:
+        yield describe_space(plan.object_bytes, measure_room(goals[0].request, goals[0].target))
+    yield from describe_cold(plan.objects)
+    yield from map(make_remark, plan.notes)
+    if plan.objects:
+        yield from map(make_remark, explain_missing(request.config))
+
+
+def _complete_request(request: RestoreRequest) -> RestoreRequest:
+    """Return the request with the transforms, converters and `behavior.on.error` of the connector's file."""
+    config = request.config
+    outgoing = request.outgoing
+    if config.source is None:
+        raise ConfigError(f"connector {config.name} is a sink: its archive is restored by its index")
+    if request.restore_acls or outgoing.map_schema_ids:
+        what = "ACLs" if request.restore_acls else "schema ids"
+        raise ConfigError(f"connector {config.name} is a source: its objects tell no {what}, so none can be restored")
+    source = config.source.model_copy(update={"behavior_on_error": request.on_error})
+    made = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
+    if not config.layout.is_envelope:
+        key = _choose_converter(outgoing, outgoing.key, config.records.key)
+        value = _choose_converter(outgoing, outgoing.value, config.records.value)
+        made = replace(made, key=key, value=value)
+    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made)
+
+
+def _choose_converter(outgoing: Outgoing, given: ConverterSettings | None, own: ConverterSettings) -> ConverterSettings:
+    """Return the requested converter, else that of the file.
+
+    The file's converter then uses the target's registry, if the restore names one.
+    """
+    if given is not None or outgoing.target_registry is None or own.registry is None:
+        return given or own
+    return own.model_copy(update={"registry": outgoing.target_registry})

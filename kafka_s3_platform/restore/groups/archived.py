@@ -1,0 +1,197 @@
+"""Translates the archived offsets of groups to the target of a finished restore."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.errors import (
+    ConfigError,
+    PermanentError,
+    PreflightError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.new_reader import new_reader
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.model.segment import CommittedOffset
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.restore.documents import RestoreDocuments
+from kafka_s3_platform.restore.groups.restored import NO_DOUBT, Doubt, Restored
+from kafka_s3_platform.restore.groups.runs import drop_repeats, find_absent, find_doubled, read_runs
+from kafka_s3_platform.restore.groups.translation import Translation, translate_offsets
+from kafka_s3_platform.restore.request import RestoreReport
+from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.restore.verify.offset_mapping import Runs
+from kafka_s3_platform.store.errors import NotFoundError
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+
+
+def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[ArchivePlan, RestoreReport] | None:
+    """Read the documents of a finished restore. None if the connector's bucket has no restore of that id.
+
+    Raises:
+        PermanentError: the restore is not finished, or restores objects that others wrote.
+    """
+    store = ObjectStore(config.restore_store)
+    documents = RestoreDocuments(config.archive.restore_dir, restore_id)
+    try:
+        plan = ArchivePlan.from_json(store.get(documents.plan), documents.plan)
+    except NotFoundError:
+        return None
+    except PreflightError as err:
+        raise ConfigError(
+            f"restore {restore_id} has no offsets of consumer groups to translate: {err}. Groups are archived with a "
+            f"topic of ours, in its index; objects that others wrote tell of none"
+        ) from err
+    if plan.asked.connector != config.name:
+        return None
+    try:
+        return plan, RestoreReport.from_json(store.get(documents.report), documents.report)
+    except NotFoundError as err:
+        raise PermanentError(
+            f"restore {restore_id} is not finished, there is no {documents.report}: offsets can be translated when "
+            f"it is verified. Run it again under the same id"
+        ) from err
+
+
+def translate_groups(
+    config: ConnectorConfig, plan: ArchivePlan, report: RestoreReport, admin: ClusterAdmin, groups: Collection[str] = ()
+) -> Translation:
+    """Translate the offsets of the archived groups, or of those named, to the target. `admin` is of its cluster.
+
+    Raises:
+        PermanentError: the archive holds no offsets of such a group.
+        TopicRecreatedError: the target is not the topic that the restore wrote to.
+    """
+    snapshot = TopicIndex.of(config, report.topic).open()
+    rows = _select_rows(snapshot.state.groups, groups, report.topic)
+    target = admin.describe_topic(report.to_topic)
+    check_topic_id(report.to_topic, target.topic_id, plan.start.topic_id)
+    wanted = {r.kafka_partition for r in rows}
+    logs = admin.frontiers(report.to_topic, wanted & set(target.kafka_partitions))
+    store = ObjectStore(config.restore_store)
+    keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
+    restored = {p: _find_restored(p, snapshot, read_runs(store, keys.get(p))) for p in wanted}
+    moved = _explain_moved(plan)
+    if not moved:
+        # Reading the target for records of others is needed only if offsets have a place there.
+        for p, log in logs.items():
+            lowest = min(r.committed_offset for r in rows if r.kafka_partition == p)
+            places = _find_other_places(restored[p], lowest, log, _find_doubled_end(report, p, log))
+            mixed = _find_mixed(admin.settings, report.to_topic, restored[p].target_end, places, log)
+            restored[p] = replace(restored[p], mixed=mixed)
+    offsets = translate_offsets(rows, restored, logs, moved)
+    return Translation(plan.restore_id, report.topic, report.to_topic, target.topic_id, tuple(offsets))
+
+
+def _select_rows(rows: Sequence[CommittedOffset], groups: Collection[str], topic: str) -> list[CommittedOffset]:
+    known = {r.group_id for r in rows}
+    if not known or not known.issuperset(groups):
+        named = ", ".join(sorted(set(groups) - known)) or "any consumer group"
+        raise PermanentError(
+            f"the archive of topic {topic} holds no offsets of {named}; there are those of "
+            f"{', '.join(sorted(known)) or 'none'}. archive.consumer.groups names the groups whose offsets are archived"
+        )
+    return [r for r in rows if not groups or r.group_id in groups]
+
+
+def check_topic_id(topic: str, found: str, wanted: str) -> None:
+    """Refuse a topic whose id is `found` where the restore wrote to the one with the id `wanted`."""
+    if found != wanted:
+        raise TopicRecreatedError(
+            f"topic {topic} has id {found}, the one that was restored to had {wanted}: it was deleted and created "
+            f"again, or this is another cluster. Offsets of the one mean nothing in the other"
+        )
+
+
+def _explain_moved(plan: ArchivePlan) -> str:
+    """Explain why no offset of the source has a place in the target, empty if offsets have one."""
+    partitioning = plan.asked.partitioning
+    if plan.asked.keeps_numbers:
+        return ""
+    return (
+        f"records went to other kafka partitions, by {partitioning}: one offset of the source has no one place in the "
+        f"target"
+    )
+
+
+def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
+    """Find from offsets alone what was restored, whatever windows, filters and mappers there were."""
+    state = snapshot.state
+    end = state.coverage(kafka_partition).end_offset or 0
+    segments = [s for s in snapshot.segments if s.kafka_partition == kafka_partition]
+    doubts = [
+        _find_unarchived(state, kafka_partition, end),
+        find_doubled(runs),
+        find_absent(drop_repeats(runs), segments),
+    ]
+    # The doubt that reaches furthest counts: from its offset on there is no other.
+    return Restored(runs, end, max(doubts))
+
+
+def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
+    gaps = [g.offsets for g in state.gaps if g.kafka_partition == kafka_partition]
+    held = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
+    # Only what is archived without a hole up to the end counts: a group goes on from its offset to the end.
+    whole_from = held[-1].start_offset if held and held[-1].end_offset == end else end
+    left_out = [
+        scan.end_offset
+        for scan in state.scans
+        if scan.kafka_partition == kafka_partition and scan.filtered_count + scan.dead_letter_count
+    ]
+    filtered_from = max(left_out, default=0)
+    return max(
+        (whole_from, f"the archive does without records before offset {whole_from}, or begins there"),
+        (filtered_from, f"before offset {filtered_from} records were left out when they were archived"),
+    )
+
+
+def _find_doubled_end(report: RestoreReport, kafka_partition: int, log: Frontier) -> int:
+    """Find the target offset below which records of the restore may lie a second time, 0 if none do.
+
+    Reports of earlier versions count them together with records of others, and do not say up to where they lie.
+    """
+    if report.targets:
+        ends = (t.end_offset for t in report.targets if t.kafka_partition == kafka_partition and t.doubled_count)
+        return next(ends, 0)
+    extra = (p.foreign_count for p in report.kafka_partitions if p.kafka_partition == kafka_partition)
+    # An earlier version's report: they may lie anywhere up to the end.
+    return log.last_stable_offset if any(extra) else 0
+
+
+def _find_mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[OffsetRange], log: Frontier) -> Doubt:
+    """Find the target offset from which on there are only restored records up to `end`, and no copy of them after it.
+
+    Ends of transactions take offsets too. So the `places` are read, the last one first, until a record is found.
+    """
+    if min(log.high_watermark, log.last_stable_offset) < end:
+        return end, f"the target shows what it holds up to offset {log.last_stable_offset}, restored was up to {end}"
+    if not places:
+        return NO_DOUBT
+    with new_reader(kafka, topic) as reader:
+        for offsets in reversed(places):
+            for batch in reader.read(log.kafka_partition, offsets):
+                found = int(batch.column("offset")[-1].as_py())
+                where = "lie among them" if found < end else "lie behind them"
+                what = f"records of others, or some of its own again, {where}"
+                return found + 1, f"{what}, the last of them at or after target offset {found}"
+    return NO_DOUBT
+
+
+def _find_other_places(restored: Restored, lowest: int, log: Frontier, doubled_end: int) -> list[OffsetRange]:
+    """List the target offsets that hold no restored record, after the first record from source offset `lowest` on.
+
+    They lie between restored records, and after the last one up to `doubled_end`.
+    """
+    sources, targets, counts = restored.runs
+    ends = targets + counts
+    first = int(np.searchsorted(sources + counts, max(lowest, restored.missing[0]), side="right"))
+    holes = np.flatnonzero(targets[1:] > ends[:-1])
+    bounds = [(int(ends[n]), int(targets[n + 1])) for n in holes[holes >= first]]
+    bounds.append((restored.target_end, min(doubled_end, log.last_stable_offset)))
+    held = ((max(start, log.log_start_offset), end) for start, end in bounds)
+    return [OffsetRange(start, end) for start, end in held if start < end]

@@ -1,0 +1,139 @@
+"""Chooses the kafka partition of the target for each restored record."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.config.plugins import KAFKA_PARTITIONER, load_class
+from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
+from kafka_s3_platform.formats.columns import read_strings
+from kafka_s3_platform.model.connect import Int64s
+from kafka_s3_platform.restore.outgoing.key_hash import hash_crc32, hash_murmur2
+
+OPTION = KAFKA_PARTITIONER.key
+BY_KEY = ("murmur2", "crc32")
+SOURCE = "source"
+
+
+class KafkaPartitioner(Protocol):
+    """What `partitioning` may name: a class by its dotted name, called with the target's kafka partition count.
+
+        class ByRegion:                       # my_package.my_module.ByRegion
+            def __init__(self, kafka_partition_count):
+                self.count = kafka_partition_count
+
+            def kafka_partitions(self, batch):  # a pyarrow.RecordBatch of RECORD_SCHEMA, as it will be sent
+                is_eu = pc.starts_with(batch.column("key"), "eu-")
+                return pc.if_else(is_eu.fill_null(False), 0, self.count - 1).cast(pa.int32())
+
+    The same record must go to the same kafka partition each time, whatever else is in the batch. A resumed restore and
+    the verification ask again.
+    """
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        """Return the target's kafka partition of each record, in [0, kafka_partition_count)."""
+        ...
+
+
+def new_kafka_partitioner(partitioning: str, kafka_partition_count: int) -> KafkaPartitioner:
+    """Return the partitioner that `partitioning` names.
+
+    Raises:
+        ConfigError: it names none, or a user's class that cannot be made.
+    """
+    if partitioning in _OURS:
+        ours: KafkaPartitioner = _OURS[partitioning](kafka_partition_count)
+        return ours
+    if "." not in partitioning:
+        names = ", ".join(_OURS)
+        raise ConfigError(f"{OPTION} {partitioning!r} is none of {names}, nor your own class by its dotted name")
+    return _Users(partitioning, kafka_partition_count)
+
+
+class _Source:
+    """Every record keeps its number."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        numbers = batch.column("partition")
+        if len(numbers) and int(np.max(numbers.to_numpy())) >= self._count:
+            raise PermanentError(
+                f"records of kafka partition {int(np.max(numbers.to_numpy()))} keep their number, and the target has "
+                f"{self._count} kafka partitions. Add kafka partitions to it, or choose another {OPTION}"
+            )
+        return numbers
+
+
+class _Murmur2:
+    """Java's producer: `toPositive(murmur2(key)) % count`, an empty key included. No key: by the source offset."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        # Java's producer spreads records without a key by chance. By offset the result is the same each time.
+        hashes = hash_murmur2(batch.column("key"))
+        return _make_numbers(np.where(hashes < 0, _read_offsets(batch), hashes) % self._count)
+
+
+class _Crc32:
+    """librdkafka's default, `consistent_random`: `crc32(key) % count`. An empty key or none: by the source offset."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        key = batch.column("key")
+        empty = read_strings(key).lengths < 1
+        return _make_numbers(np.where(empty, _read_offsets(batch), hash_crc32(key)) % self._count)
+
+
+class _Users:
+    """A user's class, whose answers are checked."""
+
+    def __init__(self, dotted: str, count: int) -> None:
+        self._name = f"{OPTION} {dotted}"
+        self._count = count
+        made = load_class(dotted, KAFKA_PARTITIONER)
+        try:
+            self._own: Any = made(count)
+        except Exception as err:
+            raise ConfigError(f"{self._name} with {count} kafka partitions: {type(err).__name__}: {err}") from err
+
+    def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
+        where = f"{self._name} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
+        try:
+            found = self._own.kafka_partitions(batch)
+        except PlatformError:
+            raise
+        except Exception as err:
+            raise PermanentError(f"{where}: {type(err).__name__}: {err}") from err
+        if flaw := self._flaw(found, batch.num_rows):
+            raise PermanentError(f"{where} gave back {flaw}")
+        return found
+
+    def _flaw(self, found: Any, count: int) -> str | None:
+        if not isinstance(found, pa.Int32Array) or found.null_count:
+            return f"{type(found).__name__}, not a pyarrow.Int32Array without nulls"
+        if len(found) != count:
+            return f"{len(found)} numbers for {count} records"
+        numbers = found.to_numpy()
+        if count and not 0 <= numbers.min() <= numbers.max() < self._count:
+            return f"kafka partition {numbers.max()} or {numbers.min()}, and the target has 0 to {self._count - 1}"
+        return None
+
+
+_OURS: Mapping[str, Any] = {SOURCE: _Source, "murmur2": _Murmur2, "crc32": _Crc32}
+
+
+def _read_offsets(batch: pa.RecordBatch) -> Int64s:
+    offsets: Int64s = batch.column("offset").to_numpy()
+    return offsets
+
+
+def _make_numbers(found: Int64s) -> pa.Int32Array:
+    return pa.array(found.astype(np.int32))

@@ -1,0 +1,261 @@
+"""Registers archived schemas in the target's registry, and maps their ids to the new ones."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
+from kafka_s3_platform.converters.registry import (
+    IncompatibleSchemaError,
+    NewSchema,
+    Registration,
+    Registry,
+    open_registry,
+)
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
+
+ANY_SCHEMA = "NONE"
+"""The compatibility mode that lets every schema pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedSchema:
+    """One version of a subject, in the source's registry and in the target's."""
+
+    subject: str
+    version: int
+    schema_id: int
+    schema_type: str
+    target_subject: str
+    target_version: int
+    target_schema_id: int
+    was_there: bool
+
+
+@dataclass(frozen=True)
+class SchemaMapping:
+    """Old id -> new id, of keys and of values. None if a side has no registry, and so no ids.
+
+    `compatibility` has the present mode of each subject of the target. `notes` are sentences for people.
+    """
+
+    registry_url: str
+    key_ids: Mapping[int, int] | None
+    value_ids: Mapping[int, int] | None
+    schemas: tuple[MappedSchema, ...] = ()
+    compatibility: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def map_schemas(
+    target: RegistrySettings,
+    archived: Sequence[ArchivedSchema],
+    source: RecordSettings,
+    topic: str,
+    to_topic: str,
+) -> SchemaMapping:
+    """Register archived schemas in the target's registry, as they were in the source's.
+
+    Subjects that are named after the topic get the new topic's name, others keep theirs. References and earlier
+    versions are registered first. Schemas that are registered already stay as they are, so this may be done again. A
+    subject gets the mode that it had at the source. If the target has versions of its own in it, its mode stays, and a
+    note says so.
+
+    Args:
+        target: the registry to register in.
+        archived: the index's schemas.
+        source: the converters with which the records were archived. Their registries gave the ids.
+        topic: the archived topic.
+        to_topic: the topic to which its records go.
+
+    Raises:
+        PreflightError: a subject of the target does not allow an archived schema.
+        IntegrityError: a schema refers to one that was not archived.
+        RegistryUnavailableError, AuthorizationError: the registry does not answer, or refuses.
+    """
+    registry = open_registry(target)
+    sides: list[dict[int, int] | None] = []
+    registrars: dict[str, _Registrar] = {}
+    for settings in (source.key.registry, source.value.registry):
+        if settings is None:
+            sides.append(None)
+            continue
+        url = open_registry(settings).url
+        if url not in registrars:
+            registrars[url] = _Registrar(registry, _index_schemas(archived, url), topic, to_topic)
+            registrars[url].register()
+        sides.append(registrars[url].ids)
+    schemas: list[MappedSchema] = []
+    modes: set[tuple[str, str]] = set()
+    notes: list[str] = []
+    for registrar in registrars.values():
+        schemas += registrar.mapped
+        modes.update(registrar.modes.items())
+        notes += registrar.notes
+    return SchemaMapping(
+        registry.url,
+        sides[0],
+        sides[1],
+        tuple(schemas),
+        tuple(sorted(modes)),
+        tuple(notes),
+    )
+
+
+def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
+    """Index schemas by id. Those of the registry at `url` win. Others count too, because a registry may move."""
+    others = {s.schema_id: s for s in archived if s.registry_url != url}
+    return others | {s.schema_id: s for s in archived if s.registry_url == url}
+
+
+@dataclass
+class _Registrar:
+    """Registers the schemas of one source registry."""
+
+    registry: Registry
+    schemas: Mapping[int, ArchivedSchema]
+    topic: str
+    to_topic: str
+    ids: dict[int, int] = field(default_factory=dict)
+    modes: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._done: dict[tuple[str, int], MappedSchema] = {}
+        self._under_way: list[tuple[str, int]] = []
+        self._places: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
+
+    @property
+    def mapped(self) -> list[MappedSchema]:
+        """The mapped schemas, in the order of registration."""
+        return list(self._done.values())
+
+    def register(self) -> None:
+        """Register the schemas, and those to which they refer."""
+        roots = list(self.schemas.values())
+        for schema in roots:
+            for place in self._own(schema):
+                self._places[place.subject][place.version] = schema
+        self._add_references(roots)
+        for subject in sorted(self._places):
+            for version in sorted(self._places[subject]):
+                self._ensure(subject, version)
+        for subject in sorted(self._places):
+            self._keep_mode(subject)
+
+    def _own(self, schema: ArchivedSchema) -> Sequence[SubjectVersion]:
+        """Return its subjects that belong to the topic, else all: subjects of many topics may have one text."""
+        subjects = schema.subjects or (SubjectVersion(f"{self.topic}-value", 1, None),)
+        return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
+
+    def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
+        left = list(schemas)
+        while left:
+            schema = left.pop()
+            for reference in schema.schema_references:
+                other = self._referred(schema, reference)
+                if reference.version not in self._places[reference.subject]:
+                    self._places[reference.subject][reference.version] = other
+                    left.append(other)
+
+    def _referred(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
+        if reference.schema_id not in self.schemas:
+            raise IntegrityError(
+                f"schema {schema.schema_id} of {schema.registry_url} refers to {reference.name} (version "
+                f"{reference.version} of {reference.subject}), which is not in the index: archive once more while that "
+                f"registry answers, or restore without mapping schema ids"
+            )
+        return self.schemas[reference.schema_id]
+
+    def _ensure(self, subject: str, version: int) -> MappedSchema:
+        """Register one version of a subject, after the versions before it and after its references."""
+        if (subject, version) in self._done:
+            return self._done[subject, version]
+        # A registry numbers the versions of a subject in the order of their registration.
+        for earlier in sorted(v for v in self._places[subject] if v < version):
+            self._ensure(subject, earlier)
+        schema = self._places[subject][version]
+        references = self._behind(subject, version, schema)
+        new = NewSchema(schema.schema_type, schema.schema_text, references)
+        target = self._target(subject)
+        known = self.registry.find(target, new)
+        found = known or self._registered(subject, target, new)
+        done = MappedSchema(
+            subject, version, schema.schema_id, schema.schema_type, target, found.version, found.schema_id, bool(known)
+        )
+        self._done[subject, version] = done
+        self.ids.setdefault(schema.schema_id, found.schema_id)
+        return done
+
+    def _behind(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
+        """Register the schemas to which this one refers, before it is registered itself."""
+        if flaw := find_references_flaw(self._under_way, (subject, version)):
+            raise IntegrityError(
+                f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "
+                f"registry takes that, so somebody wrote to the index. Restore without mapping schema ids"
+            )
+        self._under_way.append((subject, version))
+        found = tuple(self._references(schema))
+        self._under_way.pop()
+        return found
+
+    def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
+        for reference in schema.schema_references:
+            done = self._ensure(reference.subject, reference.version)
+            yield SchemaReference(reference.name, done.target_subject, done.target_version, done.target_schema_id)
+
+    def _registered(self, subject: str, target: str, new: NewSchema) -> Registration:
+        """Register a schema, without the subject's compatibility mode if that refuses it.
+
+        The source has accepted the schema once, so it had another mode then, or none.
+        """
+        try:
+            return self.registry.register(target, new)
+        except IncompatibleSchemaError as err:
+            if not self._is_ours(subject):
+                raise PreflightError(
+                    f"subject {target} of the target's registry has schemas of its own, and does not allow an archived "
+                    f"one beside them: {err}. Restore to a topic of another name, or to a registry without that subject"
+                ) from err
+        # `_keep_mode` gives the subject its own mode again, once all of its versions are registered.
+        self.registry.set_compatibility(target, ANY_SCHEMA)
+        return self.registry.register(target, new)
+
+    def _is_ours(self, subject: str) -> bool:
+        """Whether the subject of the target holds only schemas of this archive."""
+        target = self._target(subject)
+        mine = {s.target_version for s in self._done.values() if s.target_subject == target}
+        return set(self.registry.versions(target)) <= mine
+
+    def _keep_mode(self, subject: str) -> None:
+        """Give the subject the mode that it had when its latest archived version was archived."""
+        target = self._target(subject)
+        latest = self._places[subject][max(self._places[subject])]
+        was = next((s.compatibility for s in latest.subjects if s.subject == subject), None)
+        now = self.registry.compatibility(target)
+        is_itself = target == subject and latest.registry_url == self.registry.url
+        if was is not None and was != now and not is_itself:
+            if self._is_ours(subject):
+                self.registry.set_compatibility(target, was)
+                now = was
+            else:
+                self.notes.append(
+                    f"subject {target} keeps its compatibility mode {now}, since it has schemas of its own; {subject} "
+                    f"had {was} where it was archived"
+                )
+        self.modes[target] = now or ANY_SCHEMA
+
+    def _target(self, subject: str) -> str:
+        if _is_of_topic(subject, self.topic):
+            return self.to_topic + subject[len(self.topic) :]
+        return subject
+
+
+def _is_of_topic(subject: str, topic: str) -> bool:
+    """Whether TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic.
+
+    `a-b-value` belongs to the topic `a-b`, never to `a`. `a-Order` belongs to `a`: `Order` is the name of a record.
+    """
+    rest = subject.removeprefix(f"{topic}-")
+    return rest != subject and (rest in {"key", "value"} or not rest.endswith(("-key", "-value")))

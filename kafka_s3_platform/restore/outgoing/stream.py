@@ -1,0 +1,257 @@
+"""Transforms the records of one source kafka partition, and distributes them to those of the target."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.keys.transforms.steps import keeps_content
+from kafka_s3_platform.config.settings import TransformSettings
+from kafka_s3_platform.errors import ConfigError, RecordError
+from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform
+from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
+from kafka_s3_platform.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
+from kafka_s3_platform.restore.outgoing.values import Rewritten
+from kafka_s3_platform.restore.request import OnError, Outgoing
+from kafka_s3_platform.restore.target_topic import apply_routers, routes_by_record, routes_by_topic
+from kafka_s3_platform.transforms import new_chain
+
+logger = logging.getLogger(__name__)
+
+PROVENANCE = "kafka_s3.source."
+PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVENANCE}timestamp")
+"""They follow the record's own headers, in this order: whole numbers as text, the timestamp in epoch milliseconds."""
+
+
+class Conversion(Protocol):
+    """Decodes archived bytes for transforms, and encodes the result as the bytes that are sent: see `Values`."""
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the bytes stay as they are when no transform looks at them."""
+        ...
+
+    def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
+        """Decode keys and values where they are written anew, or `everything`."""
+        ...
+
+    def encode(self, batch: ConnectBatch) -> Rewritten:
+        """Return the records with the keys and values that are sent."""
+        ...
+
+
+class OutgoingStream:
+    """Turns batches of one source kafka partition into the records that are sent, by kafka partition of the target.
+
+    The same batch always gives the same result, since a resumed restore and the verification run it again. `values`
+    decodes before the transforms and encodes after them, as converters do in Connect. Without it keys and values are
+    bytes.
+
+    If transforms route records, those for `to_topic` are sent. The others are left out, and `elsewhere` counts them by
+    topic. `filtered_count` counts what transforms drop. A record that fails in a transform raises RecordError. With
+    `behavior_on_error` ignore or log it counts as `failed_count` instead, and the first one is `first_failure`.
+
+    Raises:
+        ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
+    """
+
+    def __init__(
+        self,
+        settings: Outgoing,
+        topic: str,
+        kafka_partition: int,
+        target_kafka_partitions: int,
+        to_topic: str,
+        *,
+        behavior_on_error: OnError = "fail",
+        values: Conversion | None = None,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._kafka_partition = kafka_partition
+        self._to_topic = to_topic
+        self._on_error = behavior_on_error
+        self._values: Conversion = values or _Bytes()
+        self._chain = _build_chain(settings.transforms, topic, to_topic)
+        self._sees_values = any(map(_sees_values, settings.transforms))
+        self._partitioner = new_kafka_partitioner(settings.partitioning, target_kafka_partitions)
+        self.filtered_count = self.failed_count = 0
+        self.first_failure: RecordFailure | None = None
+        self.elsewhere: Counter[str] = Counter()
+
+    def apply(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Return (kafka partition of the target, its records in source order), ascending; nothing if no record is left.
+
+        The batches have RECORD_SCHEMA: `partition` and `offset` are the source's.
+        """
+        if batch.num_rows and (self._chain is not None or not self._values.changes_nothing):
+            moved = self._values.decode(batch, self._sees_values)
+            self._note(moved.failures)
+            batch = self.encoded(moved.batch)
+        return self.dealt(batch)
+
+    def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
+        """Transform decoded records, and write their keys and values as they are sent."""
+        if self._chain is not None:
+            moved = self._routed(self._moved(self._chain, batch), batch.records.column("topic"))
+            self._note(moved.failures)
+            batch = moved.batch
+        done = self._values.encode(batch)
+        self._note(done.failures)
+        return done.batch
+
+    def dealt(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Distribute records that are ready to be sent. The result is that of `apply`."""
+        if not batch.num_rows:
+            return []
+        if self._settings.provenance_headers:
+            batch = add_provenance(batch)
+        numbers = self._partitioner.kafka_partitions(batch)
+        if self._settings.partitioning == SOURCE:
+            # All records go to one kafka partition: nothing to sort.
+            return [(int(numbers[0].as_py()), batch)]
+        return _split_by_kafka_partition(batch, numbers)
+
+    def _moved(self, chain: Transform, batch: ConnectBatch) -> Outcome:
+        moved = chain.apply(batch)
+        # By offset: a mapper may make several records from one.
+        self.filtered_count += batch.num_rows - len(np.unique(moved.batch.offsets)) - len(moved.failures)
+        return moved
+
+    def _routed(self, moved: Outcome, before: pa.StringArray) -> Outcome:
+        """Keep the records for the target: those routed there, and those whose topic no transform has changed."""
+        topics = moved.batch.records.column("topic")
+        mine = pc.is_in(topics, pa.array([self._to_topic, *before.unique().to_pylist()], pa.string()))
+        # The common case needs no copy.
+        if pc.all(mine).as_py():
+            return moved
+        self.elsewhere.update(topics.filter(pc.invert(mine)).to_pylist())
+        return Outcome(moved.batch.take(np.flatnonzero(mine.to_numpy(zero_copy_only=False))), moved.failures)
+
+    def _note(self, failures: Sequence[RecordFailure]) -> None:
+        if not failures:
+            return
+        self.first_failure = self.first_failure or failures[0]
+        if self._on_error == "fail":
+            raise RecordError(self._said(failures[0]))
+        self.failed_count += len(failures)
+        if self._on_error == "log":
+            for failure in failures:
+                logger.error("%s", self._said(failure))
+
+    def _said(self, failure: RecordFailure) -> str:
+        return (
+            f"restore of {self._topic}-{self._kafka_partition} to {self._to_topic}: the record of source offset "
+            f"{failure.offset} fails in {failure.executing_class} ({failure.stage}): {failure.exception}: "
+            f"{failure.message}. The same restore id with --behavior-on-error ignore or log (behavior_on_error) leaves "
+            f"such records out"
+        )
+
+
+class _Bytes:
+    """Keys and values as bytes, if no converter is set: bytes stay, text becomes UTF-8."""
+
+    changes_nothing = True
+
+    def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:  # noqa: ARG002
+        return Outcome(ConnectBatch.of(batch))
+
+    def encode(self, batch: ConnectBatch) -> Rewritten:
+        """Encode keys and values. ConfigError if a transform made another type of them."""
+        return Rewritten(
+            _replace_column(
+                _replace_column(batch.records, "key", _encode_bytes(batch.key, "key")),
+                "value",
+                _encode_bytes(batch.value, "value"),
+            )
+        )
+
+
+def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Add PROVENANCE_HEADERS to the records, after their own headers."""
+    column = batch.column("headers")
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    own_keys, own_values = column.flatten().flatten()
+    size = batch.num_rows
+    added = len(PROVENANCE_HEADERS)
+    offsets = np.concatenate([[0], np.cumsum(counts + added)])
+    rows = np.repeat(np.arange(size), counts)
+    # The place of each header in the result. Own headers move by the number of headers added to the records before.
+    places = np.concatenate([np.arange(len(rows)) + added * rows, *(offsets[1:] - added + n for n in range(added))])
+    order = pa.array(np.argsort(places))
+    names = pa.concat_arrays([own_keys, *(pa.repeat(pa.scalar(name), size) for name in PROVENANCE_HEADERS)])
+    values = pa.concat_arrays([own_values, *_make_provenance(batch)])
+    elements = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADER))
+    made = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
+    return _replace_column(batch, "headers", made)
+
+
+def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
+    """Whether more or fewer records may be sent than pass the filter."""
+    has_filter = any(step.type == "Filter" for step in outgoing.transforms)
+    may_fail = outgoing.transforms or outgoing.key or outgoing.value or outgoing.map_schema_ids
+    leaves_out = on_error != "fail" and bool(may_fail)
+    return has_filter or leaves_out or outgoing.has_mapper or routes_by_record(outgoing.transforms)
+
+
+def _build_chain(transforms: Sequence[TransformSettings], topic: str, to_topic: str) -> Transform | None:
+    if not transforms:
+        return None
+    try:
+        chain = new_chain(transforms, topic)
+    except ValueError as err:
+        raise ConfigError(f"the transforms of the restore of {topic}: {err}") from err
+    routed = apply_routers(transforms, topic) if routes_by_topic(transforms) else to_topic
+    # Such a restore would leave out every record.
+    if routed not in {topic, to_topic} and not routes_by_record(transforms):
+        raise ConfigError(
+            f"the transforms route topic {topic} to {routed}, the restore's target is {to_topic}: name only one of "
+            f"them, --to-topic (to_topic) or a RegexRouter"
+        )
+    return chain
+
+
+def _sees_values(step: TransformSettings) -> bool:
+    """Whether a step looks at decoded keys or values."""
+    return not keeps_content(step) or step.type in {"ExtractTopic$Key", "ExtractTopic$Value"}
+
+
+def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
+    if payload.raw is not None:
+        return payload.raw
+    values = [each.encode() if isinstance(each, str) else each for each in payload.objects]
+    if kinds := {type(each).__name__ for each in values if not isinstance(each, bytes | None)}:
+        raise ConfigError(
+            f"a transform made {' and '.join(sorted(kinds))} of the {side}, and nothing says how to write that: set "
+            f"{side}.converter for the restore"
+        )
+    return pa.array(values, pa.binary())
+
+
+def _replace_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(name)
+    # Nothing was replaced: keep the batch, and copy nothing.
+    if batch.column(at) is column:
+        return batch
+    return batch.set_column(at, batch.schema.field(at), column)
+
+
+def _make_provenance(batch: pa.RecordBatch) -> list[pa.BinaryArray]:
+    columns = (batch.column("offset"), batch.column("partition"), batch.column("timestamp").cast(pa.int64()))
+    return [column.cast(pa.string()).cast(pa.binary()) for column in columns]
+
+
+def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> list[tuple[int, pa.RecordBatch]]:
+    found = numbers.to_numpy()
+    # Stable: the records of one kafka partition keep their order.
+    order = np.argsort(found, kind="stable")
+    kafka_partitions, starts = np.unique(found[order], return_index=True)
+    ends = np.append(starts[1:], len(found))
+    # One copy for all: each kafka partition then gets a slice of it.
+    together = batch if len(starts) == 1 else batch.take(pa.array(order))
+    bounds = zip(kafka_partitions.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    return [(number, together.slice(start, end - start)) for number, start, end in bounds]

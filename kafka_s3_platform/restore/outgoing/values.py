@@ -1,0 +1,195 @@
+"""Makes the keys and values that are sent: maps their schema ids, or writes their bytes anew."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.avro.wire import map_schema_ids
+from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings
+from kafka_s3_platform.converters import Converter, new_converter
+from kafka_s3_platform.converters.base import ConvertedPayload
+from kafka_s3_platform.converters.encoding import ValueEncoder, new_encoder
+from kafka_s3_platform.converters.registry import Registration
+from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Stage
+from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
+from kafka_s3_platform.restore.request import Outgoing
+
+SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
+
+
+@dataclass(frozen=True)
+class ValueSettings:
+    """What an executor needs to make keys and values.
+
+    `source` are the converters with which the records were archived. `schemas` come from the index and decode the
+    records, since the source's registry may be gone. `mapping` is None if ids stay as they are. Without `registers` no
+    schema is registered, because nothing is sent.
+    """
+
+    outgoing: Outgoing = field(repr=False)
+    source: RecordSettings = field(repr=False)
+    topic: str
+    to_topic: str
+    mapping: SchemaMapping | None = None
+    schemas: tuple[ArchivedSchema, ...] = field(default=(), repr=False)
+    registers: bool = True
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The records that are sent, with their keys and values, and why others are not."""
+
+    batch: pa.RecordBatch
+    failures: tuple[RecordFailure, ...] = ()
+
+
+def new_values(settings: ValueSettings) -> "Values":
+    """Return the stage for these settings.
+
+    Raises:
+        ConfigError: writing the bytes needs a registry, and none is named.
+    """
+    return Values(settings)
+
+
+class Values:
+    """Makes the keys and values that are sent. The result does not depend on how records are batched."""
+
+    def __init__(self, settings: ValueSettings) -> None:
+        self._settings = settings
+        self._sides = (_Side(settings, is_key=True), _Side(settings, is_key=False))
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every record of our archive is sent as it was archived."""
+        return not any(side.encodes or side.ids is not None for side in self._sides)
+
+    @property
+    def registered(self) -> tuple[Registration, ...]:
+        """The schemas that were registered or found in the target's registry for what was written anew so far."""
+        key, value = self._sides
+        return (*key.registered, *value.registered)
+
+    def apply(self, batch: pa.RecordBatch) -> Rewritten:
+        """Rewrite archived records as they are sent.
+
+        Raises:
+            RegistryUnavailableError, AuthorizationError, ConfigError: a registry does not answer, or refuses.
+        """
+        if self.changes_nothing or not batch.num_rows:
+            return Rewritten(batch)
+        outcome = self.decode(batch)
+        done = self.encode(outcome.batch)
+        return Rewritten(done.batch, (*outcome.failures, *done.failures))
+
+    def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
+        """Decode records as Connect does: keys and values that are written anew, or `everything`."""
+        outcome = Outcome(ConnectBatch.of(batch))
+        for side in self._sides:
+            if (side.encodes or everything) and outcome.batch.num_rows:
+                done = side.decode(outcome.batch)
+                outcome = Outcome(done.batch, (*outcome.failures, *done.failures))
+        return outcome
+
+    def encode(self, batch: ConnectBatch) -> Rewritten:
+        """Encode records as they are sent. A key or value that need not be written anew keeps its bytes."""
+        failures: list[RecordFailure] = []
+        records = batch.records
+        for side in self._sides:
+            column, found = side.encode(batch)
+            failures += found
+            records = records.set_column(records.schema.get_field_index(side.name), side.name, column)
+        if failures:
+            # By offset: if a key fails, its value is left out too.
+            kept = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
+            records = records.take(pa.array(kept))
+        return Rewritten(records, tuple(failures))
+
+
+class _Side:
+    """Keys, or values."""
+
+    def __init__(self, settings: ValueSettings, is_key: bool) -> None:
+        self.name = "key" if is_key else "value"
+        self._is_key = is_key
+        self._settings = settings
+        outgoing = settings.outgoing
+        mapping = settings.mapping
+        self._source: ConverterSettings = settings.source.key if is_key else settings.source.value
+        self._wanted = outgoing.key if is_key else outgoing.value
+        self.ids = None if mapping is None else (mapping.key_ids if is_key else mapping.value_ids)
+        self._encoder: ValueEncoder | None = self._new_encoder(self._wanted) if self._wanted else None
+        self._converter: Converter | None = None
+
+    @property
+    def encodes(self) -> bool:
+        """Whether bytes are written anew."""
+        return self._wanted is not None
+
+    @property
+    def registered(self) -> tuple[Registration, ...]:
+        return self._encoder.registered if self._encoder else ()
+
+    def decode(self, batch: ConnectBatch) -> Outcome:
+        if self._converter is None:
+            self._converter = new_converter(self._archived(), self._settings.topic, self._is_key)
+        done: ConvertedPayload = self._converter.convert(batch.records.column(self.name), batch.offsets)
+        kept = batch.take(done.kept)
+        kept = replace(kept, key=done.payload) if self._is_key else replace(kept, value=done.payload)
+        return Outcome(kept, done.failures)
+
+    def encode(self, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:
+        payload: Payload = batch.key if self._is_key else batch.value
+        if self._wanted is None and payload.raw is not None:
+            return self._mapped(payload.raw, batch)
+        if self._encoder is None:
+            # Transforms and objects of another sink give values without bytes: write them with the source's converter.
+            self._encoder = self._new_encoder(self._source)
+        done = self._encoder.encode(payload)
+        hint = "" if self.encodes else f"; to write it otherwise, set {self.name}.converter (--outgoing, outgoing_file)"
+        return done.column, self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
+
+    def _mapped(self, raw: pa.BinaryArray, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:
+        if self.ids is None:
+            return raw, ()
+        column, unknown, ids = map_schema_ids(raw, self.ids)
+        reasons = (
+            (at, f"names schema {schema_id}, which was not archived and so is not in the target's registry")
+            for at, schema_id in zip(unknown.tolist(), ids.tolist(), strict=True)
+        )
+        return column, self._failures(batch, reasons)
+
+    def _failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> list[RecordFailure]:
+        stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"
+        where = self._settings.topic
+        return [
+            RecordFailure(
+                int(batch.offsets[at]),
+                stage,
+                __name__,
+                SERIALIZATION_EXCEPTION,
+                f"the {self.name} of the record at offset {batch.offsets[at]} of topic {where} {reason}",
+            )
+            for at, reason in bad
+        ]
+
+    def _archived(self) -> ConverterSettings:
+        """Return the source's converter, which decodes with the archived schemas."""
+        found = self._source.registry
+        if found is None:
+            return self._source
+        # The source's registry may be gone, so the archived schemas decode.
+        registry = found.model_copy(update={"archived": self._settings.schemas})
+        return self._source.model_copy(update={"registry": registry})
+
+    def _new_encoder(self, settings: ConverterSettings) -> ValueEncoder:
+        registry = self._settings.outgoing.target_registry
+        # The source's converter names the source's registry, but new schemas belong into the target's.
+        if settings is self._source and registry is not None:
+            settings = settings.model_copy(update={"registry": registry})
+        return new_encoder(
+            settings, self._settings.to_topic, self._is_key, registry, registers=self._settings.registers
+        )

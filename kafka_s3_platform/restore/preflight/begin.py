@@ -1,0 +1,198 @@
+"""Begin a restore: create its target if asked, note the end offsets of the target, store the plan in the bucket."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from kafka_s3_platform.errors import (
+    ConfigError,
+    MissingTopicError,
+    PreflightError,
+    SupersededError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.restore.outgoing.partitioning import SOURCE
+from kafka_s3_platform.restore.preflight.checks import (
+    Target,
+    check_room,
+    describe_if_there,
+    look_at_target,
+    raise_refusals,
+)
+from kafka_s3_platform.restore.preflight.target import check_configs, make_topic_configs
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.source.base import TargetPlan, TargetStart
+from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: Target, admin: ClusterAdmin) -> Target:
+    """Create the target topic with `size` kafka partitions, and return it as it is then.
+
+    Raises:
+        PreflightError: the defaults of its brokers, which only the new topic shows, would not keep the records.
+    """
+    configs, _ = make_topic_configs(request, plan, target.configs.now, target.not_taken)
+    # -1: the brokers use their own default.
+    admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
+    logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
+    # Look again: only the created topic shows the configs that its brokers gave it.
+    created = look_at_target(request, admin)
+    room = check_room(request, plan, created)
+    raise_refusals(request, [*check_configs(request, plan, created.configs, {}), *room])
+    return created
+
+
+def read_target_start(request: RestoreRequest, target: Target) -> TargetStart:
+    """Return the target before the first record: its id and its end offsets."""
+    if target.description is None:
+        raise MissingTopicError(f"topic {request.to_topic} was just created and is not there; run again")
+    offsets = tuple((p, frontier.high_watermark) for p, frontier in sorted(target.frontiers.items()))
+    return TargetStart(target.description.topic_id, offsets)
+
+
+def check_target(request: RestoreRequest, start: TargetStart, found: TopicDescription | None) -> TopicDescription:
+    """Return the topic if it is as it was when the restore began.
+
+    Raises:
+        MissingTopicError, TopicRecreatedError: as `check_same_topic` does.
+        PreflightError: keys choose the kafka partition, and the topic has another number of them now.
+    """
+    topic = check_same_topic(request, start, found)
+    partitioning = request.outgoing.partitioning
+    count = len(start.offsets)
+    now = len(topic.kafka_partitions)
+    if partitioning != SOURCE and count != now:
+        raise PreflightError(
+            f"restore {request.restore_id} deals records out by {partitioning} over the {count} kafka partitions that "
+            f"{request.to_topic} had when it began; now it has {now}. Records of one key would lie in two of them, out "
+            f"of order. Restore to another topic, under another restore id"
+        )
+    return topic
+
+
+def check_same_topic(request: RestoreRequest, start: TargetStart, found: TopicDescription | None) -> TopicDescription:
+    """Return the topic if the restore began with it.
+
+    Raises:
+        MissingTopicError: it was deleted.
+        TopicRecreatedError: another topic of this name was created since.
+    """
+    another = "Restore under another restore id"
+    if found is None:
+        raise MissingTopicError(
+            f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
+        )
+    if found.topic_id != start.topic_id:
+        raise TopicRecreatedError(
+            f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}; the one "
+            f"there now has id {found.topic_id}: it was deleted and created again. {another}"
+        )
+    return found
+
+
+def check_new_id(request: RestoreRequest, store: ObjectStore) -> None:
+    """Check that a restore without a plan will share no document with another restore.
+
+    Raises:
+        ConfigError: its plan would lie where the report of another restore id does.
+        PreflightError: an object lies under its report's key: a report without its plan, or another restore's plan.
+    """
+    named = request.restore_id.removesuffix(".report")
+    if named != request.restore_id:
+        raise ConfigError(
+            f"restore id {request.restore_id}: its plan would be the object {request.documents.plan}, which is the "
+            f"report of restore id {named}. Take one that does not end with .report"
+        )
+    if store.head(request.documents.report) is not None:
+        raise PreflightError(
+            f"restore id {request.restore_id}: it has no plan, and where its report is to be, "
+            f"{request.documents.report}, something lies: the report of a restore whose plan was deleted, or the plan "
+            "of another restore id. Take another restore id"
+        )
+
+
+def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> None:
+    """Create the plan's object. From then on this restore id has exactly one plan.
+
+    Raises:
+        SupersededError: another run has just begun the same restore.
+    """
+    try:
+        store.put_new(request.documents.plan, document)
+    except PreconditionError as err:
+        raise SupersededError(
+            f"restore {request.restore_id}: another run has just begun it ({request.documents.plan}). Let it finish, "
+            "or end it and run again"
+        ) from err
+
+
+def replace_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> None:
+    """Replace a plan whose target starts are unknown by one that has them, if nothing was sent yet.
+
+    Raises:
+        PreflightError: something may have been sent, and nobody can find out any more from which offset on.
+        SupersededError: another run has just replaced it.
+    """
+    if next(store.list(request.documents.streams), None) is not None:
+        raise PreflightError(
+            f"restore {request.restore_id}: its plan {request.documents.plan} has no true offset at which its target "
+            "stood before: a broker that was going down answered none, and an earlier version believed it. What it "
+            "has sent since cannot be told from what was there. Restore to another topic under another restore id"
+        )
+    found = store.head(request.documents.plan)
+    try:
+        # By the ETag: if two runs replace the plan, one of them fails.
+        store.replace(request.documents.plan, document, found.etag if found else "")
+    except (PreconditionError, NotFoundError) as err:
+        raise SupersededError(
+            f"restore {request.restore_id}: another run is at work on its plan ({request.documents.plan}). Let it "
+            "finish, or end it and run again"
+        ) from err
+
+
+def read_stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
+    """Read the report of a finished restore. None if the restore is not finished."""
+    try:
+        return RestoreReport.from_json(store.get(request.documents.report), request.documents.report)
+    except NotFoundError:
+        return None
+
+
+def read_finished_report(
+    request: RestoreRequest, starts: Mapping[str, TargetStart], store: ObjectStore
+) -> RestoreReport | None:
+    """Return the report of a finished restore, with notes on later deletions. None if it is not finished.
+
+    The numbers are those of that time: no record is sent or read now.
+
+    Raises:
+        MissingTopicError, TopicRecreatedError: a target topic was deleted, or created again.
+    """
+    done = read_stored_report(request, store)
+    if done is None:
+        return None
+    with ClusterAdmin(request.target_kafka) as admin:
+        since: list[str] = []
+        for name, start in starts.items():
+            since += _describe_deleted(request, name, start, admin)
+    if done.foreign_count and not done.targets:
+        since.append(
+            "an earlier version has counted the records of other writers: doubled and own ones may be among them"
+        )
+    return replace(done, already_finished=True, dry_run=request.dry_run, notes=(*done.notes, *since))
+
+
+def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:
+    check_same_topic(replace(request, to_topic=to_topic), start, describe_if_there(admin, to_topic))
+    logs = admin.frontiers(to_topic, [number for number, _ in start.offsets])
+    for number, offset in start.offsets:
+        begins = logs[number].log_start_offset
+        if begins > offset:
+            yield (
+                f"{to_topic}-{number} begins at offset {begins} now: what was in offsets [{offset}, {begins}) when the "
+                f"restore ended has been deleted since"
+            )

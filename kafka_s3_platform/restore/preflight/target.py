@@ -1,0 +1,408 @@
+"""Check what a target topic would do to arriving records, and choose the configs of a new one. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kafka_s3_platform.kafka.admin import ACL_OPERATIONS, ACL_PERMISSIONS
+from kafka_s3_platform.model.segment import TopicAcl
+from kafka_s3_platform.model.times import EPOCH, ONE_MS, to_epoch_ms
+from kafka_s3_platform.restore.preflight.keeping import (
+    RECORD_OVERHEAD,
+    average_record_bytes,
+    bound_largest_log,
+    bound_restore_ms,
+    changes_sizes,
+)
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.source.base import TargetPlan
+
+FOREVER_MS = 2**63 - 1
+MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's default of max.message.bytes."""
+
+AFTER_MAX_MS = "message.timestamp.after.max.ms"
+BEFORE_MAX_MS = "message.timestamp.before.max.ms"
+DIFFERENCE_MAX_MS = "message.timestamp.difference.max.ms"
+"""Brokers before 3.6 have it instead of the other two, those before 4.0 beside them."""
+
+EVERYONE = "User:*"
+
+NOT_CARRIED_OVER = frozenset(
+    {
+        "min.insync.replicas",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+"""Archived configs that depend on the source's brokers, not on the topic's records."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightFinding:
+    """One result of preflight. If it `refuses`, the restore stops before its first record."""
+
+    refuses: bool
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def make_refusal(text: str) -> PreflightFinding:
+    """Make a finding that stops the restore."""
+    return PreflightFinding(refuses=True, text=text)
+
+
+def make_remark(text: str) -> PreflightFinding:
+    """Make a finding that stops nothing."""
+    return PreflightFinding(refuses=False, text=text)
+
+
+@dataclass(frozen=True)
+class TargetConfigs:
+    """The configs in force on a topic, parsed as Kafka parses them."""
+
+    topic: str
+    configs: Mapping[str, str]
+    now: datetime
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """The values of cleanup.policy: `delete`, `compact` or both."""
+        return frozenset(p.strip() for p in self.configs.get("cleanup.policy", "delete").split(",") if p.strip())
+
+    def number(self, name: str, default: int) -> int:
+        """Return a config as a whole number, `default` where the topic does not show it."""
+        return int(self.configs.get(name) or default)
+
+    @property
+    def retention_bytes(self) -> int:
+        """Bytes that a kafka partition keeps at most. -1: there is no limit."""
+        if "delete" in self.policies:
+            return self.number("retention.bytes", -1)
+        return -1
+
+    @property
+    def now_ms(self) -> int:
+        return to_epoch_ms(self.now)
+
+
+def check_configs(
+    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
+) -> Iterator[PreflightFinding]:
+    """Find what the target would delete, reject or alter of the plan's records.
+
+    `arrived` is as in `bound_largest_log`.
+    """
+    yield from _check_compaction(request, plan, target)
+    oldest = plan.oldest(target.now_ms)
+    newest = plan.newest(target.now_ms)
+    if oldest is None or newest is None:
+        return
+    lasts = bound_restore_ms(request, plan)
+    yield from _check_retention(oldest, target, lasts)
+    yield from _check_retention_bytes(request, plan, target, arrived)
+    if plan.has_timestamps:
+        yield from _check_timestamp_type(target)
+    yield from _check_timestamp_limits(oldest, newest, target, lasts)
+    yield from _check_message_size(request, plan, target)
+
+
+DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
+"""Configs that a new topic always gets: without them, its brokers' defaults may delete or alter records."""
+
+
+def make_topic_configs(
+    request: RestoreRequest, plan: TargetPlan, now: datetime, not_taken: Mapping[str, str]
+) -> tuple[dict[str, str], list[PreflightFinding]]:
+    """Change the archived configs where they would not keep the restored records. Each change gets a sentence.
+
+    `not_taken` is config name -> why the target's brokers reject it.
+    """
+    archived = {name: value for name, value in plan.configs if name not in NOT_CARRIED_OVER}
+    changed = _override_configs(request, plan, TargetConfigs(request.to_topic, archived, now))
+    notes = [
+        make_remark(f"{request.to_topic} is created with {name}={value} instead of the archived {archived[name]}")
+        for name, value in changed.items()
+        if archived.get(name, value) != value and name not in not_taken
+    ]
+    notes += [
+        make_remark(
+            f"{request.to_topic} is created without the archived {name}={archived[name]}, which the target's "
+            f"brokers do not take: {why}"
+        )
+        for name, why in sorted(not_taken.items())
+        if name in archived
+    ]
+    return {name: value for name, value in (archived | changed).items() if name not in not_taken}, notes
+
+
+def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: TargetConfigs) -> dict[str, str]:
+    """Return the `DECIDED` configs, and the limits of timestamps that would reject records."""
+    oldest = plan.oldest(archived.now_ms)
+    newest = plan.newest(archived.now_ms)
+    kept = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "CreateTime",
+    }
+    if oldest is None or newest is None:
+        return {}
+    # The topic gets cleanup.policy=delete. Where the archive has no such limit, Kafka's default since 4.0 is an hour.
+    own = {"retention.ms": "-1", "retention.bytes": "-1", AFTER_MAX_MS: "3600000", **archived.configs}
+    made = TargetConfigs(archived.topic, own | {"cleanup.policy": "delete"}, archived.now)
+    lasts = bound_restore_ms(request, plan)
+    if not list(_check_retention(oldest, made, lasts)):
+        kept["retention.ms"] = own["retention.ms"]
+    if not list(_check_retention_bytes(request, plan, made, {})):
+        kept["retention.bytes"] = own["retention.bytes"]
+    if list(_check_timestamp_limits(oldest, newest, made, lasts)):
+        names = [BEFORE_MAX_MS, AFTER_MAX_MS, *({DIFFERENCE_MAX_MS} & own.keys())]
+        kept |= dict.fromkeys(names, str(FOREVER_MS))
+    return kept
+
+
+def choose_topic_size(request: RestoreRequest, plan: TargetPlan) -> int:
+    """Return how many kafka partitions a new target gets."""
+    # Records keep their number, so the highest one decides.
+    return request.target_kafka_partitions or max(plan.source_kafka_partitions, default=0) + 1
+
+
+def check_kafka_partition_count(
+    request: RestoreRequest, plan: TargetPlan, size: int, *, is_new: bool
+) -> Iterator[PreflightFinding]:
+    """Check that the target has every kafka partition whose number records keep."""
+    needed = max(plan.kafka_partitions, default=-1) + 1
+    if request.outgoing.partitioning != "source":
+        return
+    if size < needed:
+        more = "Ask for more: --target-kafka-partitions (target_kafka_partitions)" if is_new else "Add kafka partitions"
+        yield make_refusal(
+            f"{request.to_topic} has {size} kafka partitions, records of {request.topic} go to kafka partition "
+            f"{needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
+            f"(kafka_partitions), or let keys choose: --partitioning murmur2 (partitioning)",
+        )
+    elif size > max(plan.source_kafka_partitions, default=-1) + 1:
+        first = max(plan.source_kafka_partitions, default=-1) + 1
+        yield make_remark(
+            f"{request.to_topic} has {size} kafka partitions, {request.topic} had {first}: records keep their number, "
+            f"so kafka partitions {first} to {size - 1} get none"
+        )
+
+
+def check_replication(request: RestoreRequest, broker_count: int | None) -> Iterator[PreflightFinding]:
+    """Check that there are enough brokers for a new topic's replicas."""
+    wanted = request.replication_factor
+    if wanted is not None and broker_count is not None and wanted > broker_count:
+        yield make_refusal(
+            f"{request.to_topic} would be created with replication factor {wanted}, and its cluster has {broker_count} "
+            f"brokers: ask for {broker_count} at most, --replication-factor (replication_factor)"
+        )
+
+
+def choose_restorable_acls(acls: Iterable[TopicAcl]) -> tuple[TopicAcl, ...]:
+    """Return the archived ACLs without those that would lock everyone out, the restore itself included."""
+    return tuple(acl for acl in acls if not _locks_out(acl))
+
+
+def check_acls(
+    request: RestoreRequest, plan: TargetPlan, there: tuple[TopicAcl, ...] | None
+) -> Iterator[PreflightFinding]:
+    """Report what restoring the ACLs would do. `there` are the target's ACLs, None if its cluster shows none."""
+    if not request.restore_acls:
+        return
+    archived = plan.acls
+    asked = "--restore-acls (restore_acls)"
+    if archived is None:
+        yield make_refusal(
+            f"the ACLs of {request.topic} are not archived: its cluster keeps none, or its archiver may not read them "
+            f"(DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {asked} away"
+        )
+    elif there is None:
+        yield make_refusal(
+            f"the cluster of {request.to_topic} keeps no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
+            f"the cluster): leave {asked} away, or give the rights"
+        )
+    else:
+        yield from _check_archived_acls(request, archived, there)
+
+
+def _check_archived_acls(
+    request: RestoreRequest, archived: tuple[TopicAcl, ...], there: tuple[TopicAcl, ...]
+) -> Iterator[PreflightFinding]:
+    if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
+        yield make_refusal(
+            f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
+            f"somebody wrote to the index. Leave --restore-acls (restore_acls) away"
+        )
+    new = [acl for acl in choose_restorable_acls(archived) if acl not in there]
+    if new:
+        yield make_remark(f"{request.to_topic} gets {len(new)} ACLs: {'; '.join(map(str, new))}")
+    if new and not there:
+        yield make_remark(
+            f"{request.to_topic} has no ACLs now: where its cluster allows everyone what has none "
+            f"(allow.everyone.if.no.acl.found), from then on only those named may use it"
+        )
+    for acl in (acl for acl in new if acl.principal == EVERYONE):
+        yield make_remark(f"with --restore-acls, everyone may use {request.to_topic} as the ACL says: {acl}")
+    for acl in filter(_locks_out, archived):
+        yield make_remark(
+            f"{request.to_topic} does not get the ACL {acl}: it would lock out everyone. Add it afterwards"
+        )
+
+
+def _locks_out(acl: TopicAcl) -> bool:
+    return acl.permission == "DENY" and acl.principal == EVERYONE
+
+
+def check_rights(
+    request: RestoreRequest, topic: frozenset[str] | None, cluster: frozenset[str] | None
+) -> Iterator[PreflightFinding]:
+    """Find missing rights by the operations that the brokers report as authorized. `topic` None: no such topic.
+
+    Rights on transactional ids are not checked: Kafka has no request for them.
+    """
+    named = request.to_topic
+    if missing := [] if topic is None else _list_missing_rights(topic, "WRITE", "READ", "DESCRIBE"):
+        yield make_refusal(
+            f"the target's credentials lack {' and '.join(missing)} on {named}: records are written, and read back to "
+            f"verify them. Grant them, also WRITE on transactional ids restore.* and READ on groups restore.*"
+        )
+    if cluster is None:
+        return
+    if topic is None and request.create_topic and _list_missing_rights(cluster, "CREATE"):
+        yield make_remark(
+            f"the target's credentials lack CREATE on the cluster: creating {named} fails, unless a right on topics of "
+            f"its name allows it"
+        )
+    if request.restore_acls and _list_missing_rights(cluster, "ALTER"):
+        yield make_refusal(
+            f"the target's credentials lack ALTER on the cluster: the ACLs of {named} cannot be restored"
+        )
+
+
+def _list_missing_rights(granted: frozenset[str], *needed: str) -> list[str]:
+    if "ALL" in granted:
+        return []
+    return [name for name in needed if name not in granted]
+
+
+def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
+    if "compact" not in target.policies:
+        return
+    policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
+    if plan.asked.is_snapshot and plan.asked.keeps_numbers and not changes_sizes(request):
+        yield make_remark(
+            f"{policy}: each key is restored once, so compaction removes no value, only tombstones after "
+            f"delete.retention.ms; restored records replace older ones of their keys"
+        )
+        return
+    yield make_refusal(
+        f"{policy}: compaction would remove restored records that share a key. Set retention.ms=-1 and "
+        f"retention.bytes=-1 on it, then cleanup.policy=delete, for the restore, and all of them back after it",
+    )
+
+
+def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
+    limit = target.number("retention.ms", -1) if "delete" in target.policies else -1
+    # Retention goes by the timestamps of records, and they have to be there until the restore ends.
+    if 0 <= limit < target.now_ms + lasts - oldest:
+        yield make_refusal(
+            f"{target.topic} has retention.ms={limit}: records as old as {_write_moment(oldest)} would be deleted soon "
+            f"after they arrive, or before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Set "
+            f"retention.ms=-1, or longer, on it",
+        )
+
+
+def _check_retention_bytes(
+    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
+) -> Iterator[PreflightFinding]:
+    limit = target.retention_bytes
+    if limit < 0:
+        return
+    most = bound_largest_log(request, plan, arrived)
+    what = f"{target.topic} has retention.bytes={limit}"
+    if most is None:
+        yield make_refusal(
+            f"{what}, and how many bytes of a kafka partition's log restored records take is not known: their objects "
+            f"do not tell, or they are written anew on their way. The first of them may be deleted. Set "
+            f"retention.bytes=-1 on it for the restore"
+        )
+    elif most > limit:
+        earlier = ", with what earlier runs have sent or left there" if any(arrived.values()) else ""
+        yield make_refusal(
+            f"{what}: restored records take up to {most:,} bytes of a kafka partition's log, with what Kafka adds to "
+            f"each record, batch and transaction{earlier}, and the first of them may be deleted. Set "
+            f"retention.bytes=-1, or that many, on it for the restore"
+        )
+
+
+def _check_timestamp_type(target: TargetConfigs) -> Iterator[PreflightFinding]:
+    if target.configs.get("message.timestamp.type") == "LogAppendTime":
+        yield make_refusal(
+            f"{target.topic} has message.timestamp.type=LogAppendTime: every record would get the time of the restore. "
+            f"Set message.timestamp.type=CreateTime on it",
+        )
+
+
+def _check_timestamp_limits(oldest: int, newest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
+    for name in (BEFORE_MAX_MS, DIFFERENCE_MAX_MS):
+        limit = target.number(name, FOREVER_MS)
+        if target.now_ms + lasts - oldest > limit:
+            yield make_refusal(
+                f"{target.topic} has {name}={limit}: it rejects records as old as {_write_moment(oldest)}, or may "
+                f"before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Raise it to "
+                f"{FOREVER_MS}",
+            )
+    for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS):
+        limit = target.number(name, FOREVER_MS)
+        # Without the restore's duration: as time passes, late records come nearer to now.
+        if newest - target.now_ms > limit:
+            yield make_refusal(
+                f"{target.topic} has {name}={limit}: it rejects records as late as {_write_moment(newest)}. Raise it "
+                f"to {FOREVER_MS}",
+            )
+
+
+def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:
+    """Find records above max.message.bytes, by the index.
+
+    The bytes of an object and the number of its records bound its largest record from both sides.
+    """
+    limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
+    what = f"{target.topic} has max.message.bytes={limit}"
+    as_archived = not plan.asked.chooses and not changes_sizes(request)
+    if (
+        as_archived
+        and (certain := next((o for o in plan.objects if average_record_bytes(o) > limit), None)) is not None
+    ):
+        yield make_refusal(
+            f"{what}: object {certain.key} holds records of {average_record_bytes(certain):,} bytes and more. Raise "
+            f"it, or leave them out by time or offset"
+        )
+        return
+    largest = max((o.largest_bytes for o in plan.objects), default=0)
+    archived = int(dict(plan.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
+    if limit < archived and largest + RECORD_OVERHEAD > limit:
+        yield make_remark(
+            f"{what}, the archived topic allowed {archived}: records above the limit, if there are any, would stop the "
+            f"restore at the first of them. A dry run that reads everything tells: --exact (exact)",
+        )
+
+
+def check_largest_record(target: TargetConfigs, largest: int) -> Iterator[PreflightFinding]:
+    """Refuse a record that is too large. `largest` is the largest sum of key, value and headers of a record."""
+    limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
+    if largest > limit:
+        yield make_refusal(f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes. Raise it")
+
+
+def _write_moment(timestamp: int) -> str:
+    """Write a timestamp as a date, or as a number if no calendar holds it."""
+    try:
+        moment = EPOCH + timestamp * ONE_MS
+    except OverflowError:
+        return f"{timestamp} ms"
+    return moment.isoformat(timespec="milliseconds")

@@ -1,0 +1,75 @@
+"""Objects in cold storage classes: report them, request their copies, and wait for these."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from kafka_s3_platform.config.settings import ThawTier
+from kafka_s3_platform.errors import BusyError
+from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_remark
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.sources.objects import ForeignObject
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 60.0
+"""The store is asked so often whether objects have thawed. The fastest tier takes minutes."""
+REQUESTS_AT_ONCE = 16
+
+_NOT_ASKED_FOR = (
+    "say for how many days they are to be thawed: --thaw-days, thaw_days, or archive.source.thaw.days in the file of a "
+    "source connector"
+)
+_ASKED_FOR = "they were asked for; run again under this restore id when they are there: minutes to days, by their tier"
+
+
+def describe_cold(objects: Iterable[ObjectInfo | ForeignObject | None]) -> Iterator[PreflightFinding]:
+    """Report how many of these objects lie in cold storage."""
+    cold = [o.key for o in objects if o is not None and o.is_cold]
+    if cold:
+        yield make_remark(f"{len(cold)} objects lie in cold storage, such as {cold[0]}")
+
+
+def thaw_objects(request: RestoreRequest, keys: Sequence[str], store: ObjectStore) -> None:
+    """Request the cold ones of these objects once, and wait until all of them can be read.
+
+    If the request thaws nothing, cold objects are bad objects: `behavior.on.error` decides.
+
+    Raises:
+        BusyError: some are still cold when the wait is over, or the request thaws nothing. Glacier takes hours, so the
+            run may end and be started again.
+    """
+    wanted = request.thawing
+    if wanted.days is None:
+        if request.on_error == "fail" and (left := _find_cold(keys, store)):
+            raise _make_cold_error(request, left, _NOT_ASKED_FOR)
+        return
+    left = _find_cold(keys, store)
+    # S3 refuses a second request for an object while the first is under way.
+    _request_thaws([o.key for o in left if not o.thaw], wanted.days, wanted.tier or "Standard", store)
+    deadline = time.monotonic() + wanted.wait_seconds
+    while left:
+        if time.monotonic() >= deadline:
+            raise _make_cold_error(request, left, _ASKED_FOR)
+        logger.info("restore %s: waiting for %d objects from cold storage", request.restore_id, len(left))
+        time.sleep(POLL_SECONDS)
+        left = _find_cold([o.key for o in left], store)
+
+
+def _find_cold(keys: Sequence[str], store: ObjectStore) -> list[ObjectInfo]:
+    return [found for found in store.heads(keys) if found is not None and found.is_cold]
+
+
+def _request_thaws(keys: Sequence[str], days: int, tier: ThawTier, store: ObjectStore) -> None:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
+        for asked in [pool.submit(store.request_thaw, key, days, tier) for key in keys]:
+            asked.result()
+
+
+def _make_cold_error(request: RestoreRequest, left: Sequence[ObjectInfo], advice: str) -> BusyError:
+    named = ", ".join(o.key for o in left[:5])
+    return BusyError(
+        f"restore {request.restore_id}: {len(left)} objects lie in cold storage, such as {named}: {advice}"
+    )

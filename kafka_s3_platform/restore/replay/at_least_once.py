@@ -1,0 +1,163 @@
+"""Sends a stream without transactions, and goes on from what it finds in the target."""
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import closing
+
+from kafka_s3_platform.errors import SupersededError
+from kafka_s3_platform.formats.columns import count_record_bytes
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.produce.deliveries import Delivered
+from kafka_s3_platform.kafka.produce.producer import ReplayProducer
+from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.restore.replay.bad_objects import decide_left_out
+from kafka_s3_platform.restore.replay.checkpoint import Checkpoint, Position
+from kafka_s3_platform.restore.replay.position import find_position
+from kafka_s3_platform.restore.replay.read_ahead import ReadAhead
+from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+
+CHECKPOINT_RECORDS = 250_000
+
+CHECKPOINT_SECONDS = 5.0
+"""A checkpoint is written after this many records or seconds. The next run compares what was sent since then."""
+
+SETTLE_SECONDS = 2.0
+"""How long the target's end must stay the same. Then no request of a killed run is expected to be in the network."""
+
+SETTLE_LIMIT_SECONDS = 30.0
+"""How long to wait for that at most: other writers may never stop."""
+
+
+def replay_at_least_once(
+    task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt
+) -> ReplayResult:
+    """Send what the target does not hold yet, and note in the bucket how far it came."""
+    position = _find_start(task, store, checkpoint, attempt)
+    try:
+        return _send_rest(task, store, checkpoint, position)
+    except SupersededError:
+        # Write no checkpoint: it belongs to the newer run now.
+        raise
+    except Exception:
+        _leave_checkpoint(task, store, checkpoint)
+        raise
+
+
+def _find_start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> Position:
+    saved = checkpoint.load()
+    position = _choose_known_position(task, saved)
+    # Claim the checkpoint first: an older run that is still alive fails at its next write.
+    checkpoint.save(position)
+    decide_left_out(task, store, position.next_source_offset)
+    if saved is None and task.is_first_try(attempt):
+        # Nobody has sent anything yet, so there is nothing to wait for and nothing to compare.
+        return position
+    _await_standstill(task)
+    found = find_position(task, store, position)
+    logger.info(
+        "restore %s goes on at source offset %d: the target holds its records below offset %d, %s of them",
+        task.where,
+        found.next_source_offset,
+        found.next_target_offset,
+        f"{found.record_count:,}",
+    )
+    return found
+
+
+def _choose_known_position(task: ReplayTask, saved: Position | None) -> Position:
+    """Return the position to compare from: the start if there is none, or none with a target offset.
+
+    A restore that began with exactly_once has checkpoints without target offsets.
+    """
+    if saved is None or saved.next_target_offset is None:
+        return Position(0, task.target_start)
+    return saved
+
+
+def _await_standstill(task: ReplayTask) -> None:
+    """Wait until the target's end does not move any more.
+
+    Records of a killed run may still be in the network. A superseded run notices that only at its next checkpoint, and
+    sends what it has queued first. Other writers may keep the end moving: then the limit ends the wait.
+    """
+    deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
+    known = -1
+    with ClusterAdmin(task.kafka) as admin:
+        while time.monotonic() < deadline:
+            end = admin.frontiers(task.to_topic, [task.kafka_partition])[task.kafka_partition].high_watermark
+            if end == known:
+                return
+            known = end
+            time.sleep(SETTLE_SECONDS)
+
+
+def _send_rest(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, start: Position) -> ReplayResult:
+    throttle = Throttle(task.records_per_second, task.bytes_per_second)
+    progress = _CheckpointKeeper(checkpoint, start)
+    sent_bytes = 0
+    producer = ReplayProducer(
+        task.kafka,
+        task.to_topic,
+        max_message_bytes=task.max_message_bytes,
+        allow_now=task.allow_unsendable_timestamps,
+    )
+    stream = task.decided(store).sent_stream(store, start.next_source_offset)
+    with producer, closing(ReadAhead(stream)) as reading:
+        for batch in filter(None, reading.items(lambda: None)):
+            for number, part in batch.parts:
+                producer.send(part, number)
+                size = int(count_record_bytes(part).sum())
+                throttle.take(part.num_rows, size)
+                sent_bytes += size
+                progress.note(producer.delivered)
+        delivered = producer.flush()
+        # Only after the flush: the last position is that of all acknowledged records.
+        end = progress.save(delivered)
+    sent = sum(place.records for place in delivered.values())
+    return task.result(start, sent, sent_bytes, end)
+
+
+class _CheckpointKeeper:
+    """Writes checkpoints of what the cluster has acknowledged, at intervals."""
+
+    def __init__(self, checkpoint: Checkpoint, start: Position) -> None:
+        self._checkpoint = checkpoint
+        self._start = start
+        self._saved = start
+        self._saved_at = time.monotonic()
+
+    def note(self, delivered: Mapping[int, Delivered]) -> None:
+        due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
+        if due or self._position(delivered).record_count - self._saved.record_count >= CHECKPOINT_RECORDS:
+            self.save(delivered)
+
+    def save(self, delivered: Mapping[int, Delivered]) -> Position:
+        position = self._position(delivered)
+        if position != self._saved:
+            self._checkpoint.save(position)
+        self._saved = position
+        self._saved_at = time.monotonic()
+        return position
+
+    def _position(self, delivered: Mapping[int, Delivered]) -> Position:
+        # There is one place at most: without transactions, records keep the number of their kafka partition.
+        for place in delivered.values():
+            if place.source_offset is not None and place.target_offset is not None:
+                count = self._start.record_count + place.records
+                return Position(place.source_offset + 1, place.target_offset + 1, count)
+        return self._saved
+
+
+def _leave_checkpoint(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint) -> None:
+    """Find and store how far a failed try came. Best effort: the next try finds it by itself."""
+    try:
+        _await_standstill(task)
+        checkpoint.save(find_position(task, store, _choose_known_position(task, checkpoint.position)))
+    except Exception as err:  # noqa: BLE001 - the try's own error is the one to tell
+        logger.warning("restore %s: how far it came is found out by the next run only: %s", task.where, err)

@@ -1,0 +1,190 @@
+"""Exactly once: records and the marker that counts them become visible in one transaction, or neither does."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import Committed
+from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.restore.outgoing.pieces import SizedPart
+from kafka_s3_platform.restore.replay.checkpoint import Checkpoint, Position
+
+TRANSACTION_RECORDS = 500_000
+TRANSACTION_BYTES = 256 * 1024 * 1024
+"""A transaction ends at the first of these limits, or after a third of its timeout."""
+
+PIECES = 4
+"""Into how many pieces the producer's room is divided, so that some are on their way while others are acknowledged."""
+
+CHECKPOINT_SECONDS = 5.0
+"""How often the checkpoint follows the marker. It may lag, since the marker decides where a run goes on."""
+
+MARKED_KAFKA_PARTITION = 0
+"""Every marker is committed for this kafka partition of the target, wherever the records go: each target has it."""
+
+METADATA_BYTES = 4096
+"""Kafka's default of offset.metadata.max.bytes. Brokers refuse longer metadata."""
+
+
+def make_marker_name(restore_id: str, kafka_partition: int, *, place: str = "", topic: str = "") -> str:
+    """Return the transactional id of a stream, which is also the name of the consumer group that holds its marker.
+
+    `place` is the plan's. `topic` is part of the name only if a restore may have several topics. The name is
+    unambiguous, since a restore id contains no slash.
+    """
+    named = restore_id + (place and f"@{place}") + (topic and f"/{topic}")
+    return f"restore.{named}.{kafka_partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Says that the records of a stream below `next_source_offset` are committed in the target, `record_count` of them.
+
+    `target_ends` maps each kafka partition of the target to the offset after the last of them there. It is empty if an
+    earlier version committed the marker, or if a group's metadata cannot hold that many.
+    """
+
+    plan_digest: str
+    next_source_offset: int
+    record_count: int
+    target_ends: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def position(self) -> Position:
+        """The position that a checkpoint stores. The marker holds no single offset of the target."""
+        return Position(self.next_source_offset, None, self.record_count)
+
+    @property
+    def committed(self) -> Committed:
+        """The offset and metadata that the group holds."""
+        said = {"plan": self.plan_digest, "records": self.record_count}
+        ends = {str(p): end for p, end in sorted(self.target_ends.items())}
+        metadata = json.dumps(said | {"ends": ends})
+        if len(metadata) > METADATA_BYTES:
+            # Without the ends a run that goes on cannot check the target; a refused marker would end this one.
+            metadata = json.dumps(said)
+        return Committed(self.next_source_offset, metadata)
+
+    @staticmethod
+    def of(found: Committed, plan_digest: str, where: str) -> "Marker":
+        """Read the marker that a group holds. `where` names the restore and the group, for messages.
+
+        Raises:
+            PreflightError: it belongs to another plan, or is no marker of ours.
+        """
+        try:
+            said = json.loads(found.metadata)
+            ends = {int(p): int(end) for p, end in said.get("ends", {}).items()}
+            marker = Marker(str(said["plan"]), found.offset, int(said["records"]), ends)
+            if min(marker.record_count, *ends, *ends.values(), 0) < 0:
+                raise ValueError("a number below 0")
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as err:
+            raise PreflightError(
+                f"{where}: offset {found.offset} with metadata {found.metadata[:200]!r} is no progress marker: "
+                f"something else has committed it. Take another restore id"
+            ) from err
+        if marker.plan_digest != plan_digest:
+            raise PreflightError(
+                f"{where}: the progress marker is that of another plan, {marker.plan_digest}; this restore's is "
+                f"{plan_digest}. Another restore was run to this topic under the same id: take another one"
+            )
+        return marker
+
+
+class Transactions:
+    """Sends a stream in transactions, each of which commits the marker.
+
+    Call `make_room`, then `send` any number of times, then `passed` with the source offset below which everything is
+    sent. Call `commit` at the end, and whenever there may be nothing to send for longer than `seconds_left`. Meanwhile
+    the checkpoint in the bucket follows, for those who watch.
+    """
+
+    def __init__(
+        self,
+        producer: TransactionalReplayProducer,
+        group: GroupOffset,
+        checkpoint: Checkpoint,
+        start: Marker,
+    ) -> None:
+        self._producer = producer
+        self._group = group
+        self._checkpoint = checkpoint
+        self._marker = start
+        self.committed = self._position = self._saved = start.position
+        # A third of the timeout leaves the rest for acknowledgements, and for the commit itself, at a slow target.
+        self._patience = producer.timeout_seconds / 3
+        self._records = self._bytes = 0
+        self._committed_at = self._saved_at = time.monotonic()
+
+    def begin(self) -> None:
+        """Commit the marker as it is: it has to exist before the first record is sent."""
+        self._commit()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the next commit is due, None if there is nothing to commit."""
+        if self._position == self.committed:
+            return None
+        patience = max(0.0, self._patience - self._producer.delay)
+        return max(0.0, self._committed_at + patience - time.monotonic())
+
+    @property
+    def piece_bytes(self) -> int:
+        """How much to send at once: a part of the room, so that the next piece follows while one is acknowledged."""
+        return self._producer.room // PIECES
+
+    def make_room(self, size: int) -> None:
+        """Wait until the target has acknowledged enough for another `size` bytes.
+
+        If a record is larger than the room, end the transaction first: the record then has all the time of a new one.
+        """
+        self._producer.wait_for_room(size)
+        if size > self._producer.room or self.seconds_left == 0:
+            self.commit()
+
+    def send(self, part: SizedPart) -> None:
+        """Queue the records."""
+        self._producer.send(part.records, part.kafka_partition, part.log_bytes)
+        self._records += part.records.num_rows
+        self._bytes += part.byte_count
+
+    def passed(self, next_source_offset: int) -> None:
+        """Note that everything below this offset is sent or left out. Commit if it is time."""
+        count = self.committed.record_count + self._records
+        self._position = Position(next_source_offset, None, count)
+        full = self._records >= TRANSACTION_RECORDS or self._bytes >= TRANSACTION_BYTES
+        if full or self.seconds_left == 0:
+            self.commit()
+
+    def commit(self) -> None:
+        """End the transaction if anything was sent or left out since the last commit."""
+        if self._position != self.committed:
+            self._commit()
+        if time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Bring the checkpoint up to what is committed."""
+        if self._saved != self.committed:
+            self._checkpoint.save(self.committed)
+        self._saved = self.committed
+        self._saved_at = time.monotonic()
+
+    def _commit(self) -> None:
+        position = self._position
+        # Flushed first: only acknowledged records have target offsets, and the marker names the last of them.
+        delivered = self._producer.flush()
+        reached = {p: d.target_offset + 1 for p, d in delivered.items() if d.target_offset is not None}
+        self._marker = Marker(
+            self._marker.plan_digest,
+            position.next_source_offset,
+            position.record_count,
+            {**self._marker.target_ends, **reached},
+        )
+        self._producer.commit(self._group, self._marker.committed)
+        self.committed = position
+        self._committed_at = time.monotonic()
+        self._records = self._bytes = 0

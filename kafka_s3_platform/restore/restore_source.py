@@ -1,0 +1,97 @@
+"""What a restore needs from its source: our own archive, or objects of another sink."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from kafka_s3_platform.restore.outgoing.values import ValueSettings
+from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.source.base import (
+    RecordStream,
+    TargetPlan,
+    TargetStart,
+)
+from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.store.objects import ObjectStore
+
+
+class StoredPlan(Protocol):
+    """What every plan in the bucket has. Only its source knows the rest."""
+
+    @property
+    def terms(self) -> Mapping[str, Any]:
+        """The request as it was made."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """A hash by which restores of one id at two places differ."""
+        ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Sentences about requested records that the source does not hold."""
+        ...
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """A sentence for each object that was left out because it is bad."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan. Equal plans have equal digests."""
+        ...
+
+    def to_json(self) -> bytes:
+        """Return the document, its digest included."""
+        ...
+
+
+P = TypeVar("P", bound=StoredPlan)
+
+
+class RestoreSource(Protocol[P]):
+    """What a restore reads from. Every `request` argument is the one that `complete` returned."""
+
+    def complete(self) -> RestoreRequest:
+        """Return the request with the settings of the connector's file. ConfigError if the source cannot do it."""
+        ...
+
+    def read_plan(self, request: RestoreRequest, content: bytes) -> P:
+        """Read the stored plan. PreflightError or IntegrityError if it does not belong to the request."""
+        ...
+
+    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> P:
+        """Choose what is restored from the source as it is now."""
+        ...
+
+    def plan_targets(self, request: RestoreRequest, plan: P) -> tuple[TargetPlan, ...]:
+        """Return what goes to each target topic."""
+        ...
+
+    def with_starts(self, plan: P, starts: Mapping[str, TargetStart]) -> P:
+        """Return the plan with its targets (by topic) as they were before the first record."""
+        ...
+
+    def check(
+        self, request: RestoreRequest, plan: P, goals: Sequence[Goal], runner: TaskRunner, *, is_begun: bool
+    ) -> Checked:
+        """Check the objects, and how their records are written. The targets are checked already."""
+        ...
+
+    def count(self, request: RestoreRequest, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
+        """Read everything to count the records."""
+        ...
+
+    def claim(self, request: RestoreRequest, documents: ObjectStore) -> None:
+        """Store the documents that must be in the bucket before the plan. A run after a killed one does it again."""
+        ...
+
+    def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
+        """Return what executors need to rewrite keys and values of a source topic. None: they stay as they are."""
+        ...
+
+    def make_streams(self, request: RestoreRequest, plan: P) -> list[RecordStream]:
+        """Make a stream for each source kafka partition that has something to restore."""
+        ...

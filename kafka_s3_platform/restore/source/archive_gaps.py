@@ -1,0 +1,131 @@
+"""Sentences about records that a restore asks for and the archive does not hold."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from itertools import chain, count, groupby, takewhile
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.model.offsets import RangeSet, make_span
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.source.selection import Selection
+from kafka_s3_platform.store.index import IndexSnapshot
+
+MAX_STRETCHES = 20
+"""A sentence names so many stretches of offsets or hours at most."""
+
+_GAPS = {
+    True: "were lost to retention before they were archived",
+    False: "were archived by another sink, before this connector took over from it",
+}
+"""How a gap is described: `True` is for those that are lost."""
+
+
+def describe_gaps(request: RestoreRequest, snapshot: IndexSnapshot, selection: Selection) -> Iterator[str]:
+    """Describe the offsets and hours of the selection that the archive does not hold."""
+    state = snapshot.state
+    topic = request.topic
+    chosen = [s for s in snapshot.segments if selection.overlaps(s)]
+    for window in selection.windows:
+        p = window.kafka_partition
+        covered = state.coverage(window.kafka_partition)
+        mine = [s for s in chosen if s.kafka_partition == p]
+        # What lies after the archive's end is not archived yet. That is no gap.
+        asked = make_span(window.start_offset, min(window.end_offset, covered.end_offset or 0))
+        if selection.is_timed:
+            asked &= _surround(state, p, mine)
+        for is_lost, what in _GAPS.items():
+            gaps = (g for g in state.gaps if g.kafka_partition == p and g.is_lost == is_lost)
+            ranges = RangeSet(chain.from_iterable(make_span(g.start_offset, g.end_offset) for g in gaps))
+            yield from (f"{topic}-{p}: offsets {r} {what}" for r in asked & ranges)
+        yield from (f"{topic}-{p}: offsets {r} are not archived" for r in asked - covered)
+    yield from _describe_incomplete(request, state, selection)
+
+
+def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]:
+    """Describe the objects that hold values only: a sentence for each kafka partition and format."""
+    found = sorted(
+        (s for s in chosen if not find_format(s.format).is_envelope),
+        key=lambda s: (s.kafka_partition, s.format, s.start_offset),
+    )
+    for (number, format_name), group in groupby(found, key=lambda s: (s.kafka_partition, s.format)):
+        segments = list(group)
+        records = sum(s.record_count for s in segments)
+        ranges = RangeSet(s.offsets for s in segments)
+        shown = ", ".join(str(r) for r in list(ranges)[:MAX_STRETCHES])
+        yield (
+            f"{topic}-{number}: {len(segments)} objects ({records:,} records within offsets {shown}) are of format "
+            f"{format_name}, which their connector wrote then. It holds values only, of which no restore of the "
+            f"archive can make the records that they were"
+        )
+
+
+def _surround(state: IndexState, kafka_partition: int, segments: Iterable[Segment]) -> RangeSet:
+    """Return the offsets of the chosen segments and of the gaps that touch them.
+
+    The records of such a gap may have had timestamps in the window of time.
+    """
+    chosen = list(segments)
+    if not chosen:
+        return RangeSet()
+    inside = make_span(min(s.start_offset for s in chosen), max(s.end_offset for s in chosen))
+    gaps = [g for g in state.gaps if g.kafka_partition == kafka_partition]
+    touching = [
+        make_span(g.start_offset, g.end_offset)
+        for g in gaps
+        if any(r.start_offset <= g.end_offset and g.start_offset <= r.end_offset for r in inside)
+    ]
+    for more in touching:
+        inside |= more
+    return inside
+
+
+def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: Selection) -> Iterator[str]:
+    """Describe the hours of a window of time for which more records may still be archived."""
+    hours = list(_list_hours(request)) if selection.is_timed else []
+    lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
+    missing = sorted(set(hours) - state.complete_hours(hours, lateness))
+    if missing:
+        named = ", ".join(_join_stretches(missing)[:MAX_STRETCHES])
+        yield (
+            f"{request.topic}: {len(missing)} of {len(hours)} hours are not complete in the archive ({named}): what is "
+            f"not archived yet may hold more of their records, until the archive goes far enough (kafka-s3 archive "
+            f"{request.config.name} --until-now)"
+        )
+
+
+def _join_stretches(hours: Sequence[datetime]) -> list[str]:
+    """Write hours that follow each other as one stretch."""
+    stretches = []
+    # Hours without a gap between them grow as their places do, so the difference is the same for all of them.
+    for _, run in groupby(enumerate(hours), lambda place: place[1] - place[0] * HOUR):
+        stretch = [hour for _, hour in run]
+        first = f"{stretch[0]:%Y-%m-%dT%H:%M%z}"
+        last = f"{stretch[-1]:%Y-%m-%dT%H:%M%z}"
+        stretches.append(first if first == last else f"{first} to {last}")
+    return stretches
+
+
+def _list_hours(request: RestoreRequest) -> Iterator[datetime]:
+    """List the hours of the connector's timezone that the windows touch, from the archive's start up to now."""
+    found: set[datetime] = set()
+    for window_start, window_end in request.windows or [(None, None)]:
+        found.update(_list_hours_of(request, window_start, window_end))
+    yield from sorted(found)
+
+
+def _list_hours_of(
+    request: RestoreRequest, window_start: datetime | None, window_end: datetime | None
+) -> Iterator[datetime]:
+    now = datetime.now(timezone.utc)
+    archive_start = request.config.archive.start_hour
+    zone = ZoneInfo(request.config.layout.timezone)
+    start = max(t for t in (request.from_time, window_start, archive_start) if t is not None)
+    end = min(t for t in (request.to_time, window_end, now) if t is not None)
+    # An hour begins as in its zone, which may differ from UTC by less than whole hours.
+    first = start.astimezone(zone).replace(minute=0, second=0, microsecond=0).astimezone(timezone.utc)
+    # Steps in UTC: when clocks change, a local hour is missing or comes twice.
+    yield from takewhile(lambda hour: hour < end, (first + n * HOUR for n in count()))

@@ -1,0 +1,295 @@
+"""The plan of a restore of our archive: which objects and records go where.
+
+A plan is made once for a restore id and stays in the bucket.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any
+
+from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
+from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.restore.documents import parse_document
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.source.archive_gaps import describe_gaps, describe_values_only
+from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
+from kafka_s3_platform.restore.source.schema_ids import check_schema_ids, describe_missing_schemas
+from kafka_s3_platform.restore.source.selection import Selection, select_records
+from kafka_s3_platform.restore.source.terms import (
+    Asked,
+    check_plan_field,
+    check_plan_place,
+    check_terms,
+    collect_request_terms,
+    hash_place,
+)
+from kafka_s3_platform.store.index import TopicIndex
+
+NATIVE_FORMAT = "envelope.parquet"
+"""The only format that earlier versions restored. Their plans name no format."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedObject:
+    """One object of the archive as the index held it when the restore was planned. Fields as in `Segment`."""
+
+    key: str
+    etag: str
+    size: int
+    sha256: str
+    digest: str
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+    record_count: int
+    record_bytes: int
+    min_timestamp: int
+    max_timestamp: int
+    out_of_range: bool
+    format: str = NATIVE_FORMAT
+
+    @property
+    def stored(self) -> StoredObject:
+        """The object as it was finished. Its SHA-256 is empty where another sink wrote the object."""
+        return StoredObject(self.key, self.size, self.etag, self.sha256)
+
+
+@dataclass(frozen=True)
+class Said:
+    """The fields of a stored plan that show its kind, and the digest that was stored with it.
+
+    A plan of our own archive has a `source`. A plan of objects that another sink wrote has a `kind`.
+    """
+
+    digest: str | None = None
+    source: object = None
+    kind: object = None
+
+
+@dataclass(frozen=True)
+class ArchivePlan:
+    """What a restore replays.
+
+    `terms` is the request as it was made: a later request is compared with it. `asked` has the facts of `terms`.
+    `target` is None until the target is known. `values_only` are sentences about objects of the selection that are not
+    in `objects`, because their format holds no whole records.
+    `place` is the `hash_place` of its connector, empty in plans of earlier versions. Restores of one id whose documents
+    lie at two places are two restores.
+    """
+
+    restore_id: str
+    terms: Mapping[str, Any]
+    source: TopicGeneration
+    index_version: int
+    selection: Selection
+    objects: tuple[PlannedObject, ...]
+    gaps: tuple[str, ...]
+    allow_unsendable_timestamps: bool
+    created_at: str
+    target: TargetStart | None = None
+    values_only: tuple[str, ...] = ()
+    place: str = ""
+
+    @property
+    def kafka_partitions(self) -> tuple[int, ...]:
+        """Source kafka partitions that have something to restore."""
+        return tuple(sorted({o.kafka_partition for o in self.objects}))
+
+    def objects_of(self, kafka_partition: int) -> tuple[PlannedObject, ...]:
+        return tuple(o for o in self.objects if o.kafka_partition == kafka_partition)
+
+    @property
+    def start(self) -> TargetStart:
+        """The target before the first record. ValueError if the restore has not begun."""
+        if self.target is None:
+            raise ValueError(f"restore {self.restore_id} has not begun")
+        return self.target
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Always empty: bad objects are found when they are read."""
+        return ()
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The facts of `terms`, with types."""
+        return Asked.of(self.terms, self.restore_id)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every record of every object is restored, so that the index holds the exact number."""
+        return not self.asked.chooses and all(map(self.selection.holds, self.objects))
+
+    @property
+    def record_count(self) -> int:
+        """The number of records to restore: exact if `is_exact`, else an upper bound."""
+        return sum(self.records_at_most(o) for o in self.objects)
+
+    def records_at_most(self, item: PlannedObject) -> int:
+        """Return an upper bound of the records that are restored from the object."""
+        start, end = self.selection.bounds(item)
+        return max(0, min(item.record_count, end - start))
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of keys, values and headers: an upper bound where not every record is restored."""
+        return sum(o.record_bytes for o in self.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
+    def out_of_range_count(self) -> int:
+        """Records with out-of-range timestamps: exact if `is_exact`, else an upper bound."""
+        return sum(self.records_at_most(o) for o in self.objects if o.out_of_range)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan. Equal plans have equal digests."""
+        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> bytes:
+        """Write the plan and its digest."""
+        return json.dumps(self._document() | {"digest": self.digest}, indent=1).encode()
+
+    def _document(self) -> dict[str, Any]:
+        """Return the plan as it is stored.
+
+        A field that plans of earlier versions do not have is left out where it has its default, so that their digests
+        stay as they were.
+        """
+        found = asdict(self)
+        for item in found["objects"]:
+            if item["format"] == NATIVE_FORMAT:
+                del item["format"]
+        for name in ("values_only", "place"):
+            if not found[name]:
+                del found[name]
+        return found
+
+    @staticmethod
+    def from_json(content: bytes, key: str) -> "ArchivePlan":
+        """Read the plan that `to_json` wrote. IntegrityError if the object was changed since."""
+        said = parse_document(content, Said, key)
+        if said.source is None:
+            raise PreflightError(f"restore plan {key} is of objects that others wrote, not of an archive with an index")
+        plan = parse_document(content, ArchivePlan, key)
+        digest = said.digest
+        if plan.digest != digest:
+            raise IntegrityError(
+                f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
+                f"to another topic, under another restore id"
+            )
+        # Check the terms now: `asked` parses them only when it is used.
+        Asked.of(plan.terms, key)
+        return plan
+
+
+def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPlan:
+    """Return what goes to the target topic, in the form that the checks of a target take."""
+    selection = plan.selection
+    return TargetPlan(
+        topics=(request.topic,),
+        to_topic=request.to_topic,
+        asked=plan.asked,
+        objects=tuple(
+            ObjectFacts(
+                key=o.key,
+                kafka_partition=o.kafka_partition,
+                size=o.size,
+                record_count=o.record_count,
+                wanted_count=plan.records_at_most(o),
+                record_bytes=o.record_bytes,
+                oldest=max(o.min_timestamp, selection.from_ms),
+                newest=min(o.max_timestamp, selection.to_ms - 1),
+                is_out_of_range=o.out_of_range,
+            )
+            for o in plan.objects
+        ),
+        is_exact=plan.is_exact,
+        start=plan.target,
+        source_kafka_partitions=plan.source.kafka_partitions,
+        topic_id=plan.source.topic_id,
+        configs=plan.source.configs,
+        acls=plan.source.acls,
+    )
+
+
+def make_plan(request: RestoreRequest) -> ArchivePlan:
+    """Choose objects from the index as it is now.
+
+    Raises:
+        MissingTopicError: the connector has archived nothing of the topic.
+        ConfigError: the request names kafka partitions that are not archived, or an empty window of offsets.
+        IntegrityError: the index is that of another topic.
+        PreflightError: records have to be decoded by schema ids that two registries gave to different schemas.
+    """
+    config = request.config
+    index = TopicIndex.of(config, request.topic)
+    snapshot = index.peek()
+    source = snapshot.state.topic if snapshot else None
+    if snapshot is None or source is None:
+        raise MissingTopicError(
+            f"connector {config.name} has archived nothing of topic {request.topic}: there is no index at {index.uri}. "
+            f"Archive it first, or correct the topic, the connector or archive.index.dir"
+        )
+    if source.topic != request.topic:
+        raise IntegrityError(
+            f"{index.uri} is the index of topic {source.topic}: its folder was copied or moved to that of "
+            f"{request.topic}. Put each index back into the folder of its topic"
+        )
+    known = {*source.kafka_partitions, *(s.kafka_partition for s in snapshot.segments)}
+    selection = select_records(request, known)
+    chosen = [s for s in snapshot.segments if selection.overlaps(s)]
+    check_schema_ids(request, snapshot, chosen)
+    return ArchivePlan(
+        restore_id=request.restore_id,
+        terms=collect_request_terms(request),
+        source=replace(source, kafka_partitions=tuple(sorted(known)), acls=_find_known_acls(snapshot.state, source)),
+        index_version=snapshot.version,
+        selection=selection,
+        objects=tuple(_plan_object(s) for s in chosen if find_format(s.format).is_envelope),
+        gaps=(*describe_gaps(request, snapshot, selection), *describe_missing_schemas(request, snapshot, selection)),
+        allow_unsendable_timestamps=request.allow_unsendable_timestamps,
+        created_at=datetime.now(timezone.utc).isoformat(),
+        values_only=tuple(describe_values_only(request.topic, chosen)),
+        place=hash_place(request.config),
+    )
+
+
+def _find_known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicAcl, ...] | None:
+    """Return the ACLs of the topic that were read last: the cluster may have refused to show them later."""
+    same = (g.acls for g in reversed(state.generations) if g.topic_id == source.topic_id)
+    return next((acls for acls in same if acls is not None), None)
+
+
+def check_same(request: RestoreRequest, plan: ArchivePlan) -> None:
+    """Check that a stored plan belongs to this request.
+
+    Raises:
+        PreflightError: the restore id was used for something else before; each difference is named.
+        IntegrityError: the plan's windows or its id differ from those that the request gives: somebody changed it.
+    """
+    # The terms first: if they are equal and other fields are not, somebody has changed the document.
+    check_terms(request, collect_request_terms(request), plan.terms, plan.created_at)
+    for name, found, wanted in (
+        ("restore_id", plan.restore_id, request.restore_id),
+        ("topic", plan.source.topic, request.topic),
+        ("selection", plan.selection, select_records(request, plan.source.kafka_partitions)),
+        ("allow_unsendable_timestamps", plan.allow_unsendable_timestamps, request.allow_unsendable_timestamps),
+    ):
+        check_plan_field(request, name, found, wanted)
+    check_plan_place(request, plan.place)
+
+
+def _plan_object(segment: Segment) -> PlannedObject:
+    facts = {name: getattr(segment, name) for name in PlannedObject.__dataclass_fields__ if name != "out_of_range"}
+    # A segment without an hour holds records with timestamps outside of all hours.
+    return PlannedObject(**facts, out_of_range=segment.chunk_start is None)

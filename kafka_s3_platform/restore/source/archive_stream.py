@@ -1,0 +1,331 @@
+"""The archived records of one kafka partition that a restore sends, in offset order. Each object is checked."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
+from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, filter_windows
+from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
+from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
+from kafka_s3_platform.restore.request import OnError, RestoreRequest
+from kafka_s3_platform.restore.source.archive_plan import NATIVE_FORMAT, ArchivePlan, PlannedObject
+from kafka_s3_platform.restore.source.base import Encoder
+from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
+from kafka_s3_platform.restore.source.selection import Selection
+from kafka_s3_platform.sources.objects import BadObject
+from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
+from kafka_s3_platform.store.upload import Provenance
+
+logger = logging.getLogger(__name__)
+
+Check = Callable[[pa.RecordBatch], None]
+
+COPIES_AT_ONCE = 8
+"""Objects that are compared at once. A copy with another ETag is read to compare it."""
+
+LEAVE_OUT = (
+    "The restore does without it under the same restore id with --behavior-on-error log (behavior_on_error), or with "
+    "windows of offsets around it, to another topic under other restore ids"
+)
+
+
+@dataclass(frozen=True)
+class StreamTask:
+    """What the stream of one kafka partition reads. `behavior_on_error`: what happens to a bad object.
+
+    `left_out` are the objects that this restore leaves out (key -> why). It is None before that is decided.
+    """
+
+    store: StoreSettings = field(repr=False)
+    topic: str
+    kafka_partition: int
+    selection: Selection
+    objects: tuple[PlannedObject, ...]
+    behavior_on_error: OnError = "fail"
+    left_out: Mapping[str, str] | None = None
+    sends_any_timestamp: bool = False
+
+    @property
+    def advice(self) -> str:
+        """What the reader of an error can do about a bad object."""
+        if self.left_out is not None:
+            return DECIDED
+        return LEAVE_OUT if self.behavior_on_error == "fail" else MENDED
+
+    @property
+    def named_topic(self) -> str:
+        """Always empty: a restore of an archive reads one topic."""
+        return ""
+
+    @property
+    def is_decoded(self) -> bool:
+        """Always false: objects hold whole records."""
+        return False
+
+    @property
+    def is_found_by_content(self) -> bool:
+        """Always true: one topic goes to the target, and its records keep their order."""
+        return True
+
+    @property
+    def record_count(self) -> int:
+        """Records of the objects: an upper bound of those that are sent."""
+        return sum(o.record_count for o in self.objects)
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of keys, values and headers: an upper bound of those that are sent."""
+        return sum(o.record_bytes for o in self.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the objects."""
+        return sum(o.size for o in self.objects)
+
+    @property
+    def size(self) -> int:
+        """The number of records: the index knows it."""
+        return self.record_count
+
+    def passed(self, record_count: int, next_source_offset: int) -> int:  # noqa: ARG002 - records tell it
+        """Return the number of records: `size` counts records."""
+        return record_count
+
+    def leaving_out(self, left_out: Mapping[str, str] | None) -> "StreamTask":
+        """Return the task with the objects that were decided to be left out."""
+        return replace(self, left_out=left_out)
+
+    def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> "ArchivedStream":  # noqa: ARG002
+        """Read whole records, as they are in the objects. Nothing is encoded."""
+        return ArchivedStream(self, store, start_offset)
+
+    def bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
+        """Find the bad objects of the task: read everything that is selected of each object."""
+        return ArchivedStream(self, store).bad_objects()
+
+
+def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partition: int) -> StreamTask:
+    """Make the task that reads everything that the plan takes from a kafka partition."""
+    return StreamTask(
+        store=request.config.store,
+        topic=request.topic,
+        kafka_partition=kafka_partition,
+        selection=plan.selection,
+        objects=plan.objects_of(kafka_partition),
+        behavior_on_error=request.on_error,
+        sends_any_timestamp=plan.allow_unsendable_timestamps,
+    )
+
+
+class ArchivedStream:
+    """Record batches of the selection, ascending by offset, from source offset `start_offset` on.
+
+    Every object must be the planned one (entity tag and size), and its pages must pass their checksums. An object that
+    is read whole must have the digest and the number of records that the index holds. `out_of_range_count` counts
+    records with out-of-range timestamps in the last iteration.
+
+    A bad object that the task names is left out whole and named in `skipped`. Where nothing was decided yet and
+    `behavior.on.error` is `ignore` or `log`, each object is read twice: once to its end before its first record is
+    sent.
+
+    Raises:
+        IntegrityError: an object is missing, replaced or damaged, and is not left out.
+    """
+
+    gaps: tuple[str, ...] = ()
+    """Always empty: the plan has the gaps, because the index knows them."""
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, task: StreamTask, store: ObjectStore, start_offset: int = 0) -> None:
+        self._task = task
+        self._store = store
+        self._start = start_offset
+        self.out_of_range_count = 0
+        self.skipped: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self.out_of_range_count = 0
+        self.skipped = ()
+        wanted = [o for o in self._task.objects if o.end_offset > self._start]
+        return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in wanted])
+
+    def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+        decided = self._task.left_out
+        if decided is None and self._task.behavior_on_error != "fail":
+            decided = {bad.key: bad.why for bad in self._bad(item)}
+        if decided is not None and item.key in decided:
+            self.skipped = (*self.skipped, decided[item.key])
+            return
+        for batch in self._records(item, self._start):
+            self.out_of_range_count += batch.num_rows if item.out_of_range else 0
+            yield batch
+
+    def bad_objects(self) -> Iterator[BadObject]:
+        """Find the bad objects of the task: read everything that is selected of each object."""
+        return (bad for item in self._task.objects for bad in self._bad(item))
+
+    def _bad(self, item: PlannedObject) -> Iterator[BadObject]:
+        """Read everything that is selected of the object, also where an earlier run has sent its beginning."""
+        try:
+            for _ in self._records(item, item.start_offset):
+                pass
+        except IntegrityError as err:
+            if self._task.behavior_on_error == "log":
+                logger.warning("object left out: %s", err)
+            yield BadObject(item.key, self._task.selection.bounds(item)[0], str(err))
+
+    def _records(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+        with self._opened(item) as source:
+            topic = self._topic(item, source.info)
+            read = self._of_parquet if item.format == NATIVE_FORMAT else self._of_other
+            yield from read(item, source, start_offset, partial(self._check, item, topic))
+
+    def _opened(self, item: PlannedObject) -> ObjectFile:
+        try:
+            return self._store.open_stored(item.stored)
+        except IntegrityError as err:
+            raise _make_damage_error(self._task, item, f"cannot be opened: {err}") from err
+
+    def _topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
+        """Return the topic that the records must have. None if the object's metadata show that it belongs here.
+
+        Records of the archive may have the name of another topic: transforms can give them one.
+        """
+        writer = Provenance.of(info)
+        if writer is None:
+            return self._task.topic
+        if writer.topic != self._task.topic:
+            raise _make_damage_error(
+                self._task, item, f"was written for topic {writer.topic}: it was put here by mistake"
+            )
+        return None
+
+    def _check(self, item: PlannedObject, topic: str | None, batch: pa.RecordBatch) -> None:
+        try:
+            check_place(batch, item.kafka_partition, OffsetRange(item.start_offset, item.end_offset), item.key)
+        except IntegrityError as err:
+            raise _make_damage_error(self._task, item, f"is not the one of the index: {err}") from err
+        names = [] if topic is None else batch.column("topic").unique().to_pylist()
+        if others := [name for name in names if name != topic and name not in item.key]:
+            raise _make_damage_error(
+                self._task, item, f"holds records of topic {others[0]}, and no metadata that explain it"
+            )
+
+    def _of_other(
+        self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
+    ) -> Iterator[pa.RecordBatch]:
+        """Read an envelope without row groups: always whole, and check it against the index."""
+        digest = RecordDigest()
+        count = 0
+        selection = self._task.selection
+        start, end = selection.bounds(item)
+        windows = {"offset": (max(start, start_offset), end)}
+        if selection.is_timed:
+            windows["timestamp"] = (selection.from_ms, selection.to_ms)
+        try:
+            for batch in new_envelope_reader(item.format, source, item.key, self._task.store.limits).batches():
+                check(batch)
+                digest.update(batch)
+                count += batch.num_rows
+                # Only now cut to the windows: the digest and the number are those of the whole object.
+                kept = selection.within_times(filter_windows(batch, windows))
+                if kept.num_rows:
+                    yield kept
+        except IntegrityError as err:
+            raise _make_damage_error(self._task, item, f"cannot be read: {err}") from err
+        if (count, digest.hexdigest()) != (item.record_count, item.digest):
+            raise _make_damage_error(
+                self._task,
+                item,
+                f"holds {count} records of digest {digest.hexdigest()}, planned were {item.record_count} of "
+                f"{item.digest}",
+            )
+
+    def _of_parquet(
+        self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
+    ) -> Iterator[pa.RecordBatch]:
+        whole = self._task.selection.holds(item) and item.start_offset >= start_offset
+        reader = self._reader(item, source)
+        # Before the first record is sent: the digest is known only after the last one.
+        if reader.num_records != item.record_count:
+            raise _make_damage_error(
+                self._task, item, f"holds {reader.num_records} records, planned were {item.record_count}"
+            )
+        batches = self._checked(reader, item) if whole else self._selected(reader, item, start_offset)
+        while (batch := self._next(batches, item)) is not None:
+            check(batch)
+            yield self._task.selection.within_times(batch)
+
+    def _reader(self, item: PlannedObject, source: ObjectFile) -> EnvelopeReader:
+        try:
+            return EnvelopeReader(source, item.key, self._task.store.limits)
+        except IntegrityError as err:
+            raise _make_damage_error(self._task, item, f"cannot be opened: {err}") from err
+
+    def _next(self, batches: Iterator[pa.RecordBatch], item: PlannedObject) -> pa.RecordBatch | None:
+        try:
+            return next(batches, None)
+        except IntegrityError as err:
+            raise _make_damage_error(self._task, item, f"cannot be read: {err}") from err
+
+    def _checked(self, reader: EnvelopeReader, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+        digest = RecordDigest()
+        for batch in reader.batches():
+            digest.update(batch)
+            yield batch
+        if digest.hexdigest() != item.digest:
+            raise IntegrityError(f"the record digest is {digest.hexdigest()}, planned was {item.digest}")
+
+    def _selected(self, reader: EnvelopeReader, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+        selection = self._task.selection
+        start, end = selection.bounds(item)
+        start = max(start, start_offset)
+        if start >= end:
+            return iter(())
+        # An object that is wanted to its end is read without an end: records beyond its planned range are then found.
+        offsets = OffsetRange(start if start > item.start_offset else 0, end if end < item.end_offset else MAX_OFFSET)
+        times = (selection.from_ms, selection.to_ms) if selection.is_timed else None
+        return reader.batches(offsets, times)
+
+
+def describe_differences(
+    topic: str, objects: Sequence[PlannedObject], found: Sequence[ObjectInfo | None], store: ObjectStore
+) -> list[str]:
+    """Describe each object that is missing, or differs from the plan. `found` is what the store answered for each.
+
+    A copy of an object may have another ETag: then its bytes are read and compared, several objects at once.
+    """
+    with ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copies") as pool:
+        told = list(zip(objects, pool.map(partial(_describe_difference, store), objects, found), strict=True))
+    return [str(_make_damage_error_at(f"{topic}-{o.kafka_partition}", o, what, LEAVE_OUT)) for o, what in told if what]
+
+
+def _describe_difference(store: ObjectStore, item: PlannedObject, found: ObjectInfo | None) -> str:
+    if found is None:
+        return "does not exist: it was deleted"
+    # A cold object cannot be read to compare it: only its ETag and size count.
+    if not found.is_cold and store.is_stored(item.stored, found):
+        return ""
+    if (found.etag, found.size) != (item.etag, item.size):
+        return (
+            f"was replaced: it has etag {found.etag} and {found.size} bytes, planned were {item.etag} and {item.size}"
+        )
+    return ""
+
+
+def _make_damage_error(task: StreamTask, item: PlannedObject, what: str) -> IntegrityError:
+    return _make_damage_error_at(f"{task.topic}-{task.kafka_partition}", item, what, task.advice)
+
+
+def _make_damage_error_at(where: str, item: PlannedObject, what: str, advice: str) -> IntegrityError:
+    offsets = f"[{item.start_offset}, {item.end_offset})"
+    heal = "" if HEAL_OBJECT in what else f"; {HEAL_OBJECT}"
+    return IntegrityError(f"{where} {offsets}: object {item.key} {what}{heal}. {advice}")

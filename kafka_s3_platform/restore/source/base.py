@@ -1,0 +1,256 @@
+"""What a restore needs from its source: our own archive with its index, or listed objects of another sink.
+
+A source has plans and streams. Only the source itself knows what kind of plan it has. A fact that the source does not
+know before it reads an object is None.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.model.segment import TopicAcl
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.source.terms import Asked
+from kafka_s3_platform.sources.objects import BadObject
+from kafka_s3_platform.store.objects import ObjectStore
+
+RECORDS_PER_SECOND = 150_000
+BYTES_PER_SECOND = 60_000_000
+"""What one task sends and verifies in a second on one core of a small machine. Only estimates use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStart:
+    """The target topic as it was before the first record: its id, and kafka partition -> high watermark."""
+
+    topic_id: str
+    offsets: tuple[tuple[int, int], ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every offset is a real one.
+
+        An earlier version stored -1001, which a broker that was shutting down had answered, as an offset.
+        """
+        return all(offset >= 0 for _, offset in self.offsets)
+
+    def offset(self, kafka_partition: int) -> int:
+        """Return the offset at which the kafka partition ended."""
+        return dict(self.offsets)[kafka_partition]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """What a plan knows of one object before anybody reads it. None: the source does not know it.
+
+    `record_bytes` are the bytes of keys, values and headers. At most `wanted_count` of its records are restored.
+    `oldest` and `newest` (epoch ms) are bounds of the timestamps of the restored records.
+    """
+
+    key: str
+    kafka_partition: int
+    size: int
+    record_count: int | None = None
+    wanted_count: int | None = None
+    record_bytes: int | None = None
+    oldest: int | None = None
+    newest: int | None = None
+    is_out_of_range: bool = False
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of all its records; where nobody knows them, bytes of the object."""
+        if self.record_bytes is None:
+            return self.size
+        return self.record_bytes
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """What goes to one target topic, from whichever source. The checks of a target read it.
+
+    `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
+    `configs` and `acls` are those of the source's topic, where the source knows them. Without `has_timestamps` the
+    objects hold no timestamps of their records, which then get the time of sending.
+    """
+
+    topics: tuple[str, ...]
+    to_topic: str
+    asked: Asked
+    objects: tuple[ObjectFacts, ...]
+    is_exact: bool
+    start: TargetStart | None
+    source_kafka_partitions: tuple[int, ...]
+    topic_id: str | None = None
+    configs: tuple[tuple[str, str], ...] = ()
+    acls: tuple[TopicAcl, ...] | None = None
+    has_timestamps: bool = True
+
+    @property
+    def kafka_partitions(self) -> tuple[int, ...]:
+        """Source kafka partitions that have something to restore."""
+        return tuple(sorted({o.kafka_partition for o in self.objects}))
+
+    def objects_of(self, kafka_partition: int) -> tuple[ObjectFacts, ...]:
+        return tuple(o for o in self.objects if o.kafka_partition == kafka_partition)
+
+    @property
+    def record_count(self) -> int | None:
+        """Records to restore, exact or an upper bound. None where the source does not know it."""
+        counts = [o.wanted_count for o in self.objects if o.wanted_count is not None]
+        return sum(counts) if len(counts) == len(self.objects) else None
+
+    @property
+    def record_bytes(self) -> int | None:
+        """Bytes of keys, values and headers, exact or an upper bound. None where the source does not know them."""
+        sizes = [o.record_bytes for o in self.objects if o.record_bytes is not None]
+        return sum(sizes) if len(sizes) == len(self.objects) else None
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of all records; where nobody knows them, bytes of the objects."""
+        return sum(o.largest_bytes for o in self.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
+    def out_of_range_count(self) -> int:
+        """Records with out-of-range timestamps, exact or an upper bound."""
+        return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
+
+    def oldest(self, now_ms: int) -> int | None:
+        """Return the earliest timestamp that is sent, or an earlier one. None if there is no object.
+
+        An unknown timestamp counts as `now_ms`.
+        """
+        return min((now_ms if o.oldest is None else o.oldest for o in self.objects), default=None)
+
+    def newest(self, now_ms: int) -> int | None:
+        """Return the latest timestamp that is sent, or a later one. None and unknown timestamps as in `oldest`."""
+        return max((now_ms if o.newest is None else o.newest for o in self.objects), default=None)
+
+
+def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:
+    """Return roughly how long sending and verifying takes: the slowest of records, bytes and rate limits decides."""
+    tasks = max(1, min(request.config.tasks_max, len(plan.kafka_partitions)))
+    # To find the latest record of each key, sending and verifying both read everything once before.
+    passes = 2 if plan.asked.is_snapshot else 1
+    count = plan.record_count or 0
+    at_once = [passes * count / RECORDS_PER_SECOND / tasks, passes * plan.largest_bytes / BYTES_PER_SECOND / tasks]
+    limits = ((count, request.records_per_second), (plan.largest_bytes, request.bytes_per_second))
+    return max(at_once + [size / limit for size, limit in limits if limit])
+
+
+class Encoder(Protocol):
+    """Encodes decoded records in the form in which they are sent."""
+
+    def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
+        """Return the records with keys and values as bytes."""
+        ...
+
+
+class SourceRecords(Protocol):
+    """The wanted records of one stream. The properties describe what was read so far."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+    @property
+    def out_of_range_count(self) -> int:
+        """Records with out-of-range timestamps."""
+        ...
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """A sentence for each bad object, and each bad record, that was left out."""
+        ...
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Offsets that no object holds although they lie between two objects."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about facts of the records that are not known."""
+        ...
+
+
+class RecordStream(Protocol):
+    """What one task reads from one source kafka partition. A task carries it to an executor."""
+
+    @property
+    def store(self) -> StoreSettings:
+        """Where the objects are."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """The source's topic."""
+        ...
+
+    @property
+    def kafka_partition(self) -> int:
+        """The source's kafka partition."""
+        ...
+
+    @property
+    def named_topic(self) -> str:
+        """The source's topic where one restore may read several topics, else empty."""
+        ...
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether objects hold decoded keys and values, which are encoded for the target, or whole records."""
+        ...
+
+    @property
+    def is_found_by_content(self) -> bool:
+        """Whether a comparison of its records with those of the target shows how many have arrived."""
+        ...
+
+    @property
+    def sends_any_timestamp(self) -> bool:
+        """Whether records may be sent whose timestamp the client replaces with the time of sending."""
+        ...
+
+    @property
+    def record_count(self) -> int | None:
+        """Records, exact or an upper bound. None where nobody knows it before the objects are read."""
+        ...
+
+    @property
+    def record_bytes(self) -> int | None:
+        """Bytes of keys, values and headers, exact or an upper bound. None where nobody knows them."""
+        ...
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the objects."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The measure of progress: records where their number is known, else bytes of the objects."""
+        ...
+
+    def passed(self, record_count: int, next_source_offset: int) -> int:
+        """Return how much of `size` is done when all records below an offset, so many, were sent."""
+        ...
+
+    def leaving_out(self, left_out: Mapping[str, str] | None) -> "RecordStream":
+        """Return the stream without these bad objects (key -> why). None: nothing is decided yet."""
+        ...
+
+    def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> SourceRecords:
+        """Read the wanted records from a source offset on."""
+        ...
+
+    def bad_objects(self, store: ObjectStore) -> Iterable[BadObject]:
+        """Read everything to find the bad objects. Each `why` says what the restore does about the object."""
+        ...

@@ -1,0 +1,342 @@
+"""The plan of a restore from objects that another sink wrote: which objects go to which topics.
+
+The plan stays in the bucket.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.restore.documents import parse_document
+from kafka_s3_platform.restore.request import Offsets, RestoreRequest
+from kafka_s3_platform.restore.source.archive_plan import Said
+from kafka_s3_platform.restore.source.base import BYTES_PER_SECOND, ObjectFacts, TargetPlan, TargetStart
+from kafka_s3_platform.restore.source.selection import FOREVER
+from kafka_s3_platform.restore.source.sent_before import Known, Unsent
+from kafka_s3_platform.restore.source.terms import (
+    Asked,
+    check_plan_field,
+    check_plan_place,
+    collect_request_terms,
+    hash_place,
+)
+from kafka_s3_platform.restore.target_topic import Rename, Template, apply_routers, name_target_topic, routes_by_topic
+from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, group_objects, select_window
+from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
+from kafka_s3_platform.store.objects import ObjectStore
+
+KIND = "foreign"
+
+_COUNTED = {
+    "outside": "objects outside of topics.dir were ignored",
+    "extension": "objects were ignored for the ends of their names",
+    "index": "indexes of the blocks of others were ignored",
+    "other_topic": "objects of other topics were ignored",
+}
+
+
+_CORRECT = (
+    "Correct the topic's name, or what the connector's file says of the folder (topics.dir, s3.prefix, aws.s3.prefix), "
+    "the names (archive.key.layout, archive.source.template, partitioner.class, path.format) and the format "
+    "(format.class)"
+)
+
+
+@dataclass(frozen=True)
+class ForeignPlan:
+    """What is restored: `targets` is source topic -> target, `starts` the targets before the first record.
+
+    `notes` and `skipped` are sentences from the listing. `times` are half-open windows (epoch ms). `place` is as in
+    `ArchivePlan`.
+    """
+
+    restore_id: str
+    terms: Mapping[str, Any]
+    objects: tuple[ForeignObject, ...]
+    targets: Mapping[str, str]
+    times: tuple[tuple[int, int], ...]
+    notes: tuple[str, ...]
+    skipped: tuple[str, ...]
+    created_at: str
+    starts: Mapping[str, TargetStart] | None = None
+    place: str = ""
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Always empty: gaps are found when objects are read."""
+        return ()
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The facts of `terms`, with types."""
+        return Asked.of(self.terms, self.restore_id)
+
+    @property
+    def groups(self) -> list[ObjectGroup]:
+        """The groups of objects. Each group is one stream."""
+        return group_objects(self.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
+    def estimated_seconds(self) -> float:
+        """A rough estimate, from the bytes of the objects."""
+        return self.object_bytes / BYTES_PER_SECOND
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan. Equal plans have equal digests."""
+        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> bytes:
+        """Write the plan, its kind and its digest."""
+        return json.dumps(self._document() | {"kind": KIND, "digest": self.digest}, indent=1).encode()
+
+    def _document(self) -> dict[str, Any]:
+        """Return the plan as it is stored.
+
+        A field that plans of earlier versions do not have is left out where it has its default, so that their digests
+        stay as they were.
+        """
+        found = asdict(self)
+        for item in found["objects"]:
+            if item["last_offset"] is None:
+                del item["last_offset"]
+        if not self.place:
+            del found["place"]
+        return found
+
+    @staticmethod
+    def from_json(content: bytes, key: str) -> "ForeignPlan":
+        """Read the plan that `to_json` wrote. IntegrityError if the object was changed since."""
+        said = parse_document(content, Said, key)
+        if said.kind != KIND:
+            raise PreflightError(f"restore plan {key} is that of a connector's own archive. Take another restore id")
+        plan = parse_document(content, ForeignPlan, key)
+        digest = said.digest
+        if plan.digest != digest:
+            raise IntegrityError(
+                f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
+                f"to another topic, under another restore id"
+            )
+        Asked.of(plan.terms, key)
+        return plan
+
+
+def make_foreign_plan(
+    request: RestoreRequest,
+    topics: Sequence[str],
+    rename: Rename | None,
+    store: ObjectStore,
+    after: str | None = None,
+    known: Known | None = None,
+) -> ForeignPlan:
+    """Choose objects from the bucket as it is now: of `topics`, else of the file's topics, else of every topic found.
+
+    Objects in `known` are left out: the restore `after`, or one before it, has sent them.
+
+    Raises:
+        IntegrityError: the key of an object does not show what it is, and `behavior.on.error` is `fail`.
+        PreflightError: no object is found at all, or none of a topic or kafka partition that the request names.
+        ConfigError: the rename rule gives no legal name of a topic.
+    """
+    found = scan_objects(request.config, topics, store, known.etags if known else ())
+    times = _join_times(request)
+    listed = list(found)
+    # First the check that names a topic or a kafka partition: its error is more exact.
+    check_found(found, listed, known, request.kafka_partitions)
+    if known is None and not listed:
+        raise PreflightError(f"there is no object to restore: {found.searched()}. {_CORRECT}")
+    unsent = Unsent(tuple(listed), ()) if known is None else known.unsent(listed)
+    chosen, notes = _choose_objects(unsent.objects, times)
+    wanted = None if request.kafka_partitions is None else set(request.kafka_partitions)
+    objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
+    objects = tuple(o for o in objects if not _is_past(o, find_offset_bound(request.to_offset, o.kafka_partition)))
+    topics_found = sorted({o.topic for o in objects})
+    return ForeignPlan(
+        restore_id=request.restore_id,
+        terms=collect_foreign_terms(request, topics, rename, after),
+        objects=objects,
+        targets={topic: _name_target(request, rename, topic) for topic in topics_found},
+        times=times,
+        notes=(*_describe_listing(found.report), *unsent.notes, *notes),
+        skipped=tuple(found.report.bad),
+        created_at=datetime.now(timezone.utc).isoformat(),
+        place=hash_place(request.config),
+    )
+
+
+def check_found(
+    scanned: SourceListing,
+    objects: Sequence[ForeignObject],
+    known: Known | None,
+    kafka_partitions: Iterable[int] | None = None,
+) -> None:
+    """Check that each named topic and kafka partition has an object, or had one that was sent before.
+
+    Raises:
+        PreflightError: one of them has none. The message says where the restore searched.
+    """
+    streams = {(o.topic, o.kafka_partition) for o in objects} | (known.streams if known else set())
+    topics = {topic for topic, _ in streams}
+    numbers = {number for _, number in streams}
+    if missing := [topic for topic in scanned.named if topic not in topics]:
+        raise PreflightError(f"no object of topic {', '.join(missing)} is there: {scanned.searched()}. {_CORRECT}")
+    if missing_numbers := sorted(set(kafka_partitions or ()) - numbers):
+        raise PreflightError(
+            f"no object of kafka partition {', '.join(map(str, missing_numbers))} is there: {scanned.searched()}. "
+            f"There are objects of {', '.join(map(str, sorted(numbers))) or 'none'}"
+        )
+
+
+def collect_foreign_terms(
+    request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None
+) -> dict[str, Any]:
+    """Return the terms by which two requests are the same restore, as JSON."""
+    layout = request.config.layout
+    return collect_request_terms(request) | {
+        "topic": ", ".join(topics or request.config.topics) or "every topic found",
+        "to_topic": None if rename is None else rename.terms,
+        "topics_dir": layout.topics_dir,
+        "format": layout.format,
+        "after": after,
+        "read_as": _collect_read_terms(request.config),
+    }
+
+
+def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
+    """Return the settings of the connector's file for finding and reading objects, without the defaults."""
+    layout = config.layout.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_IN)
+    source = (config.source or SourceSettings()).model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_BY)
+    records = {side: getattr(config.records, side) for side in ("key", "value")}
+    converters = {f"{side}_converter": given.format for side, given in records.items()}
+    return layout | source | converters
+
+
+_NOT_READ_BY = {"behavior_on_error", "poll_interval_ms", "thaw_days", "thaw_tier", "cluster"}
+_NOT_READ_IN = {
+    *("topics_dir", "format", "codec_level", "block_size", "flush_size", "rotate_interval_ms"),
+    *("rotate_schedule_interval_ms", "segment_bytes", "schema_compatibility", "null_values"),
+}
+"""Settings of a source connector's file and its layout that change no record that is read, or are a term themselves."""
+
+
+def tells_times(config: ConnectorConfig) -> bool:
+    """Whether objects hold the timestamps of their records."""
+    source = config.source or SourceSettings()
+    # Objects of Aiven's connector hold timestamps only if its file lists that field.
+    is_aivens = config.layout.format.startswith("aiven.") and "timestamp" in source.fields
+    return config.layout.is_envelope or is_aivens or source.timestamp_field is not None
+
+
+def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
+    """Return what goes to each target topic, in the form that the checks of a target take."""
+    return tuple(_make_target(config, plan, to_topic) for to_topic in sorted(set(plan.targets.values())))
+
+
+def _make_target(config: ConnectorConfig, plan: ForeignPlan, to_topic: str) -> TargetPlan:
+    topics = tuple(sorted(topic for topic, target in plan.targets.items() if target == to_topic))
+    objects = [o for o in plan.objects if o.topic in topics]
+    told = tells_times(config)
+    return TargetPlan(
+        topics=topics,
+        to_topic=to_topic,
+        asked=plan.asked,
+        objects=tuple(_collect_facts(o, o.window if told else None) for o in objects),
+        is_exact=False,
+        start=(plan.starts or {}).get(to_topic),
+        source_kafka_partitions=tuple(sorted({o.kafka_partition for o in objects})),
+        has_timestamps=told,
+    )
+
+
+def _collect_facts(item: ForeignObject, window: tuple[int, int] | None) -> ObjectFacts:
+    facts = ObjectFacts(key=item.key, kafka_partition=item.kafka_partition, size=item.size)
+    if window is None:
+        return facts
+    return replace(facts, oldest=window[0], newest=window[1] - 1)
+
+
+def find_offset_bound(given: Offsets, kafka_partition: int) -> int | None:
+    """Return the bound of a kafka partition. None: it has no bound."""
+    if given is None or isinstance(given, int):
+        return given
+    return given.get(kafka_partition)
+
+
+def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
+    return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
+
+
+def _name_target(request: RestoreRequest, rename: Rename | None, topic: str) -> str:
+    transforms = request.outgoing.transforms
+    if rename is None:
+        rename = Template(apply_routers(transforms, topic) if routes_by_topic(transforms) else topic)
+    return name_target_topic(rename, topic)
+
+
+def _join_times(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
+    """Return the windows of time of the request: a record must be in one of them. Empty if every time is wanted."""
+    first = _to_ms(request.from_time, -FOREVER)
+    last = _to_ms(request.to_time, FOREVER)
+    if not request.windows:
+        if (first, last) == (-FOREVER, FOREVER):
+            return ()
+        return ((first, last),)
+    windows = ((max(first, _to_ms(s, 0)), min(last, _to_ms(e, 0))) for s, e in sorted(request.windows))
+    # An empty window, not an empty tuple: the empty tuple means every time.
+    return tuple((start, end) for start, end in windows if start < end) or ((0, 0),)
+
+
+def _to_ms(moment: datetime | None, default: int) -> int:
+    return default if moment is None else (moment - EPOCH) // ONE_MS
+
+
+def _choose_objects(
+    objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
+) -> tuple[list[ForeignObject], tuple[str, ...]]:
+    """Return the objects that may hold records of any of the windows."""
+    if not times:
+        return list(objects), ()
+    selected = [select_window(objects, start, end) for start, end in times]
+    # By key: several windows may choose the same object.
+    keys = {o.key for o in chain.from_iterable(one.objects for one in selected)}
+    notes = dict.fromkeys(chain.from_iterable(one.notes for one in selected))
+    return [o for o in objects if o.key in keys], tuple(notes)
+
+
+def _describe_listing(report: ScanReport) -> Iterable[str]:
+    bad = set(report.bad)
+    yield from (f"{report.counts[kind]:,} {what}" for kind, what in _COUNTED.items() if kind in report.counts)
+    # Bad objects are in the plan's `skipped`.
+    yield from (line for line in report.lines if line not in bad)
+
+
+def check_stored(request: RestoreRequest, topics: Sequence[str], rename: Rename | None, plan: ForeignPlan) -> None:
+    """Check that a stored plan of these terms has their targets, and the objects that their connector reads.
+
+    Raises:
+        IntegrityError: it has not: somebody changed it.
+    """
+    named = {o.topic for o in plan.objects}
+    wanted = {topic: _name_target(request, rename, topic) for topic in sorted(named)}
+    check_plan_field(request, "restore_id", plan.restore_id, request.restore_id)
+    check_plan_field(request, "targets", plan.targets, wanted)
+    check_plan_field(request, "times", plan.times, _join_times(request))
+    check_plan_place(request, plan.place)
+    # A plan has no starts before its restore has begun.
+    check_plan_field(request, "starts", set(plan.starts or wanted.values()), set(wanted.values()))
+    for item, told in zip(plan.objects, read_places(request.config, topics, plan.objects), strict=True):
+        check_plan_field(
+            request, f"object {item.key}", told and (item.topic, item.kafka_partition, item.first_offset), told
+        )

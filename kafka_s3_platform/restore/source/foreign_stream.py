@@ -1,0 +1,274 @@
+"""Read the objects of another sink for a restore: their records before filters choose among them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, RecordSettings, StoreSettings
+from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, make_codes
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.model.connect import ConnectBatch, Payload
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.restore.source.base import Encoder
+from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
+from kafka_s3_platform.sources.objects import BadObject, ObjectGroup
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.store.objects import ObjectStore
+
+NOW = 0
+"""The timestamp (epoch ms) that the Kafka client replaces with the time of sending."""
+
+
+@dataclass(frozen=True)
+class ForeignStreamTask:
+    """The objects of one source kafka partition, and which of their records are wanted.
+
+    A record with a timestamp must be in one of `times`, half-open windows (epoch ms); empty: every time is wanted.
+    Offsets are half-open; None: no bound. `left_out` are the objects that this restore leaves out (key -> why), None
+    before that is decided.
+    """
+
+    config: ConnectorConfig = field(repr=False)
+    group: ObjectGroup
+    times: tuple[tuple[int, int], ...] = ()
+    from_offset: int | None = None
+    to_offset: int | None = None
+    allow_unsendable_timestamps: bool = False
+    left_out: Mapping[str, str] | None = None
+
+    @property
+    def store(self) -> StoreSettings:
+        return self.config.store
+
+    @property
+    def topic(self) -> str:
+        return self.group.topic
+
+    @property
+    def kafka_partition(self) -> int:
+        return self.group.kafka_partition
+
+    @property
+    def named_topic(self) -> str:
+        """The source's topic: one restore may read several topics."""
+        return self.topic
+
+    @property
+    def is_found_by_content(self) -> bool:
+        """Always false: several topics may go to one target, where equal records of theirs look the same."""
+        return False
+
+    @property
+    def sends_any_timestamp(self) -> bool:
+        """Always true: known timestamps are checked when they are read, unknown ones become the time of sending."""
+        return True
+
+    @property
+    def record_count(self) -> None:
+        """Nobody knows how many records there are before they are read."""
+
+    @property
+    def record_bytes(self) -> None:
+        """Nobody knows the bytes of the records before they are read."""
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes of the objects."""
+        return self.group.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the objects."""
+        return self.group.size
+
+    def passed(self, record_count: int, next_source_offset: int) -> int:  # noqa: ARG002 - offsets tell it
+        """Return the approximate bytes of the objects before the offset. 0 where names hold no offsets."""
+        firsts = [s.name.first_offset for s in self.group.sets]
+        known = [first for first in firsts if first is not None]
+        if not known or len(known) < len(firsts):
+            return 0
+        sizes = [sum(o.size for o in s.objects) for s in self.group.sets]
+        return int(np.interp(next_source_offset, known, np.cumsum([0, *sizes[:-1]])))
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether objects hold decoded keys and values, which are encoded for the target, or whole records."""
+        return not self.config.layout.is_envelope
+
+    def leaving_out(self, left_out: Mapping[str, str] | None) -> "ForeignStreamTask":
+        """Return the task with the objects that were decided to be left out."""
+        return replace(self, left_out=left_out)
+
+    def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> "ForeignRecords":
+        """Return the records as bytes: decoded ones are encoded."""
+        return ForeignRecords(self, encoder, store, start_offset)
+
+    def bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
+        """Find the bad objects of the task: read everything that is wanted of each object."""
+        wanted = WantedRecords(self, store)
+        # Bad objects are found by reading to the end.
+        for _ in wanted:
+            pass
+        return (replace(bad, why=f"{bad.why}. {MENDED}") for bad in wanted.bad_objects)
+
+
+LEAVE_OUT = (
+    "The restore does without it under the same restore id with --behavior-on-error ignore or log (behavior_on_error). "
+    "It sends objects as they were when it began: what was put in the place of one is restored to another topic, under "
+    "another restore id"
+)
+
+
+class WantedRecords:
+    """The records of a task's windows from source offset `start_offset` on, in source order, as they were read.
+
+    A record whose timestamp no object holds has NO_TIMESTAMP.
+
+    Raises (when iterated):
+        IntegrityError: an object is missing, replaced or damaged, and `behavior.on.error` is `fail`.
+    """
+
+    def __init__(self, task: ForeignStreamTask, store: ObjectStore, start_offset: int = 0) -> None:
+        self._task = task
+        start = max(start_offset, task.from_offset or 0)
+        by_offset = (task.from_offset, task.to_offset) != (None, None)
+        self._stream = ForeignStream(
+            task.config, task.group, store, start, task.to_offset, task.left_out, by_offset=by_offset
+        )
+
+    def __iter__(self) -> Iterator[ConnectBatch]:
+        for batch in self._read():
+            wanted = batch.take(np.flatnonzero(self._is_wanted(batch)))
+            if wanted.num_rows:
+                yield wanted
+
+    def _read(self) -> Iterator[ConnectBatch]:
+        try:
+            yield from self._stream.batches()
+        except IntegrityError as err:
+            raise IntegrityError(f"{err}. {LEAVE_OUT if self._task.left_out is None else DECIDED}") from err
+
+    @property
+    def bad_objects(self) -> tuple[BadObject, ...]:
+        """Objects that were left out because they are bad, of what was read so far."""
+        return tuple(self._stream.report.bad_objects.values())
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Objects and records that were left out because they are bad, of what was read so far."""
+        return (*self._stream.report.skipped_objects, *self._stream.report.skipped_records)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Offsets between two objects that no object holds, of what was read so far."""
+        return tuple(self._stream.report.gaps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the records that were read so far."""
+        report = replace(self._stream.report, skipped_objects=[], skipped_records=[])
+        return tuple(report.notes(self._task.config))
+
+    def _is_wanted(self, batch: ConnectBatch) -> npt.NDArray[np.bool_]:
+        """Find the wanted records. Records without a timestamp are always wanted: the plan has chosen their folders."""
+        if not self._task.times:
+            return np.ones(batch.num_rows, bool)
+        times = batch.timestamps
+        inside = [(times >= start) & (times < end) for start, end in self._task.times]
+        wanted: npt.NDArray[np.bool_] = (times == NO_TIMESTAMP) | np.any(inside, axis=0)
+        return wanted
+
+
+class ForeignRecords:
+    """Wanted records as bytes. `encoder` encodes decoded ones. `out_of_range_count` is 0: they have no such folder.
+
+    Raises (when iterated):
+        IntegrityError: as `WantedRecords` does.
+        PreflightError: a record has a timestamp that cannot be sent, and the request does not allow that.
+    """
+
+    out_of_range_count = 0
+
+    def __init__(self, task: ForeignStreamTask, encoder: Encoder, store: ObjectStore, start_offset: int) -> None:
+        self._task = task
+        self._encoder = encoder
+        self._wanted = WantedRecords(task, store, start_offset)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for wanted in self._wanted:
+            self._check_times(wanted)
+            records = (
+                self._encoder.encoded(type_strings(wanted, self._task.config.records))
+                if self._task.is_decoded
+                else wanted.records
+            )
+            if records.num_rows:
+                yield records
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """As `WantedRecords` has it."""
+        return self._wanted.skipped
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """As `WantedRecords` has it."""
+        return self._wanted.gaps
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """As `WantedRecords` has it."""
+        return self._wanted.notes
+
+    def _check_times(self, batch: ConnectBatch) -> None:
+        unsendable = np.flatnonzero(batch.timestamps == NOW)
+        if len(unsendable) and not self._task.allow_unsendable_timestamps:
+            raise PreflightError(
+                f"{self._task.topic}-{self._task.kafka_partition}: {len(unsendable)} records from source offset "
+                f"{batch.offsets[unsendable[0]]} on have timestamp 0, which the Kafka client cannot send: allow that "
+                f"they get the time of the restore, --allow-unsendable-timestamps (allow_unsendable_timestamps)"
+            )
+
+
+def type_strings(batch: ConnectBatch, records: RecordSettings) -> ConnectBatch:
+    """Return records with the text that their converters mean as strings.
+
+    Transforms then see text, and encoders leave it as it is.
+    """
+    return replace(batch, key=_type_payload(batch.key, records.key), value=_type_payload(batch.value, records.value))
+
+
+def _type_payload(payload: Payload, converter: ConverterSettings) -> Payload:
+    """Return bytes as strings where the converter takes them for text."""
+    if converter.format != "STRING" or payload.raw is None or payload.schemas or payload.raw_is_json:
+        return payload
+    return StringPayload(payload.raw, make_codes(payload.raw), (STRING_SCHEMA,))
+
+
+def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give records without a timestamp `NOW`, which the client replaces with the time of sending."""
+    times = batch.column("timestamp").cast(pa.int64())
+    unknown = pc.equal(times, NO_TIMESTAMP)
+    if not pc.any(unknown).as_py():
+        return batch
+    at = batch.schema.get_field_index("timestamp")
+    made = pc.if_else(unknown, NOW, times).cast(RECORD_SCHEMA.field("timestamp").type)
+    return batch.set_column(at, batch.schema.field(at), made)
+
+
+def join_same_offsets(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join portions so that none ends between records of one source offset: a transform made them from one record."""
+    held: pa.RecordBatch | None = None
+    for portion in portions:
+        if held is not None and held.column("offset")[-1] == portion.column("offset")[0]:
+            held = pa.concat_batches([held, portion])
+            continue
+        if held is not None:
+            yield held
+        held = portion
+    if held is not None:
+        yield held

@@ -1,0 +1,120 @@
+"""The objects that earlier restores of a source connector have sent. The restore after them leaves them out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.restore.documents import parse_table
+from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, order_by_name
+
+KNOWN_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("etag", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("kafka_partition", pa.int32(), nullable=False),
+        pa.field("first_offset", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Unsent:
+    """The objects of a listing that no restore has sent. `notes` are sentences about these and the other objects."""
+
+    objects: tuple[ForeignObject, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Objects that were sent, by key: a row of KNOWN_SCHEMA each. `notes` are sentences about the restores."""
+
+    table: pa.Table
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(objects: Iterable[ForeignObject]) -> "Known":
+        """Return these objects of a plan as known."""
+        rows = [{name: getattr(o, name) for name in KNOWN_SCHEMA.names} for o in objects]
+        return Known(pa.Table.from_pylist(rows, KNOWN_SCHEMA).sort_by("key"))
+
+    def __or__(self, other: "Known") -> "Known":
+        both = pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks()
+        return Known(both, (*self.notes, *other.notes))
+
+    @cached_property
+    def etags(self) -> dict[str, str]:
+        """The ETags of the objects, by key."""
+        return dict(zip(self.table["key"].to_pylist(), self.table["etag"].to_pylist(), strict=True))
+
+    @cached_property
+    def streams(self) -> frozenset[tuple[str, int]]:
+        """The topics and kafka partitions from which anything was sent."""
+        topics, numbers = (self.table[name].to_pylist() for name in ("topic", "kafka_partition"))
+        return frozenset(zip(topics, numbers, strict=True))
+
+    def unsent(self, found: Sequence[ForeignObject]) -> Unsent:
+        """Return the objects of `found` that are new, with notes on those beside, before or in place of sent ones.
+
+        Keys and headers whose values were sent are left out: alone, they would be read as records without a value.
+        """
+        sent = {_identify_records(o) for o in found if o.key in self.etags}
+        others = [o for o in found if o.key not in self.etags]
+        beside = [o for o in others if o.first_offset is not None and _identify_records(o) in sent]
+        left_out = {o.key for o in beside}
+        new = tuple(o for o in others if o.key not in left_out)
+        told = {
+            "was replaced after it was sent: it is not sent again": [
+                o for o in found if self.etags.get(o.key, o.etag) != o.etag
+            ],
+            "came after the other objects of its records were sent: it is left out": beside,
+            "lies before what was sent of its kafka partition: its records come after that": list(self._earlier(new)),
+        }
+        lines: list[str] = []
+        for what, objects in told.items():
+            lines += _describe_objects(objects, what)
+        return Unsent(new, (*self.notes, *lines))
+
+    def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
+        for item in new:
+            last = self._last.get((item.topic, item.kafka_partition))
+            if last is not None and (item.first_offset or 0, order_by_name(item.key, item.first_offset)) < last:
+                yield item
+
+    @cached_property
+    def _last(self) -> dict[tuple[str, int], tuple[int, tuple[str | int, ...]]]:
+        """First offset and key of the object that is read last, by topic and kafka partition."""
+        last: dict[tuple[str, int], tuple[int, tuple[str | int, ...]]] = {}
+        columns = (self.table[name].to_pylist() for name in ("topic", "kafka_partition", "first_offset", "key"))
+        for topic, kafka_partition, first_offset, key in zip(*columns, strict=True):
+            at = (topic, kafka_partition)
+            place = (first_offset or 0, order_by_name(key, first_offset))
+            last[at] = max(last.get(at, place), place)
+        return last
+
+    def to_parquet(self) -> bytes:
+        """Write the objects. Equal objects give equal bytes."""
+        sink = pa.BufferOutputStream()
+        # Checksums, so that damage is found when the document is read.
+        pq.write_table(self.table, sink, compression="zstd", write_page_checksum=True)
+        return bytes(sink.getvalue())
+
+    @staticmethod
+    def from_parquet(content: bytes, key: str) -> "Known":
+        """Read what `to_parquet` wrote. IntegrityError if it is damaged."""
+        return Known(parse_table(content, KNOWN_SCHEMA, key))
+
+
+def _identify_records(item: ForeignObject) -> tuple[str, int, str, int | None]:
+    """Return what is equal in all objects that hold parts (key, value, headers) of the same records."""
+    return item.topic, item.kafka_partition, item.encoded_partition, item.first_offset
+
+
+def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[str]:
+    yield from (f"object {o.key} {what}" for o in objects[:MAX_LINES])
+    if len(objects) > MAX_LINES:
+        yield f"{len(objects) - MAX_LINES:,} more objects: each {what}"

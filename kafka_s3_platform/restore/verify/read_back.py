@@ -1,0 +1,149 @@
+"""One Spark task reads one kafka partition of a finished restore back and finds every archived record in it."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.errors import IntegrityError, OffsetGapError
+from kafka_s3_platform.formats.columns import count_record_bytes
+from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.restore.match import SubsequenceMatch
+from kafka_s3_platform.restore.outgoing.sent import SentStream
+from kafka_s3_platform.restore.replay.checkpoint import save_document
+from kafka_s3_platform.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
+from kafka_s3_platform.restore.replay.target_log import explain_open_transaction, find_target_log
+from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut, TargetReport
+from kafka_s3_platform.restore.verify.offset_mapping import MappingWriter
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.objects import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What was found of a stream in one kafka partition of the target, in order.
+
+    `extra_count` is the number of its other records: repeated ones, and those of other streams and writers. `target`
+    does not count them yet.
+    """
+
+    target: TargetReport
+    found_count: int
+    extra_count: int
+
+
+@dataclass(frozen=True)
+class VerifiedStream:
+    """A stream of which every record was found. `report` does not count extra records yet."""
+
+    report: KafkaPartitionReport
+    reached: tuple[Reached, ...]
+
+
+def verify_stream(task: ReplayTask, attempt: Attempt) -> VerifiedStream:  # noqa: ARG001 - reading has no attempts
+    """Match the archived stream with the target, from the offset where the restore began, and store the offset mapping.
+
+    Raises:
+        IntegrityError: an archived record is not in the target, or not in its place.
+        OpenTransactionError: one was not found, and an open transaction may hide it.
+    """
+    store = ObjectStore(task.stream.store)
+    tally = _Tally()
+    # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
+    decided = task.decided(store)
+    reached = tuple(_match_stream(decided, number, start, store, tally) for number, start in task.reached)
+    mapping = tally.mapping.close()
+    if tally.count and task.keeps_number:
+        save_document(task.beside(store), task.documents.mapping, mapping.to_pybytes())
+    return VerifiedStream(tally.report(task), reached)
+
+
+def _match_stream(given: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> Reached:
+    stream = given.sent_stream(store)
+    log = find_target_log(given.kafka, given.to_topic, kafka_partition, start)
+    match = SubsequenceMatch(stream.of(kafka_partition), log.read(), given.any_timestamp)
+    before = tally.count
+    try:
+        for source, found in match:
+            tally.add(source, found, mapped=given.keeps_number)
+    except OffsetGapError as err:
+        raise IntegrityError(
+            f"restore {given.where} cannot be verified: the target lost records meanwhile: {err}"
+        ) from err
+    found = tally.count - before
+    if (missing := match.missing()) is not None:
+        if log.open_offset is not None:
+            raise explain_open_transaction(log)
+        raise IntegrityError(
+            f"restore {given.where} is not what was archived: the record of source offset {missing} was not found in "
+            f"{given.to_topic}-{kafka_partition} from target offset {start} on, after {found:,} that "
+            f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
+            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time. "
+            f"Restore to another topic, under another id"
+        )
+    tally.note(stream)
+    target = TargetReport(given.to_topic, kafka_partition, start, log.end_offset, open_offset=log.open_offset)
+    return Reached(target, found, match.extra_count)
+
+
+class _Tally:
+    """Sums up what was found of one stream so far."""
+
+    def __init__(self) -> None:
+        self.mapping = MappingWriter()
+        self.count = self._bytes = self._altered = 0
+        self._digest = RecordDigest()
+        self._first: tuple[int, int] | None = None
+        self._last: tuple[int, int] | None = None
+        self._out_of_range = 0
+        self._left_out = LeftOut()
+        self._skipped: tuple[str, ...] = ()
+        self._notes: tuple[str, ...] = ()
+        self._gaps: tuple[str, ...] = ()
+
+    def note(self, stream: SentStream) -> None:
+        """Keep what the stream reports of itself once it is read to its end. It is the same after every reading."""
+        self._out_of_range = stream.out_of_range_count
+        self._left_out = stream.left_out
+        self._skipped = stream.skipped
+        self._notes = stream.notes
+        self._gaps = stream.gaps
+
+    def add(self, source: pa.RecordBatch, target: pa.RecordBatch, *, mapped: bool) -> None:
+        if mapped:
+            self.mapping.add(source, target)
+        self._digest.update(source)
+        self.count += source.num_rows
+        self._bytes += int(count_record_bytes(source).sum())
+        times = source.column("timestamp").cast(pa.int64())
+        self._altered += pc.sum(pc.is_in(times, pa.array(sorted(UNSENDABLE_TIMESTAMPS), pa.int64()))).as_py() or 0
+        first = (source.column("offset")[0].as_py(), target.column("offset")[0].as_py())
+        last = (source.column("offset")[-1].as_py(), target.column("offset")[-1].as_py())
+        # The kafka partitions of the target are compared one after the other, so source offsets may begin again.
+        self._first = min(self._first or first, first)
+        self._last = max(self._last or last, last)
+
+    def report(self, given: ReplayTask) -> KafkaPartitionReport:
+        """Build the report. It has offsets of the target only if the stream goes to one kafka partition."""
+        first = self._first or (None, None)
+        last = self._last or (None, None)
+        at_target = (first[1], last[1]) if given.keeps_number else (None, None)
+        return KafkaPartitionReport(
+            kafka_partition=given.kafka_partition,
+            record_count=self.count,
+            record_bytes=self._bytes,
+            out_of_range_count=self._out_of_range,
+            first_source_offset=first[0],
+            last_source_offset=last[0],
+            first_target_offset=at_target[0],
+            last_target_offset=at_target[1],
+            foreign_count=0,
+            altered_timestamps=self._altered,
+            digest=self._digest.hexdigest(),
+            mapping_key=given.documents.mapping if self.count and given.keeps_number else None,
+            left_out=self._left_out,
+            topic=given.named_topic,
+            skipped=self._skipped,
+            notes=self._notes,
+            gaps=self._gaps,
+        )

@@ -1,0 +1,102 @@
+"""Archive the schemas that records name by id, so that a restore does not need the registry."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafka_s3_platform.avro.wire import NO_ID, read_schema_ids
+from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
+from kafka_s3_platform.converters.registry import Registry, open_registry
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.model.schema import ArchivedSchema, find_references_flaw
+from kafka_s3_platform.model.state import IndexState
+
+logger = logging.getLogger(__name__)
+
+
+def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
+    """Collect the schema ids in keys or values of Confluent's wire format. No Python runs per record."""
+    ids = read_schema_ids(column)
+    # most records have the id of the record before: comparing neighbours is cheaper than a sort
+    firsts = ids[:1].tolist() + ids[1:][ids[1:] != ids[:-1]].tolist()
+    return set(firsts) - {NO_ID}
+
+
+def list_registries(records: RecordSettings) -> tuple[RegistrySettings, ...]:
+    """List the registries to which the ids of keys and values belong, usually one. Without any, ids mean nothing."""
+    return tuple({c.registry.url: c.registry for c in (records.key, records.value) if c.registry}.values())
+
+
+@dataclass(frozen=True)
+class FetchedSchemas:
+    """`rows` are the schemas that the index lacks. Each comes after the schemas that it refers to.
+
+    `missing` are the ids that are not archived yet. `problem` is the reason, as a sentence.
+    """
+
+    rows: tuple[ArchivedSchema, ...] = ()
+    missing: tuple[int, ...] = ()
+    problem: str | None = None
+
+
+def fetch_archived_schemas(state: IndexState, ids: Iterable[int], records: RecordSettings) -> FetchedSchemas:
+    """Fetch the schemas with these ids, and those that they refer to, as rows to add to the index.
+
+    A registry that does not answer delays no commit: retention deletes records meanwhile, and their bytes can be
+    archived without the schemas. The result names the missing ids. The next run fetches them: it finds them among the
+    ids of the live segments.
+    """
+    known = {(s.registry_url, s.schema_id) for s in state.schemas}
+    asked = set(ids)
+    rows = []
+    problem = None
+    found: set[int] = set()
+    for settings in list_registries(records):
+        registry = open_registry(settings)
+        fetch = _Fetch(registry, {i for url, i in known if url == registry.url})
+        problem = fetch.all(sorted(asked)) or problem
+        rows += fetch.rows
+        found |= asked & fetch.known
+    missing = tuple(sorted(asked - found))
+    if missing and problem is None:
+        problem = f"schema ids {list(missing)} are named by records and by no schema of their registry"
+    if problem:
+        logger.warning("schemas %s are not archived, the next run tries again: %s", list(missing), problem)
+    return FetchedSchemas(tuple(rows), missing, problem)
+
+
+class _Fetch:
+    """Fetches schemas that are not `known` from one registry. Each comes after all that it refers to, or not at all."""
+
+    def __init__(self, registry: Registry, known: set[int]) -> None:
+        self._registry = registry
+        self.known = known
+        self.rows: list[ArchivedSchema] = []
+        self._flaw: str | None = None
+
+    def all(self, ids: Iterable[int]) -> str | None:
+        """Fetch these schemas, and stop at the first error of the registry.
+
+        Return that error's text. Without such an error, return the flaw of a schema, or None.
+        """
+        for schema_id in ids:
+            try:
+                self._one(schema_id)
+            except PlatformError as err:
+                return str(err)
+        return self._flaw
+
+    def _one(self, schema_id: int, outer: tuple[int, ...] = ()) -> bool:
+        if schema_id in self.known:
+            return True
+        if flaw := find_references_flaw(outer, schema_id):
+            self._flaw = f"schema {outer[0] if outer else schema_id} {flaw}"
+            return False
+        schema = self._registry.archived(schema_id)
+        if schema is None or not all(self._one(r.schema_id, (*outer, schema_id)) for r in schema.schema_references):
+            return False
+        self.known.add(schema_id)
+        self.rows.append(schema)
+        return True

@@ -1,0 +1,79 @@
+"""Builds records from the batches of a format's reader, and looks at their offsets."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.formats.aiven import HEADERS
+from kafka_s3_platform.formats.reading import ReadBatch, build_bytes_payload
+from kafka_s3_platform.model.connect import ConnectBatch, Int64s
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.sources.contents import restore_kafka_bytes
+from kafka_s3_platform.sources.objects import ObjectGroup
+
+# Ids of Kafka's TimestampType.
+_NO_TIMESTAMP_TYPE = -1
+_CREATE_TIME = 0
+
+
+class SeenOffsets:
+    """Collects what is known about the offsets of an object, batch by batch, without those of bad records."""
+
+    def __init__(self) -> None:
+        self.least: int | None = None
+        self.greatest = -1
+        self.is_ascending = True
+
+    def add(self, found: ReadBatch) -> None:
+        """Add the offsets of the next batch."""
+        offsets = np.delete(get_offsets(found), list(found.bad))
+        if not len(offsets):
+            return
+        least = int(offsets.min())
+        self.is_ascending = self.is_ascending and least > self.greatest and bool((np.diff(offsets) > 0).all())
+        self.least = least if self.least is None else min(self.least, least)
+        self.greatest = max(self.greatest, int(offsets.max()))
+
+
+def get_offsets(found: ReadBatch) -> Int64s:
+    """Return the offset of each record, -1 for a record without one."""
+    if found.offsets is None:
+        return np.full(len(found), -1, np.int64)
+    return found.offsets
+
+
+def mark_records_without_offset(found: ReadBatch) -> ReadBatch:
+    """Return the batch with every record that has no offset marked as bad."""
+    offsets = get_offsets(found)
+    rows = np.flatnonzero(offsets < 0).tolist()
+    if not rows:
+        return found
+    bad = {row: f"its record {row + 1} of those read at once tells no offset" for row in rows}
+    return replace(found, offsets=offsets, bad={**bad, **found.bad})
+
+
+def build_connect_batch(config: ConnectorConfig, group: ObjectGroup, found: ReadBatch) -> ConnectBatch:
+    """Build the records of a batch whose offsets are known. What the object does not hold is null, or NO_TIMESTAMP."""
+    records = config.records
+    size = len(found)
+    value = restore_kafka_bytes(found.value, records.value)
+    key = (
+        build_bytes_payload(pa.nulls(size, pa.binary()))
+        if found.key is None
+        else restore_kafka_bytes(found.key, records.key)
+    )
+    times = np.full(size, NO_TIMESTAMP, np.int64) if found.timestamps is None else found.timestamps
+    kinds = pa.array(np.where(times == NO_TIMESTAMP, _NO_TIMESTAMP_TYPE, _CREATE_TIME), pa.int32())
+    columns = [
+        key.raw,
+        value.raw,
+        pa.nulls(size, HEADERS) if found.headers is None else found.headers,
+        pa.repeat(group.topic, size),
+        pa.array(np.full(size, group.kafka_partition), pa.int32()),
+        pa.array(found.offsets),
+        pa.array(times).cast(RECORD_SCHEMA.field("timestamp").type),
+        kinds if found.timestamp_types is None else found.timestamp_types,
+    ]
+    return ConnectBatch(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), key, value)

@@ -1,0 +1,76 @@
+"""Which rows of an index a commit removes. SQL over rows is made here and nowhere else."""
+
+from collections.abc import Iterable, Mapping
+from typing import NewType
+
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
+from kafka_s3_platform.store.index_rows import find_kind
+
+RowPredicate = NewType("RowPredicate", str)
+"""A condition in SQL over the columns of one row."""
+
+
+def match_run(row: Reservation | Compaction | Maintenance) -> RowPredicate:
+    """Match all rows by which the run of this row reserved something."""
+    return match_row(find_kind(row), {"epoch": row.epoch})
+
+
+def match_group(group_id: str) -> RowPredicate:
+    """Match the committed offsets of one consumer group."""
+    return match_row("group", {"group_id": group_id})
+
+
+def match_unresolved(kafka_partition: int) -> RowPredicate:
+    """Match the unresolved offsets of one kafka partition."""
+    return match_row("unresolved", {"kafka_partition": kafka_partition})
+
+
+def match_gap(gap: Gap) -> RowPredicate:
+    """Match one gap."""
+    columns = {
+        "kafka_partition": gap.kafka_partition,
+        "start_offset": gap.start_offset,
+        "end_offset": gap.end_offset,
+        "reason": gap.reason,
+    }
+    return match_row("gap", columns)
+
+
+def match_segments(keys: Iterable[str]) -> RowPredicate:
+    """Match the live segments whose first object lies at one of the keys."""
+    listed = ", ".join(quote_text(key) for key in keys)
+    return RowPredicate(f"(kind = 'segment' AND key IN ({listed}))")
+
+
+def match_row(kind: str, columns: Mapping[str, int | str | None]) -> RowPredicate:
+    """Match the rows of a kind that hold exactly these values; None matches null."""
+    terms = [_match_column(name, value) for name, value in {"kind": kind, **columns}.items()]
+    return RowPredicate(f"({' AND '.join(terms)})")
+
+
+def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
+    """Match the rows that one of the predicates matches."""
+    return RowPredicate(" OR ".join(predicates))
+
+
+def match_version(version: int) -> RowPredicate:
+    """Match the rows that the commit of this version adds."""
+    return RowPredicate(f"version = {version}")
+
+
+def select_kinds(kinds: Iterable[str]) -> str:
+    """Return the query for all rows of the kinds, from a table that is registered as `rows`."""
+    listed = ", ".join(quote_text(kind) for kind in kinds)
+    return f"select * from rows where kind in ({listed})"  # noqa: S608 - the kinds are our own
+
+
+def quote_text(text: str) -> str:
+    """Return a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _match_column(name: str, value: int | str | None) -> str:
+    if value is None:
+        return f"{name} IS NULL"
+    return f"{name} = {quote_text(value) if isinstance(value, str) else value}"

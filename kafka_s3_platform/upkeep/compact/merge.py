@@ -1,0 +1,102 @@
+"""The merge: one Spark task reads segments of one kafka partition in offset order and writes them as daily ones."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import LayoutSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
+from kafka_s3_platform.segments.writers import SegmentWriters
+from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.upload import Provenance
+from kafka_s3_platform.upkeep.compact.plan import Merge
+from kafka_s3_platform.upkeep.verify import read_checked
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """One merge and all that an executor needs for it.
+
+    `layout` is that of the daily segments, `writer` who merges; each attempt puts its own id in.
+    """
+
+    store: StoreSettings = field(repr=False)
+    layout: LayoutSettings
+    writer: Provenance
+    bucket: Bucket
+    merge: Merge
+
+    def target(self, attempt: Attempt) -> SegmentTarget:
+        writer = replace(self.writer, attempt=attempt.attempt_id)
+        return SegmentTarget(
+            self.layout,
+            writer.topic,
+            self.merge.kafka_partition,
+            writer,
+            chunk="daily",
+            rewrite=True,
+            schema_ids=frozenset(i for s in self.merge.inputs for i in s.schema_ids),
+        )
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """The segments that hold the records of `merge_segments`; they start to exist when their rows are committed."""
+
+    merge: Merge
+    segments: tuple[Segment, ...]
+
+
+def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
+    """Merge, streaming. Objects of a failed merge are left for the vacuum.
+
+    Raises:
+        IntegrityError: an input is missing, or not what its row says.
+    """
+    store = ObjectStore(task.store)
+    inputs = task.merge.inputs
+    sources = [MergeSource(s.start_offset, s.end_offset, partial(read_checked, store, s)) for s in inputs]
+    late = _LateCounts(inputs)
+    with SegmentWriters(task.target(attempt), store) as out:
+        for records in merge_by_offset(sources):
+            batch = ConnectBatch.of(records)
+            out.write(BucketPart(task.bucket, batch, batch.timestamps, late.up_to(records)))
+        written = out.close()
+    _check_output(task, written)
+    return MergeResult(task.merge, tuple(written))
+
+
+class _LateCounts:
+    """Late records were counted by segment: each input's count goes where its first record goes."""
+
+    def __init__(self, inputs: Sequence[Segment]) -> None:
+        self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
+
+    def up_to(self, batch: pa.RecordBatch) -> int:
+        """Late records of the inputs that begin in `batch`."""
+        return sum(self._begun(batch.column("offset")[-1].as_py()))
+
+    def _begun(self, last_offset: int) -> Iterator[int]:
+        while self._waiting and self._waiting[-1][0] <= last_offset:
+            yield self._waiting.pop()[1]
+
+
+def _check_output(task: MergeTask, written: Sequence[Segment]) -> None:
+    """Check that what was written adds up to what was merged."""
+    inputs = task.merge.inputs
+    for name in ("record_count", "record_bytes", "late_count"):
+        had = sum(getattr(s, name) for s in inputs)
+        has = sum(getattr(s, name) for s in written)
+        if had != has:
+            raise IntegrityError(
+                f"{task.writer.topic}-{task.merge.kafka_partition}, day {task.bucket.encoded_partition}: {name} of the "
+                f"{len(inputs)} inputs is {had}, of the {len(written)} daily segments {has}. This is a defect of the "
+                f"platform; nothing was committed"
+            )

@@ -1,0 +1,64 @@
+"""What a caller asks of a compaction, and what it gets back."""
+
+from dataclasses import dataclass
+from datetime import date
+
+from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.model.segment import Segment, SegmentTotals
+
+
+@dataclass(frozen=True)
+class CompactRequest:
+    """Merge the hourly segments of `day`, each by the timezone that it was written in, into daily ones."""
+
+    config: ConnectorConfig
+    topic: str
+    day: date
+    run_id: str
+
+
+def is_mergeable(segment: Segment) -> bool:
+    """Return whether compaction can take it: it holds whole records. Others stay as they were written."""
+    return find_format(segment.format).is_envelope
+
+
+@dataclass(frozen=True)
+class DayReport(SegmentTotals):
+    """One day as the index holds it: its live segments, and where they are.
+
+    Hourly segments among them came after the day's last compaction: the day is due again. Those of a format that holds
+    values only are never merged.
+    """
+
+    day: date
+    segments: tuple[Segment, ...]
+    uris: tuple[str, ...]
+
+    @property
+    def hourly_count(self) -> int:
+        """Segments that no compaction has merged yet."""
+        return sum(s.chunk == "hourly" and is_mergeable(s) for s in self.segments)
+
+    @property
+    def unmergeable(self) -> tuple[Segment, ...]:
+        """Segments of formats that hold values only: they stay hourly, and live."""
+        return tuple(s for s in self.segments if not is_mergeable(s))
+
+
+@dataclass(frozen=True)
+class CompactReport:
+    """What one run did: `merged` segments were replaced by `written` ones; both are empty when there was nothing to do.
+
+    `seconds` is the time of merging and committing.
+    """
+
+    day: DayReport
+    merged: tuple[Segment, ...]
+    written: tuple[Segment, ...]
+    version: int
+    seconds: float
+
+    @property
+    def record_count(self) -> int:
+        return sum(s.record_count for s in self.written)

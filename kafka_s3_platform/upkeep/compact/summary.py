@@ -1,0 +1,66 @@
+"""Summaries of what the index holds, day by day."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredObject
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.upkeep.compact.days import find_day, find_day_end, find_day_start
+from kafka_s3_platform.upkeep.compact.request import is_mergeable
+
+
+@dataclass(frozen=True)
+class DaySummary(SegmentTotals):
+    """A day; None: records too old or too new for any.
+
+    Segments are of the day of the timezone that wrote them, hours of the connector's.
+
+    `complete_count` of the day's `hour_count` hours are complete.
+    """
+
+    day: date | None
+    segments: tuple[Segment, ...]
+    hour_count: int
+    complete_count: int
+
+    @property
+    def objects(self) -> tuple[StoredObject, ...]:
+        return tuple(o for s in self.segments for o in s.objects)
+
+    @property
+    def object_bytes(self) -> int:
+        return sum(o.size for o in self.objects)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the day holds records, and compaction has merged all that it can."""
+        mergeable = [s for s in self.segments if is_mergeable(s)]
+        return bool(mergeable) and all(s.chunk == "daily" for s in mergeable)
+
+    @property
+    def unmergeable_count(self) -> int:
+        """Segments of formats that hold values only: no compaction takes them."""
+        return sum(not is_mergeable(s) for s in self.segments)
+
+
+def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
+    """Summarize the days that have an object or an hour that was asked for, ascending; first, records of no day."""
+    found: dict[date | None, list[Segment]] = {row.hour.astimezone(zone).date(): [] for row in snapshot.state.hours}
+    for segment in snapshot.segments:
+        found.setdefault(find_day(segment), []).append(segment)
+    days = sorted(found, key=lambda day: day or date.min)
+    return [_summarize_day(snapshot.state, day, tuple(found[day]), zone, lateness) for day in days]
+
+
+def _summarize_day(
+    state: IndexState, day: date | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
+) -> DaySummary:
+    if day is None:
+        return DaySummary(None, segments, 0, 0)
+    start = find_day_start(day, zone)
+    end = find_day_end(day, zone)
+    hours = [start + n * HOUR for n in range((end - start) // HOUR)]
+    return DaySummary(day, segments, len(hours), len(state.complete_hours(hours, lateness)))

@@ -1,0 +1,230 @@
+"""Record decisions: skip offsets that cannot be archived, accept a truncated log, or begin at a later offset."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal
+from uuid import uuid4
+
+from kafka_s3_platform.archive.plan import refuse_another_topic
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.new_reader import new_reader
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
+from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, retry_commit
+from kafka_s3_platform.store.predicates import match_unresolved
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Do without these offsets. None of them is archived."""
+
+    kafka_partition: int
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True)
+class AcceptTruncation:
+    """Keep what is archived of a log that was truncated, and go on at the archive's end."""
+
+    kafka_partition: int
+
+
+@dataclass(frozen=True)
+class BeginAt:
+    """Do without everything below `offset` that is not archived."""
+
+    kafka_partition: int
+    offset: int
+
+
+Decision = Skip | AcceptTruncation | BeginAt
+
+
+@dataclass(frozen=True)
+class ResolveReport:
+    """What a decision recorded (or would record), and how many offsets of the log it leaves unarchived."""
+
+    topic: str
+    gaps: tuple[Gap, ...]
+    offset_count: int
+    dry_run: bool
+
+
+def list_unresolved(config: ConnectorConfig, topic: str) -> tuple[Unresolved, ...]:
+    """List what could not be archived of the topic. Raises store errors."""
+    snapshot = TopicIndex.of(config, topic).peek()
+    return snapshot.state.unresolved if snapshot else ()
+
+
+def resolve_offsets(
+    config: ConnectorConfig, topic: str, decision: Decision, run_id: str, dry_run: bool
+) -> ResolveReport:
+    """Record a decision as gaps, in one commit. If `dry_run`, only report what it would record.
+
+    Raises:
+        BusyError: a run is at work on these offsets, or a vacuum of an earlier version on the topic.
+        PermanentError: there is nothing to decide, or the decision includes records that are archived or not written
+            yet.
+    """
+    commit_id = str(uuid4())
+    reports: list[ResolveReport] = []
+    with ClusterAdmin(config.kafka) as admin:
+        description = admin.describe_topic(topic)
+
+        def step(snapshot: IndexSnapshot) -> ResolveReport:
+            state = snapshot.state
+            if commit_id in state.commit_ids:
+                return reports[-1]
+            kafka_partition = decision.kafka_partition
+            frontier = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+            refuse_another_topic(description, state)
+            state.refuse_during_maintenance(topic, datetime.now(timezone.utc))
+            report = _Step(config, topic, state, frontier).report(decision, dry_run)
+            _refuse_at_work(topic, state, report.gaps)
+            reports.append(report)
+            if not dry_run:
+                change, hours = _build_change(state, report.gaps, run_id)
+                snapshot.commit(change, commit_id, hours)
+            return report
+
+        return retry_commit(TopicIndex.of(config, topic), step)
+
+
+def _refuse_at_work(topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
+    offsets = RangeSet(g.offsets for g in gaps)
+    given = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
+    for other in state.conflicting(given):
+        raise BusyError(
+            f"topic {topic}, kafka partition {other.kafka_partition}: run {other.run_id} has reserved {other.offsets} "
+            f"since {other.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended; if it was killed, archive "
+            f"once more, which ends its reservation"
+        )
+
+
+def _build_change(state: IndexState, gaps: Sequence[Gap], run_id: str) -> tuple[Change, dict[Gap, datetime]]:
+    """Add the gaps and take their offsets out of the unresolved rows. Return also the hours in which the gaps begin."""
+    kafka_partition = gaps[0].kafka_partition
+    known = [u for u in state.failures if u.kafka_partition == kafka_partition]
+    left = subtract_offsets(known, RangeSet(g.offsets for g in gaps))
+    removed = (match_unresolved(kafka_partition),) if known else ()
+    hours = {g: hour for g in gaps if (hour := state.hour_of(kafka_partition, g.start_offset)) is not None}
+    return Change(added=(*gaps, *left), removed=removed, run_id=run_id), hours
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One kafka partition as the index and the log are now."""
+
+    config: ConnectorConfig
+    topic: str
+    state: IndexState
+    frontier: Frontier
+
+    def report(self, decision: Decision, dry_run: bool) -> ResolveReport:
+        if isinstance(decision, AcceptTruncation):
+            lost = self._truncated()
+            reached = min(self.frontier.high_watermark, lost.end_offset)
+            return ResolveReport(self.topic, (lost,), max(0, reached - lost.start_offset), dry_run)
+        offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
+        gaps = self._gaps(offsets, "skipped")
+        return ResolveReport(self.topic, gaps, sum(map(len, offsets)), dry_run)
+
+    @property
+    def _place(self) -> str:
+        return f"{self.topic}-{self.frontier.kafka_partition}"
+
+    @property
+    def _covered(self) -> RangeSet:
+        return self.state.coverage(self.frontier.kafka_partition)
+
+    def _gaps(self, offsets: RangeSet, reason: Literal["skipped", "truncated"]) -> tuple[Gap, ...]:
+        return tuple(Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, reason) for r in offsets)
+
+    def _refuse_beyond(self, end_offset: int) -> None:
+        if end_offset > self.frontier.high_watermark:
+            raise PermanentError(
+                f"{self._place}: the log ends at offset {self.frontier.high_watermark}: what is not written yet cannot "
+                f"be given up. Name offsets below {self.frontier.high_watermark}"
+            )
+
+    def _skipped(self, decision: Skip) -> RangeSet:
+        wanted = RangeSet([decision.offsets])
+        self._refuse_beyond(decision.offsets.end_offset)
+        if archived := wanted & self._covered:
+            missing = wanted - self._covered
+            left = f"; not archived of them: {', '.join(map(str, missing))}" if missing else ""
+            raise PermanentError(
+                f"{self._place}: offsets {', '.join(map(str, archived))} are archived, and only what is not can be "
+                f"skipped{left}"
+            )
+        return wanted
+
+    def _below(self, offset: int) -> RangeSet:
+        self._refuse_beyond(offset)
+        missing = make_span(0, offset) - self._covered
+        if not missing:
+            raise PermanentError(
+                f"{self._place}: everything below offset {offset} is archived: nothing is to be skipped"
+            )
+        return missing
+
+    def _truncated(self) -> Gap:
+        """Return the archived offsets that the log has lost, as far as that can be known."""
+        end = self._covered.end_offset or 0
+        stable = self.frontier.last_stable_offset
+        is_short = end > max(stable, self.state.accepted_end(self.frontier.kafka_partition))
+        start = stable if is_short else self._diverged(end)
+        if start is None:
+            raise PermanentError(
+                f"{self._place}: the log is readable up to offset {stable} and holds what is archived up to {end}: "
+                f"nothing of it is truncated, or that was accepted before. Archive as ever"
+            )
+        return self._gaps(make_span(start, end), "truncated")[0]
+
+    def _diverged(self, end: int) -> int | None:
+        """Return where a log that has regrown to the archive's end may begin to differ from it. Return None if nowhere.
+
+        Scans record the leader epoch that the log had at their end. The broker reports whether the log still has it.
+        """
+        kafka_partition = self.frontier.kafka_partition
+        if not 0 < end <= self.frontier.last_stable_offset or self._holds(end):
+            return None
+        ends = sorted(
+            {
+                s.end_offset
+                for s in self.state.scans
+                if s.kafka_partition == kafka_partition and _has_leader_epoch(s, end)
+            }
+        )
+        low = 0
+        high = len(ends)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._holds(ends[middle]) else (low, middle)
+        if low:
+            return ends[low - 1]
+        return min(self._covered.ranges[0].start_offset, end - 1)
+
+    def _holds(self, offset: int) -> bool:
+        """Return whether the log has, before `offset`, the leader epoch that was archived there."""
+        kafka_partition = self.frontier.kafka_partition
+        epoch = self.state.leader_epoch(kafka_partition, offset)
+        if epoch is None:
+            return True
+        try:
+            with new_reader(self.config.kafka, self.topic, allow_gaps=True, skip_unreadable=True) as reader:
+                reader.check(kafka_partition, offset, epoch)
+        except LogTruncatedError:
+            return False
+        return True
+
+
+def _has_leader_epoch(scan: Scan, end: int) -> bool:
+    return scan.leader_epoch is not None and scan.end_offset < end

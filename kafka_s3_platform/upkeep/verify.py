@@ -1,0 +1,346 @@
+"""Check that the archive holds what its index records: coverage, counts, and every object by name."""
+
+import hashlib
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain, pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
+from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
+from kafka_s3_platform.formats.merge import extract_offsets
+from kafka_s3_platform.model.connect import Int64s
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import RangeSet
+from kafka_s3_platform.model.segment import Segment, StoredObject, cluster_overlaps
+from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.compact.days import find_day_end
+
+logger = logging.getLogger(__name__)
+
+HEAD_THREADS = 8
+TASK_BYTES = 268_435_456
+READ_BYTES = 4_194_304
+
+
+@dataclass(frozen=True, order=True)
+class Damage:
+    """One difference between the archive and its index. `key` is None if it concerns no single object."""
+
+    kafka_partition: int
+    key: str | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Offsets `[start_offset, end_offset)` between archived ones that no run has scanned (yet)."""
+
+    kafka_partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was checked and found. If `deep`, every object was read whole, not only looked at.
+
+    The offsets of `gaps` are lost. The sink that archived the topic before has the offsets `taken_over`. Those that are
+    `unresolved` could not be archived; they are not among the holes.
+    """
+
+    topic: str
+    deep: bool
+    segment_count: int
+    record_count: int
+    size: int
+    damages: tuple[Damage, ...]
+    holes: tuple[Hole, ...]
+    gaps: tuple[Gap, ...]
+    taken_over: tuple[Gap, ...] = ()
+    unresolved: tuple[Unresolved, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no damage was found. Holes and gaps are no damage: they are reported separately."""
+        return not self.damages
+
+
+@dataclass(frozen=True)
+class VerifyTask:
+    """Live segments of one kafka partition. None of them overlaps a segment of another task."""
+
+    store: StoreSettings = field(repr=False)
+    segments: tuple[Segment, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(s.size for s in self.segments)
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """What one task found."""
+
+    task: VerifyTask
+    damages: tuple[Damage, ...]
+
+
+def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: TaskRunner) -> VerifyReport:
+    """Check all that is archived of `topic`. If `deep`, tasks of `runner` read every object whole.
+
+    An archive without any records is no error. Raises store errors; the report has the faults of the archive.
+    """
+    index = TopicIndex.of(config, topic)
+    snapshot = index.peek()
+    if snapshot is None:
+        return VerifyReport(topic, deep, 0, 0, 0, (), (), ())
+    segments = snapshot.segments
+    found = [*_find_count_damages(snapshot), *_look_at_all(ObjectStore(config.store), segments)]
+    if deep:
+        missing = {d.key for d in found}
+        found += _read_all(config, topic, [s for s in segments if missing.isdisjoint(s.keys)], runner)
+    return VerifyReport(
+        topic=topic,
+        deep=deep,
+        segment_count=len(segments),
+        record_count=sum(s.record_count for s in segments),
+        size=sum(s.size for s in segments),
+        damages=tuple(sorted(found, key=lambda d: (d.kafka_partition, d.key or "", d.message))),
+        holes=tuple(_find_holes(snapshot)),
+        gaps=tuple(g for g in snapshot.state.gaps if g.is_lost),
+        taken_over=tuple(g for g in snapshot.state.gaps if not g.is_lost),
+        unresolved=snapshot.state.unresolved,
+    )
+
+
+def verify_hours(
+    snapshot: IndexSnapshot, store: ObjectStore, hours: Collection[datetime], deep: bool = False
+) -> tuple[Damage, ...]:
+    """Check the objects that hold the records of `hours`: whether they exist, and their size and ETag.
+
+    These are hourly segments, and daily ones into which an hour was merged. If `deep`, read every object whole too.
+    """
+    segments = [s for s in snapshot.segments if overlaps_hours(s, hours)]
+    found = _look_at_all(store, segments)
+    if deep:
+        missing = {d.key for d in found}
+        there = [s for s in segments if missing.isdisjoint(s.keys)]
+        for cluster in _cluster_segments(there):
+            found += _read_cluster(store, cluster)
+    return tuple(found)
+
+
+def read_checked(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatch]:
+    """Read the records of a segment, in batches as the reader makes them.
+
+    Raises:
+        IntegrityError: the object is gone or is not the one in the index. Raised at the end of the reading if the
+            object holds other records.
+    """
+    digest = RecordDigest()
+    count = 0
+    with store.open_stored(segment.objects[0]) as source:
+        for batch in new_envelope_reader(segment.format, source, segment.key, store.settings.limits).batches():
+            check_place(batch, segment.kafka_partition, segment.offsets, store.uri(segment.key))
+            digest.update(batch)
+            count += batch.num_rows
+            yield batch
+    for what, has, due in (
+        ("records", count, segment.record_count),
+        ("record digest", digest.hexdigest(), segment.digest),
+    ):
+        if has != due:
+            raise IntegrityError(
+                f"{store.uri(segment.key)}, kafka partition {segment.kafka_partition} {segment.offsets}: {what} {has}, "
+                f"the index has {due}. It is damaged or was replaced; {HEAL_OBJECT}"
+            )
+
+
+def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa: ARG001 - every task has an attempt
+    """Read each object whole. Check SHA-256, records, digest and offsets, and find offsets that two objects hold."""
+    store = ObjectStore(task.store)
+    damages: list[Damage] = []
+    for cluster in cluster_overlaps(task.segments):
+        damages += _read_cluster(store, cluster)
+    return VerifyResult(task, tuple(damages))
+
+
+def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
+    """Return whether a segment's hour or day overlaps one of these hours.
+
+    A day is one of the timezone that the segment was written with. Records out of range belong to no hour.
+    """
+    if segment.chunk_start is None:
+        return False
+    end = segment.chunk_start + HOUR
+    if segment.chunk == "daily":
+        end = find_day_end(segment.chunk_start.astimezone(segment.zone).date(), segment.zone)
+    return any(segment.chunk_start < hour + HOUR and hour < end for hour in hours)
+
+
+def _look_at_all(store: ObjectStore, segments: Sequence[Segment]) -> list[Damage]:
+    with ThreadPoolExecutor(HEAD_THREADS, thread_name_prefix="verify") as pool:
+        found = pool.map(lambda s: list(_look_at(store, s)), segments)
+        return list(chain.from_iterable(found))
+
+
+def _look_at(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
+    for item in segment.objects:
+        found = store.head(item.key)
+        if found is None:
+            fault = "the object is missing: it was deleted, by hand or by a lifecycle rule"
+        elif found.size != item.size:
+            fault = f"the object has {found.size} bytes, the index {item.size}: it was cut off or replaced"
+        elif not store.is_stored(item, found):
+            fault = f"the object has etag {found.etag}, the index {item.etag}, and other bytes: it was replaced"
+        else:
+            continue
+        yield _build_damage(segment, fault, item.key)
+
+
+def _build_damage(segment: Segment, message: str, key: str | None = None) -> Damage:
+    return Damage(segment.kafka_partition, key or segment.key, f"{message} (offsets {segment.offsets})")
+
+
+def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
+    """Find kafka partitions whose live segments do not hold as many records as the scans made.
+
+    A merge does not change that number.
+    """
+    scanned: dict[int, int] = defaultdict(int)
+    live: dict[int, int] = defaultdict(int)
+    for scan in snapshot.state.scans:
+        scanned[scan.kafka_partition] += scan.output_count
+    for segment in snapshot.segments:
+        live[segment.kafka_partition] += segment.record_count
+    for kafka_partition in sorted({*scanned, *live}):
+        if scanned[kafka_partition] != live[kafka_partition]:
+            yield Damage(
+                kafka_partition,
+                None,
+                f"{scanned[kafka_partition]} records came of the scans, the live segments hold {live[kafka_partition]}",
+            )
+
+
+def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
+    """Find offsets that are neither archived nor unresolved, between offsets that are."""
+    for kafka_partition in sorted({s.kafka_partition for s in snapshot.state.scans}):
+        ranges: RangeSet = snapshot.state.settled.coverage(kafka_partition)
+        for before, after in pairwise(ranges):
+            yield Hole(kafka_partition, before.end_offset, after.start_offset)
+
+
+def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], runner: TaskRunner) -> list[Damage]:
+    tasks = [VerifyTask(config.store, tuple(group)) for group in _group_for_tasks(segments)]
+    progress = Progress(logger, f"verify {topic}", len(tasks), sum(t.size for t in tasks))
+    found: list[Damage] = []
+    for result in runner.run(read_and_verify, tasks, config.tasks_max):
+        read = result.task.segments
+        progress.advance(result.task.size, sum(s.record_count for s in read), sum(s.record_bytes for s in read))
+        found += result.damages
+    return found
+
+
+def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Group clusters of overlapping segments, so that each task has enough bytes to be worth its start.
+
+    A group has segments of one kafka partition only.
+    """
+    group: list[Segment] = []
+    for cluster in _cluster_segments(segments):
+        is_other = bool(group) and group[0].kafka_partition != cluster[0].kafka_partition
+        if is_other or sum(s.size for s in group) >= TASK_BYTES:
+            yield group
+            group = []
+        group += cluster
+    if group:
+        yield group
+
+
+def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    found: dict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        found[segment.kafka_partition].append(segment)
+    for of_one in found.values():
+        yield from cluster_overlaps(of_one)
+
+
+def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[Damage]:
+    runs: list[tuple[Segment, Int64s]] = []
+    for segment in segments:
+        try:
+            for item in segment.objects:
+                _check_sha256(store, item)
+            # other formats hold values only: there is nothing to check but that their bytes are those that were written
+            if find_format(segment.format).is_envelope:
+                runs.append((segment, _read_runs(store, segment)))
+        except IntegrityError as err:
+            yield _build_damage(segment, str(err))
+    yield from _find_repeated(runs)
+
+
+def _check_sha256(store: ObjectStore, item: StoredObject) -> None:
+    digest = hashlib.sha256()
+    with store.open_stored(item) as source:
+        while part := source.read(READ_BYTES):
+            digest.update(part)
+    if digest.hexdigest() != item.sha256:
+        raise IntegrityError(f"{item.key}: the object's SHA-256 is {digest.hexdigest()}, the index has {item.sha256}")
+
+
+def _read_runs(store: ObjectStore, segment: Segment) -> Int64s:
+    """Read the segment's offsets as runs (first, after last). So dense offsets take almost no memory.
+
+    Returns an array of shape (runs, 2).
+    """
+    found: list[Int64s] = []
+    after = segment.start_offset
+    for batch in read_checked(store, segment):
+        offsets = extract_offsets(batch)
+        steps = np.diff(offsets)
+        if offsets[0] < after or (steps <= 0).any():
+            raise IntegrityError(
+                f"offsets {offsets.min()} to {offsets.max()} stand where ascending ones from {after} on are due"
+            )
+        bounds = np.flatnonzero(steps != 1) + 1
+        starts = offsets[np.append(0, bounds)]
+        lasts = offsets[np.append(bounds, len(offsets)) - 1]
+        found.append(np.stack([starts, lasts + 1], axis=1))
+        after = int(offsets[-1]) + 1
+    if found:
+        return np.concatenate(found)
+    return np.empty((0, 2), np.int64)
+
+
+def _find_repeated(read: Sequence[tuple[Segment, Int64s]]) -> Iterator[Damage]:
+    """Find offsets that two segments hold. Each pair of segments is reported once, with its first such offset."""
+    if len(read) < 2:
+        return
+    runs = np.concatenate([r for _, r in read])
+    owners = np.repeat(np.arange(len(read)), [len(r) for _, r in read])
+    order = np.lexsort((runs[:, 1], runs[:, 0]))
+    runs = runs[order]
+    owners = owners[order]
+    reached = np.maximum.accumulate(runs[:, 1])
+    holders = owners[np.maximum.accumulate(np.where(runs[:, 1] == reached, np.arange(len(runs)), 0))]
+    first: dict[tuple[int, int], int] = {}
+    for at in np.flatnonzero(runs[1:, 0] < reached[:-1]) + 1:
+        first.setdefault((int(owners[at]), int(holders[at - 1])), int(runs[at, 0]))
+    for (one, other), offset in first.items():
+        message = f"offset {offset} is also held by {read[other][0].key}: it would be restored twice"
+        yield _build_damage(read[one][0], message)

@@ -1,0 +1,70 @@
+import json
+from typing import Any
+
+import numpy as np
+
+from kafka_s3_platform.avro.schema import collect_definitions
+from kafka_s3_platform.avro.structs import Avro
+from kafka_s3_platform.avro.values import AvroSchema
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.converters.encoding import new_encoder
+from kafka_s3_platform.model.connect import Payload, Schema
+
+
+def record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def test_a_record_of_a_union_is_not_taken_for_one_whose_further_fields_have_defaults() -> None:
+    wider = record("Wider", {"name": "x", "type": "int", "default": 1}, {"name": "y", "type": "int"})
+    schema = Schema(json.dumps([wider, record("Narrow", {"name": "y", "type": "int"})]))
+    settings = ConverterSettings(format="AVRO", registry=RegistrySettings(url="http://localhost:1"))
+    encoder = new_encoder(settings, "t", is_key=False, registers=False)
+    found = encoder.encode(Payload(None, np.zeros(1, np.int32), [schema], [{"y": 1}]))
+    assert found.bad == {}
+    assert found.column.to_pylist() == [b"\0\0\0\0\0" + b"\x02" + b"\x02"]
+
+
+def test_defaults_of_bytes_are_decoded_wherever_they_are() -> None:
+    items = {"type": "array", "items": "bytes"}
+    inner = record("Inner", {"name": "raw", "type": {"type": "map", "values": "bytes"}, "default": {"k": "\x00"}})
+    root = record(
+        "Root",
+        {"name": "items", "type": items, "default": ["\x01", "\xff"]},
+        {"name": "inner", "type": inner, "default": {}},
+        {"name": "optional", "type": ["bytes", "null"], "default": "\x02"},
+    )
+    expected = {"items": [b"\x01", b"\xff"], "inner": {"raw": {"k": b"\x00"}}, "optional": b"\x02"}
+    structs = Avro.of(Schema(json.dumps(root)))
+    assert {field.name: field.default for field in structs.fields(structs.root, "a test")} == expected
+    assert (
+        AvroSchema(root).physical_default(
+            "Root", json.loads(json.dumps({f["name"]: f["default"] for f in root["fields"]}))
+        )
+        == expected
+    )
+
+
+def test_a_default_of_a_union_is_of_the_first_branch_that_it_fits() -> None:
+    narrow = record("Narrow", {"name": "a", "type": "bytes"})
+    wider = record("Wider", {"name": "b", "type": "bytes"})
+    fields: list[tuple[Any, Any, Any]] = [
+        (["null", {"type": "array", "items": "bytes"}, "int"], 5, 5),
+        (["null", {"type": "map", "values": "bytes"}, "string"], "\x01", "\x01"),
+        (["null", narrow, wider], {"b": "\x01"}, {"b": b"\x01"}),
+        (["null", {"type": "enum", "name": "Kind", "symbols": ["A"]}, "bytes"], "B", b"B"),
+        (["null", "int", "boolean"], True, True),
+        ({"type": "array", "items": "bytes"}, "no list", "no list"),
+    ]
+    root = record("Root", *({"name": f"f{i}", "type": t, "default": d} for i, (t, d, _) in enumerate(fields)))
+    structs = Avro.of(Schema(json.dumps(root)))
+    assert [field.default for field in structs.fields(structs.root, "a test")] == [found for _, _, found in fields]
+
+
+def test_a_namespace_of_null_is_that_of_the_enclosing_type() -> None:
+    """As in Apache Avro for Java, where null and no namespace are the same."""
+    inner = {**record("Inner"), "namespace": None}
+    outer = {**record("Outer", {"name": "inner", "type": inner}), "namespace": "a.b"}
+    assert (
+        set(collect_definitions(outer)) == set(Avro.of(Schema(json.dumps(outer))).names) == {"a.b.Outer", "a.b.Inner"}
+    )

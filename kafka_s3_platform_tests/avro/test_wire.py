@@ -1,0 +1,51 @@
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.avro.wire import NO_ID, map_schema_ids, write_schema_ids
+
+IDS = st.integers(0, 2**32 - 1)
+
+
+def framed(schema_id: int, body: bytes = b"body") -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + body
+
+
+VALUES = st.none() | st.binary(max_size=8) | st.builds(framed, IDS | st.integers(0, 3), st.binary(max_size=4))
+
+
+def mapped(row: bytes | None, ids: Mapping[int, int]) -> bytes | None:
+    """The rule, one value at a time."""
+    if row is None or len(row) < 5 or row[0] != 0:
+        return row
+    old = int.from_bytes(row[1:5], "big")
+    return framed(ids.get(old, old), row[5:])
+
+
+@settings(deadline=None)
+@given(st.lists(VALUES), st.dictionaries(st.integers(0, 3), IDS), st.integers(0, 3), st.integers(0, 3))
+def test_ids_are_replaced_and_nothing_else_is_touched(
+    rows: list[bytes | None], ids: dict[int, int], skip: int, drop: int
+) -> None:
+    kept = rows[skip : len(rows) - drop] if skip + drop <= len(rows) else []
+    raw = pa.array(rows, pa.binary()).slice(skip, len(kept))
+    found, unknown, olds = map_schema_ids(raw, ids)
+    found.validate(full=True)
+    assert found.to_pylist() == [mapped(row, ids) for row in kept]
+    assert raw.to_pylist() == kept
+    named = [row and len(row) >= 5 and row[0] == 0 and int.from_bytes(row[1:5], "big") not in ids for row in kept]
+    assert unknown.tolist() == [at for at, is_unknown in enumerate(named) if is_unknown]
+    assert olds.tolist() == [int.from_bytes((kept[at] or b"")[1:5], "big") for at in unknown.tolist()]
+
+
+def test_values_are_not_copied_where_every_id_stays_what_it_is() -> None:
+    raw = pa.array([framed(1), None, b"x"], pa.binary())
+    assert map_schema_ids(raw, {1: 1, 2: 3})[0] is raw
+
+
+def test_a_null_and_a_value_that_gets_no_id_stay() -> None:
+    raw = pa.array([framed(1), None, framed(2)], pa.binary())
+    assert write_schema_ids(raw, np.array([9, 9, NO_ID])).to_pylist() == [framed(9), None, framed(2)]

@@ -1,0 +1,210 @@
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from kafka_s3_platform.config.keys.clients.properties import (
+    CLIENT_KEYS,
+    CLIENT_PROPERTIES,
+    PAIRED_PROPERTIES,
+    REFUSED_PROPERTIES,
+    ClientProperty,
+)
+from kafka_s3_platform.config.keys.clients.translate import select_security, translate_properties
+from kafka_s3_platform.config.keys.table import Support
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+JAAS = f'{PLAIN} required username="u" password="p";'
+
+SAMPLES = ["2000", "true", "5", "none", "SSL", "PLAIN", "oidc", "v4", "rebootstrap", "gzip", "all"]
+SAMPLES += ["use_all_dns_ips"]
+
+
+def sample(key: ClientProperty) -> str:
+    for text in ["generic"] if key.name == "debug" else SAMPLES:
+        try:
+            return key.parse(text)
+        except ValueError:
+            continue
+    raise AssertionError(f"no sample for {key.name}")
+
+
+@pytest.mark.parametrize("key", CLIENT_PROPERTIES, ids=lambda key: key.name)
+def test_librdkafka_knows_every_property_that_is_passed_on(key: ClientProperty) -> None:
+    properties = {key.target: sample(key), "log_level": "0"}
+    complaint = consumer_complaint(properties) if "consumer" in key.scopes else producer_complaint(properties)
+    # Files that are not there and logins that are not whole are no matter of names and values.
+    assert "No such configuration property" not in complaint
+    assert "Invalid value" not in complaint
+
+
+def consumer_complaint(properties: dict[str, str]) -> str:
+    try:
+        Consumer({"group.id": "none", **properties}).close()
+    except KafkaException as err:
+        return str(err)
+    return ""
+
+
+def producer_complaint(properties: dict[str, str]) -> str:
+    try:
+        Producer(properties)
+    except KafkaException as err:
+        return str(err)
+    return ""
+
+
+def test_no_property_is_declared_twice() -> None:
+    names = [key.name for key in (*CLIENT_PROPERTIES, *PAIRED_PROPERTIES, *REFUSED_PROPERTIES)]
+    assert len(names) == len(set(names))
+    assert all(CLIENT_KEYS.find(name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("entries", "properties"),
+    [
+        ({"fetch.max.wait.ms": "100"}, {"fetch.wait.max.ms": "100"}),
+        ({"request.timeout.ms": "1000"}, {"socket.timeout.ms": "1000"}),
+        ({"receive.buffer.bytes": "-1"}, {"socket.receive.buffer.bytes": "0"}),
+        ({"security.protocol": "sasl_ssl"}, {"security.protocol": "SASL_SSL"}),
+        ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+        ({"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"}, {"ssl.ca.location": "ca.pem"}),
+        (
+            {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "me.p12", "ssl.keystore.password": "p"},
+            {"ssl.keystore.location": "me.p12", "ssl.keystore.password": "p"},
+        ),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "me.pem", "ssl.key.password": "p"},
+            {"ssl.certificate.location": "me.pem", "ssl.key.location": "me.pem", "ssl.key.password": "p"},
+        ),
+        (
+            {"sasl.jaas.config": f'{PLAIN} required username="a b" password="p;\\"=q";'},
+            {"sasl.username": "a b", "sasl.password": 'p;"=q'},
+        ),
+        (
+            {"sasl.jaas.config": f"{SCRAM} required\n  username=u\n  password='p';"},
+            {"sasl.username": "u", "sasl.password": "p"},
+        ),
+    ],
+)
+def test_java_names_become_librdkafkas(entries: dict[str, str], properties: dict[str, str]) -> None:
+    outcome = translate_properties(entries, "consumer")
+    assert outcome.properties == properties
+    assert outcome.honoured.keys() == entries.keys()
+    assert not outcome.refused
+
+
+def test_a_producers_request_timeout_is_its_own() -> None:
+    assert translate_properties({"request.timeout.ms": "5"}, "producer").properties == {"request.timeout.ms": "5"}
+
+
+def test_buffer_memory_becomes_kibibytes() -> None:
+    outcome = translate_properties({"buffer.memory": "33554432"}, "producer")
+    assert outcome.properties == {"queue.buffering.max.kbytes": "32768"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("isolation.level", "read_uncommitted", "aborted records are never archived"),
+        ("auto.offset.reset", "latest", "a lost offset is a gap, never skipped"),
+        ("enable.auto.commit", "true", "offsets are kept in the index"),
+        ("group.id", "connect-flights", "offsets are kept in the index"),
+        ("bootstrap.servers", "other:9092", "set bootstrap.servers in worker.properties"),
+        ("ssl.truststore.location", "trust.jks", "set ssl.ca.location"),
+        ("ssl.keystore.location", "key.jks", "reads no JKS keystore"),
+        ("fetch.min.bytes", "some", "'some' is no whole number"),
+        ("linger.ms", "5", "is a property of the producer only"),
+        ("fetch.min.byte", "1", "unknown client property; did you mean fetch.min.bytes?"),
+        ("interceptor.classes", "com.example.Mine", "Java classes cannot run here"),
+        ("sasl.login.callback.handler.class", "software.amazon.msk.Handler", "Java classes cannot run here"),
+    ],
+)
+def test_what_cannot_be_overridden_is_refused_with_its_reason(name: str, value: str, reason: str) -> None:
+    outcome = translate_properties({name: value}, "consumer")
+    assert reason in outcome.refused[name]
+    assert not outcome.properties
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("isolation.level", "read_committed"),
+        ("auto.offset.reset", "earliest"),
+        ("enable.auto.commit", "false"),
+        ("max.poll.records", "500"),
+        ("ssl.protocol", "TLSv1.3"),
+        ("interceptor.classes", "io.confluent.monitoring.clients.interceptor.MonitoringConsumerInterceptor"),
+        ("confluent.monitoring.interceptor.bootstrap.servers", "c3:9092"),
+    ],
+)
+def test_what_is_done_anyway_is_accepted_without_meaning(name: str, value: str) -> None:
+    outcome = translate_properties({name: value}, "consumer")
+    assert name in outcome.without_meaning
+    assert not outcome.properties
+
+
+@pytest.mark.parametrize("acks", ["0", "1"])
+def test_a_restore_is_acknowledged_by_all(acks: str) -> None:
+    assert "all in-sync replicas" in translate_properties({"acks": acks}, "producer").refused["acks"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "refused", "target"),
+    [
+        ({"fetch.max.wait.ms": "1", "fetch.wait.max.ms": "2"}, "fetch.wait.max.ms", "fetch.wait.max.ms"),
+        ({"sasl.jaas.config": JAAS, "sasl.username": "u"}, "sasl.jaas.config", "sasl.username"),
+        ({"sasl.password": "p", "sasl.jaas.config": JAAS}, "sasl.jaas.config", "sasl.password"),
+        (
+            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "a", "ssl.ca.location": "b"},
+            "ssl.truststore.location",
+            "ssl.ca.location",
+        ),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "a", "ssl.key.location": "b"},
+            "ssl.keystore.location",
+            "ssl.key.location",
+        ),
+    ],
+)
+def test_two_names_of_one_property_are_refused(entries: dict[str, str], refused: str, target: str) -> None:
+    outcome = translate_properties(entries, "consumer")
+    assert f"another property sets librdkafka's {target} too; keep one" in outcome.refused[refused]
+
+
+def test_what_a_restore_fixes_is_never_said_to_be_honoured() -> None:
+    key = CLIENT_KEYS.find("delivery.timeout.ms")
+    assert key is not None
+    assert key.support is Support.WITHOUT_MEANING
+
+
+def test_how_long_a_transaction_may_be_open_is_the_worker_file_s() -> None:
+    outcome = translate_properties({"transaction.timeout.ms": "300000"}, "producer")
+    assert outcome.properties == {"transaction.timeout.ms": "300000"}
+    assert "between 1000 and" in translate_properties({"transaction.timeout.ms": "1"}, "producer").refused.popitem()[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f'{PLAIN} required username="u" password="hunter2', "a quote is not closed"),
+        (f'{PLAIN} required username="u" "hunter2";', "an option has no value"),
+        (f'{PLAIN} required password="hunter2";', "names no username or no password"),
+        (f'{SCRAM} required username="u" password="hunter2" tokenauth="true";', "an option besides"),
+        (f'{PLAIN} required username="u" password=hunter2 hunter2="x";', "an option besides"),
+        ('com.sun.security.auth.module.Krb5LoginModule required keyTab="hunter2";', "sasl.kerberos"),
+        ("", "only PlainLoginModule and ScramLoginModule are read"),
+    ],
+)
+def test_a_login_that_cannot_be_read_is_refused_without_quoting_it(text: str, reason: str) -> None:
+    refused = translate_properties({"sasl.jaas.config": text}, "common").refused["sasl.jaas.config"]
+    assert reason in refused
+    assert "hunter2" not in refused
+
+
+def test_the_outcome_does_not_show_its_values() -> None:
+    assert "hunter2" not in repr(translate_properties({"sasl.password": "hunter2"}, "common"))
+
+
+def test_security_is_how_to_connect_and_nothing_else() -> None:
+    properties = {"sasl.username": "u", "ssl.ca.location": "c", "security.protocol": "SSL", "fetch.min.bytes": "1"}
+    assert select_security(properties).keys() == {"sasl.username", "ssl.ca.location", "security.protocol"}

@@ -1,0 +1,81 @@
+"""Names in files as an attacker would choose them: refused, or a part of a key that leads nowhere else."""
+
+import re
+
+import pytest
+
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.layouts.new_layout import new_segment_layout
+from kafka_s3_platform.layouts.segment_key import SegmentKey
+from kafka_s3_platform.model.object_key import explain_bad_folders
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform_tests.config.conftest import Load
+from kafka_s3_platform_tests.hostile.names import ODD
+
+STEPS = ["..", ".", "a/../b", "..\\..\\a", "a/..\\b", "a//b", "a\0b", "a\nb", "a\x1b[2Jb", "a\ud800"]
+"""What leads out of a folder, or cannot be listed."""
+
+NAMES = [name for name in ODD if name != "NULL"]
+"""Which no plain name is among."""
+
+FOLDERS = ("topics.dir", "archive.index.dir", "archive.restore.dir")
+
+
+@pytest.mark.parametrize("key", FOLDERS)
+@pytest.mark.parametrize("name", STEPS)
+def test_no_folder_of_a_file_leads_out_of_itself(load: Load, key: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        load({key: name})
+
+
+@pytest.mark.parametrize("name", [*(step for step in STEPS if "//" not in step), "../", "a/../", "a/b/..", "./a"])
+@pytest.mark.parametrize("key", ["aws.s3.prefix", "aws_s3_prefix", "file.name.prefix"])
+def test_no_prefix_of_aiven_s_leads_out_of_its_folder(load: Load, key: str, name: str) -> None:
+    """Its folder was looked at by nobody: `a/../` began the keys."""
+    with pytest.raises(ConfigError, match=r"prefix: .* is no beginning of keys"):
+        load({"connector.class": "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector", key: name})
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_no_text_of_a_pattern_or_template_leads_out_of_its_folder(load: Load, name: str) -> None:
+    quoted = name.replace("'", "''")
+    with pytest.raises(ConfigError, match=r"path\.format"):
+        load({"path.format": f"'{quoted}'/YYYY/MM/dd/HH", "partitioner.class": "TimeBasedPartitioner"})
+    with pytest.raises(ConfigError, match=r"file\.name\.template"):
+        load({"file.name.template": f"{name}/{{{{topic}}}}-{{{{partition}}}}-{{{{start_offset}}}}"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("key", ["name", "topics"])
+def test_names_of_connectors_and_topics_are_those_that_kafka_takes(load: Load, key: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        load({key: name})
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.strip() and "${env:" not in n])
+def test_a_folder_of_any_other_name_is_itself_in_each_key(load: Load, name: str) -> None:
+    """Nothing of it is a pattern, a variable, or a time's."""
+    if explain_bad_folders(name):
+        with pytest.raises(ConfigError, match=r"topics\.dir"):
+            load({"topics.dir": name})
+        return
+    layout = load({"topics.dir": name}).config.layout
+    key = new_segment_layout(layout).key(SegmentKey("t", "p", 3, 7, "parquet"))
+    assert key.startswith(f"{name}/t/p/t+3+")
+    found = new_segment_layout(layout).parse(key)
+    assert found is not None
+    assert (found.topic, found.kafka_partition, found.first_offset) == ("t", 3, 7)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *STEPS])
+def test_a_restore_id_is_no_path_pattern_or_command(load: Load, name: str) -> None:
+    with pytest.raises(ConfigError, match="restore id"):
+        RestoreRequest(load().config, "t", "u", name, "run")
+
+
+@pytest.mark.parametrize("host", ["a b", "a\nb", "a\tb", "a\0b", "\u202eb", "a\x1b[2J", "a\r\nHost: b"])
+def test_a_host_holds_nothing_that_a_request_or_a_terminal_takes_for_more(load: Load, host: str) -> None:
+    with pytest.raises(ConfigError, match=r"store\.url"):
+        load({"store.url": f"http://{host}:9000"})
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        load({"kafka.bootstrap.servers": f"{host}:9092"})

@@ -1,0 +1,167 @@
+import base64
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from hypothesis import given, settings
+
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters.protobuf.encode import ProtobufText, compile_protobuf
+from kafka_s3_platform.converters.protobuf.files import compile_file
+from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform_tests.restore.example_schemas import ORDER, ORDERS
+
+ORDER_PROTO = """\
+syntax = "proto3";
+package shop;
+
+import "confluent/meta.proto";
+import "confluent/type/decimal.proto";
+import "google/protobuf/timestamp.proto";
+import "google/type/date.proto";
+import "google/type/timeofday.proto";
+
+message Order {
+  message Line {
+    string sku = 1;
+    .shop.Order.Line next = 2;
+  }
+  string id = 1;
+  int32 count = 2;
+  int64 total = 3;
+  bool paid = 4;
+  double weight = 5;
+  bytes raw = 6;
+  .confluent.type.Decimal price = 7 [(.confluent.field_meta) = {params: [{key: "precision", value: "20"}, \
+{key: "scale", value: "2"}]}];
+  .google.type.Date day = 8;
+  .google.type.TimeOfDay hour = 9;
+  .google.protobuf.Timestamp at = 10;
+  string state = 11;
+  optional string note = 12;
+  optional int64 discount = 13;
+  .google.protobuf.Timestamp seen = 14;
+  repeated string tags = 15;
+  map<string, int64> stock = 16;
+  .shop.Order.Line line = 17;
+  repeated .shop.Order.Line lines = 18;
+  map<string, .shop.Order.Line> by_name = 19;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def order() -> ProtobufText:
+    return compile_protobuf(ORDER)
+
+
+def read_back(made: ProtobufText, *bodies: bytes) -> ConvertedPayload:
+    """As Connect's converter reads them, with the schema from the archive instead of a registry."""
+    archived = (ArchivedSchema("http://gone", 1, "PROTOBUF", made.descriptor, ()),)
+    registry = RegistrySettings(url="http://gone", archived=archived)
+    converter = new_converter(ConverterSettings(format="PROTOBUF", registry=registry), "t", is_key=False)
+    rows = [b"\0\0\0\0\1" + body for body in bodies]
+    return converter.convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+
+
+def record(avro: Any, name: str = "f") -> Any:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": avro}]}
+
+
+def test_the_file_is_confluent_s(order: ProtobufText) -> None:
+    assert order.text == ORDER_PROTO
+
+
+@settings(deadline=None)
+@given(ORDERS)
+def test_values_come_back_as_they_were(order: ProtobufText, value: dict[str, Any]) -> None:
+    done = read_back(order, order.body(value))
+    assert done.failures == ()
+    assert done.payload.objects == [value]
+
+
+def test_what_is_registered_is_the_file_and_nothing_that_protoc_derives_from_it(order: ProtobufText) -> None:
+    file = FileDescriptorProto.FromString(base64.standard_b64decode(order.descriptor))
+    again = compile_file(order.text, {})
+    assert file.name == "default"
+    assert [f.name for f in file.message_type[0].field] == again.message_types_by_name["Order"].fields_by_name.keys()
+    assert not any(f.HasField("json_name") for f in file.message_type[0].field)
+    assert compile_protobuf(ORDER).descriptor == order.descriptor
+
+
+def test_the_bytes_of_a_map_do_not_depend_on_its_order() -> None:
+    made = compile_protobuf(record({"type": "map", "values": "int"}))
+    assert made.body({"f": {"a": 1, "b": 2}}) == made.body({"f": {"b": 2, "a": 1}})
+
+
+def test_null_and_zero_stay_apart() -> None:
+    made = compile_protobuf(record(["null", "int"]))
+    done = read_back(made, made.body({"f": None}), made.body({"f": 0}))
+    assert done.payload.objects == [{"f": None}, {"f": 0}]
+
+
+def test_a_null_array_comes_out_empty() -> None:
+    made = compile_protobuf(record(["null", {"type": "array", "items": "int"}]))
+    assert read_back(made, made.body({"f": None})).payload.objects == [{"f": []}]
+
+
+def test_a_union_is_a_message_with_a_oneof() -> None:
+    made = compile_protobuf(record(["null", "int", "string", {"type": "record", "name": "X", "fields": []}], "what"))
+    assert made.text.splitlines()[3:-1] == [
+        "  message WhatUnion {",
+        "    message XMessage {",
+        "    }",
+        "    oneof value {",
+        "      int32 int = 1;",
+        "      string string = 2;",
+        "      .R.WhatUnion.XMessage X = 3;",
+        "    }",
+        "  }",
+        "  .R.WhatUnion what = 1;",
+    ]
+    done = read_back(made, *(made.body({"what": value}) for value in (None, 0, "s")))
+    assert [o["what"] and o["what"]["value_0"] for o in done.payload.objects] == [
+        None,
+        {"int": 0, "string": None, "X": None},
+        {"int": None, "string": "s", "X": None},
+    ]
+
+
+def test_a_message_is_never_named_like_a_field_beside_it() -> None:
+    made = compile_protobuf(record({"type": "record", "name": "f", "fields": [{"name": "a", "type": "int"}]}))
+    assert ".R.fMessage f = 1;" in made.text
+
+
+@pytest.mark.parametrize(
+    ("avro", "reason"),
+    [
+        ("string", "has to be a record"),
+        (["null", record("int")], "has to be a record"),
+        (record("null"), "always null"),
+        (record({"type": "array", "items": {"type": "array", "items": "int"}}), "arrays inside a list"),
+        (record({"type": "map", "values": {"type": "map", "values": "int"}}), "maps inside a list or a map"),
+    ],
+)
+def test_types_that_protobuf_has_not_are_refused(avro: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        compile_protobuf(avro)
+
+
+@pytest.mark.parametrize(
+    ("avro", "value"),
+    [
+        ("int", 2**31),
+        ("int", True),
+        ("string", b"x"),
+        ({"type": "array", "items": ["null", "int"]}, [None]),
+        ({"type": "int", "logicalType": "date"}, 2**31 - 1),
+        ({"type": "int", "logicalType": "time-millis"}, -1),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 2**62),
+    ],
+)
+def test_values_that_protobuf_cannot_have_are_refused(avro: Any, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        compile_protobuf(record(avro)).body({"f": value})

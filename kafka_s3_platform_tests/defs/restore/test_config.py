@@ -1,0 +1,384 @@
+"""What a run's config asks of a restore, without any server."""
+
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
+from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
+from kafka_s3_platform.defs.restore.request import (
+    allow_paths,
+    make_foreign_request,
+    make_restore_request,
+    read_window,
+)
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.restore.filters.stage import check_filter
+from kafka_s3_platform.restore.outgoing.partitioning import new_kafka_partitioner
+from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest, Thaw
+from kafka_s3_platform_tests.support import HOUR, NOON, connector
+
+UTC = ZoneInfo("UTC")
+ROUTER = {
+    "transforms": "AddPrefix",
+    "transforms.AddPrefix.type": "org.apache.kafka.connect.transforms.RegexRouter",
+    "transforms.AddPrefix.regex": ".*",
+    "transforms.AddPrefix.replacement": "copy_of_$0",
+}
+
+
+def config(layout: dict[str, Any] | None = None) -> ConnectorConfig:
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    return connector(kafka, StoreSettings(bucket="bucket"), "orders", layout=layout)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of connector files of the test's own."""
+    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(tmp_path))
+    return tmp_path
+
+
+def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> RestoreRequest:
+    topic = ArchivedTopic(config(layout), "orders")
+    return make_restore_request(topic, RestoreConfig(**given), "r1", "x", (None, None))
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ({"to_topic": "other"}, "other"),
+        ({"to_topic": "copy_of_{topic}"}, "copy_of_orders"),
+        ({"rename_regex": "o(.*)", "rename_replacement": "x$1"}, "xrders"),
+        ({"topic_map": {"orders": "a", "flights": "b"}}, "a"),
+        ({"topic_map": {"regex": "a", "replacement": "b", "orders": "c"}}, "c"),
+        ({"outgoing": ROUTER}, "copy_of_orders"),
+    ],
+)
+def test_the_target_is_named_by_a_name_a_rule_a_map_or_a_router(given: dict[str, Any], target: str) -> None:
+    assert asked(given).to_topic == target
+
+
+@pytest.mark.parametrize(("given", "of_source"), [(None, "ignore"), ("fail", "fail"), ("log", "log")])
+def test_what_becomes_of_bad_objects_is_asked_for_or_said_by_a_sources_file_or_the_restore_fails(
+    given: str | None, of_source: str
+) -> None:
+    assert asked({"to_topic": "other", "behavior_on_error": given}).on_error == (given or "fail")
+    source = config().model_copy(update={"source": SourceSettings(behavior_on_error="ignore")})
+    terms = ForeignRestoreConfig(behavior_on_error=given)
+    made = make_foreign_request(ArchivedTopic(source, "every topic"), terms, "r1", "x", (None, None))
+    assert made.request.on_error == of_source
+
+
+@pytest.mark.parametrize(
+    ("given", "of_sink", "of_source"),
+    [
+        ({}, Thaw(), Thaw(3, "Bulk")),
+        ({"thaw_days": 5, "thaw_tier": "Expedited", "thaw_seconds": 60.0}, Thaw(5, "Expedited", 60.0), None),
+        ({"thaw_tier": "Standard"}, Thaw(None, "Standard"), Thaw(3, "Standard")),
+    ],
+)
+def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
+    given: dict[str, Any], of_sink: Thaw, of_source: Thaw | None
+) -> None:
+    assert asked({"to_topic": "other", **given}).thawing == of_sink
+    source = config().model_copy(update={"source": SourceSettings(thaw_days=3, thaw_tier="Bulk")})
+    made = make_foreign_request(
+        ArchivedTopic(source, "every topic"), ForeignRestoreConfig(**given), "r1", "x", (None, None)
+    )
+    assert made.request.thawing == (of_source or of_sink)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing names the target"),
+        ({"to_topic": "a", "topic_map": {"orders": "b"}}, "each name the target: keep one"),
+        ({"rename_regex": ".*"}, "are a pair"),
+        ({"to_topic": "a", "outgoing": {"transform": "x"}}, "transform: no key .*did you mean transforms"),
+        ({"to_topic": "a", "outgoing": {"transforms": "a"}}, r"transforms\.a\.type is missing"),
+        ({"to_topic": "a", "outgoing": {"value.converter": "no.Such"}}, r"value\.converter: "),
+        ({"to_topic": "a", "record_keys": ["hex:zz"]}, "record_keys 'hex:zz'"),
+        ({"to_topic": "a", "delivery": "once"}, "delivery 'once' is none of exactly_once, at_least_once"),
+        ({"to_topic": "a", "thaw_tier": "Slow"}, "thaw_tier 'Slow' is none of Standard, Bulk, Expedited"),
+        ({"to_topic": "a", "behavior_on_error": "skip"}, "behavior_on_error 'skip' is none of fail, ignore, log"),
+        ({"to_topic": "a", "hours": ["2026-01-01T12:30"]}, "hours '2026-01-01T12:30' is no start"),
+        ({"to_topic": "a", "days": ["1999-01-01"]}, "days '1999-01-01' is no start"),
+        ({"to_topic": "a", "hours": ["noon"]}, "no ISO 8601 time"),
+        ({"to_topic": "a", "hours": ["2026-01-01-12:30"]}, "no start of one: it is within 2026-01-01-12:00"),
+        ({"to_topic": "a", "hours": ["2026-01-01-12:59"]}, "it is within 2026-01-01-12:00"),
+        ({"to_topic": "a", "days": ["2026-01-01T12:00"]}, "no start of one: it is within 2026-01-01"),
+        ({"to_topic": "a", "from_offset": {"0": 5, "00": 7}}, "names a kafka partition twice"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_its_field(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        asked(given)
+
+
+POPEN = "subprocess.Popen"
+
+
+def begin(given: dict[str, Any]) -> None:
+    """What a restore does first with its request, before any server is asked."""
+    found = asked(given)
+    check_filter(found.records)
+    new_kafka_partitioner(found.outgoing.partitioning, 3)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"outgoing": {"transforms": "x", "transforms.x.type": POPEN, "transforms.x.touch": "", "transforms.x.{}": ""}},
+        {"outgoing": {"transforms": "x", "transforms.x.type": "hostile_module.Thing"}},
+        {"partitioning": "os.abort"},
+        {"partitioning": "hostile_module.Thing"},
+        {"predicate": "os.remove"},
+        {"predicate": "hostile_module.f"},
+    ],
+)
+def test_whoever_may_launch_a_run_can_neither_import_nor_call_what_nobody_allowed(
+    given: dict[str, Any], dry_run: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Option names became the arguments of Popen: a restore's run config was a shell."""
+    mark = folder / "mark"
+    (folder / "hostile_module.py").write_text(f"open({str(mark)!r}, 'w')\ndef f(batch): ...\nclass Thing: ...\n")
+    monkeypatch.syspath_prepend(str(folder))
+    if "outgoing" in given:
+        keys = {name.format(mark): value for name, value in given["outgoing"].items()}
+        given = {**given, "outgoing": keys}
+    with pytest.raises(ConfigError, match="no plug-in that this installation allows"):
+        begin({"to_topic": "a", "dry_run": dry_run, **given})
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("2026-10-25T02:30", "is twice in Europe/Berlin.*2026-10-25T02:30:00\\+02:00 or 2026-10-25T02:30:00\\+01:00"),
+        ("2026-03-29T02:30", "does not exist in Europe/Berlin"),
+    ],
+)
+def test_a_time_that_clocks_show_twice_or_never_is_refused_and_the_moments_are_named(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"from_time '{text}': .*{said}"):
+        read_window(RestoreConfig(from_time=text), ZoneInfo("Europe/Berlin"))
+    with pytest.raises(ConfigError, match=f"to_time '{text}': .*{said}"):
+        read_window(RestoreConfig(to_time=text), ZoneInfo("Europe/Berlin"))
+
+
+def test_any_hours_and_days_are_windows() -> None:
+    found = asked({"to_topic": "a", "hours": ["2026-01-01-15:00", "2026-01-01T12:00:00Z"], "days": ["2026-01-03"]})
+    day = NOON.replace(hour=0) + timedelta(days=2)
+    assert found.windows == ((NOON + 3 * HOUR, NOON + 4 * HOUR), (NOON, NOON + HOUR), (day, day + 24 * HOUR))
+    assert read_window(RestoreConfig(hours=["2026-01-01-15:00"]), UTC) == (None, None)
+    assert read_window(RestoreConfig(), UTC) is None
+
+
+def test_a_day_is_one_of_the_connectors_timezone_whatever_the_clocks_do() -> None:
+    found = asked({"to_topic": "a", "days": ["2026-03-29"]}, layout={"timezone": "Europe/Berlin"})
+    [(start, end)] = found.windows
+    assert end - start == 23 * HOUR
+
+
+def test_filters_come_through_as_bytes() -> None:
+    found = asked({"to_topic": "a", "record_keys": ["é", "hex:ff00"], "key_prefixes": ["eu-"], "latest_per_key": True})
+    assert found.records == RecordFilter(keys=("é".encode(), b"\xff\x00"), key_prefixes=(b"eu-",), latest_per_key=True)
+
+
+def test_another_cluster_is_a_worker_file_and_secrets_come_from_a_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hidden")
+    (folder / "restore").mkdir()
+    worker, keys = folder / "restore" / "other.properties", folder / "restore" / "outgoing.properties"
+    worker.write_text("bootstrap.servers=other:9092\nclient.id=me\n")
+    keys.write_text(
+        "value.converter=io.confluent.connect.avro.AvroConverter\n"
+        "schema.registry.url=http://registry:8081\n"
+        "schema.registry.basic.auth.credentials.source=USER_INFO\n"
+        "schema.registry.basic.auth.user.info=me:${env:REGISTRY_PASSWORD}\n"
+    )
+    found = asked({"to_topic": "a", "target_worker": worker.name, "outgoing_file": keys.name, "map_schema_ids": True})
+
+    assert found.target_kafka.properties("consumer") == {"bootstrap.servers": "other:9092", "client.id": "me"}
+    value, registry = found.outgoing.value, found.outgoing.target_registry
+    assert value is not None
+    assert registry is not None
+    assert (value.format, value.registry, found.outgoing.key) == ("AVRO", registry, None)
+    assert registry.properties["basic.auth.user.info"].get_secret_value() == "me:hidden"
+    assert "hidden" not in repr(found.outgoing)
+    worker.write_text("client.id=me\n")
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        asked({"to_topic": "a", "target_worker": worker.name})
+
+
+FILES = ("target_worker", "outgoing_file")
+
+
+@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "/etc/../etc/passwd",
+        "{folder}/restore/inside.properties",
+        "../secret.properties",
+        "./inside.properties",
+        "sub/inside.properties",
+        "..",
+        ".",
+        "",
+        "secret.properties",
+        "out.properties",
+        "around.properties",
+        "loop.properties",
+        "hidden\0.properties",
+        ".hidden.properties",
+        "folder.properties",
+        "inside.txt",
+        "~/.pgpass",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_run_reads_no_file_but_those_that_were_put_there_for_runs(folder: Path, key: str, name: str) -> None:
+    files = folder / "restore"
+    (files / "sub").mkdir(parents=True)
+    (files / "folder.properties").mkdir()
+    (files / "out.properties").symlink_to("/etc/passwd")
+    (files / "around.properties").symlink_to("../secret.properties")
+    (files / "loop.properties").symlink_to("loop.properties")
+    for path in (
+        "secret.properties",
+        "restore/sub/inside.properties",
+        "restore/inside.txt",
+        "restore/.hidden.properties",
+    ):
+        (folder / path).write_text("hunter2:x\n")
+    (files / "inside.properties").write_text("bootstrap.servers=b:1\n")
+    with pytest.raises(
+        ConfigError, match=rf"{key} .* is no file of .*restore: .*there are: inside\.properties\)"
+    ) as told:
+        asked({"to_topic": "a", key: name.format(folder=folder)})
+    assert "root" not in str(told.value).replace(str(folder), "")
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_file_for_runs_may_be_a_link_that_stays_as_in_a_mounted_config_map(folder: Path) -> None:
+    (folder / "restore" / "..data").mkdir(parents=True)
+    (folder / "restore" / "..data" / "other.properties").write_text("bootstrap.servers=other:9092\n")
+    (folder / "restore" / "other.properties").symlink_to("..data/other.properties")
+    found = asked({"to_topic": "a", "target_worker": "other.properties"})
+    assert found.target_kafka.bootstrap_servers == "other:9092"
+
+
+@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize("by_path", [False, True])
+def test_what_is_in_a_file_that_was_not_meant_is_not_told(folder: Path, key: str, by_path: bool) -> None:
+    """The beginnings of its lines were: a restore of /etc/passwd named the users."""
+    (folder / "restore").mkdir()
+    path = folder / "restore" / "other.properties"
+    for text in (
+        "hunter1:x:0:0:hunter2:/root:/bin/sh\nhunter3 = hunter4\n",
+        "# nothing\nhunter1\nhunter1\n",
+        "hunter1: a\nhunter1=b\n",
+        "-----BEGIN hunter1 KEY-----\nhunter2==\n",
+        "hunter1 \\uXYZW\n",
+        '{"hunter1": "hunter2",\n "hunter3": 1}\n',
+        "consumer.hunter1=hunter2\n",
+        "confluent.hunter1=hunter2\nhunter3=1\n",
+    ):
+        path.write_text(text)
+        with allow_paths() if by_path else nullcontext(), pytest.raises(ConfigError, match=r"line \d") as told:
+            asked({"to_topic": "a", key: str(path) if by_path else path.name})
+        assert "hunter" not in str(told.value)
+        assert not told.value.__cause__
+        assert not told.value.__context__ or "hunter" not in str(told.value.__context__)
+
+
+@pytest.mark.parametrize("prefix", ["", "key.converter.", "value.converter."])
+@pytest.mark.parametrize("name", ["ca", "certificate", "key", "truststore", "keystore"])
+def test_the_keys_of_a_run_name_no_files(prefix: str, name: str) -> None:
+    key = f"{prefix}schema.registry.ssl.{name}.location"
+    keys = {"value.converter": "AvroConverter", "key.converter": "AvroConverter", "schema.registry.url": "http://r"}
+    with pytest.raises(ConfigError, match=f"outgoing {key}: names a file of the machine".replace(".", r"\.")):
+        asked({"to_topic": "a", "outgoing": {**keys, key: "/etc/passwd"}})
+
+
+AVRO_WITH_PASSWORD = """
+value.converter=io.confluent.connect.avro.AvroConverter
+schema.registry.url=http://registry:8081
+schema.registry.basic.auth.credentials.source=USER_INFO
+schema.registry.basic.auth.user.info=me:hunter2
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "key.converter.", "value.converter."])
+@pytest.mark.parametrize(
+    "name",
+    ["url", "bearer.auth.issuer.endpoint.url", "basic.auth.user.info", "ssl.endpoint.identification.algorithm"],
+)
+@pytest.mark.parametrize("file", [True, False])
+def test_the_keys_of_a_run_send_no_password_of_a_file_to_another_registry_and_name_no_host(
+    folder: Path, prefix: str, name: str, file: bool
+) -> None:
+    """Whoever could launch a run named a host of theirs as the registry, and was sent the password of the file."""
+    (folder / "restore").mkdir()
+    (folder / "restore" / "target.properties").write_text(AVRO_WITH_PASSWORD)
+    of_file = {"outgoing_file": "target.properties"} if file else {}
+    keys = {"key.converter": "AvroConverter", "value.converter": "AvroConverter"}
+    short = [f"{prefix}{name}"] if prefix and name != "url" else []
+    for key in (f"{prefix}schema.registry.{name}", *short):
+        with pytest.raises(ConfigError, match=f"outgoing {key}: which registry is asked".replace(".", r"\.")):
+            asked({"to_topic": "a", **of_file, "outgoing": {**keys, key: "http://attacker"}})
+    if file:
+        found = asked({"to_topic": "a", **of_file, "outgoing": keys}).outgoing.key
+        assert found is not None
+        assert found.registry is not None
+        assert found.registry.url == "http://registry:8081", "the file's own may be used"
+
+
+@pytest.mark.parametrize("key", ["transforms.tag.type", "transforms.tag.header", "predicates.old.type"])
+def test_the_keys_of_a_run_change_no_step_of_a_file(folder: Path, key: str) -> None:
+    """A step of a file may be given a secret, and where to go with it."""
+    (folder / "restore").mkdir()
+    (folder / "restore" / "steps.properties").write_text(
+        "transforms=tag\ntransforms.tag.type=org.apache.kafka.connect.transforms.InsertHeader\n"
+        "transforms.tag.header=token\ntransforms.tag.value.literal=hunter2\n"
+        "predicates=old\npredicates.old.type=org.apache.kafka.connect.transforms.predicates.RecordIsTombstone\n"
+    )
+    asking = {"to_topic": "a", "outgoing_file": "steps.properties"}
+    with pytest.raises(ConfigError, match=f"outgoing {key}: .* is of outgoing_file") as told:
+        asked({**asking, "outgoing": {key: "other"}})
+    assert "hunter2" not in str(told.value)
+    more = {"transforms": "tag,Add", "transforms.Add.type": ROUTER["transforms.AddPrefix.type"]}
+    more |= {"transforms.Add.regex": ".*", "transforms.Add.replacement": "a"}
+    assert len(asked({**asking, "outgoing": more}).outgoing.transforms) == 2
+
+
+def test_a_person_at_the_machine_names_any_file(tmp_path: Path) -> None:
+    path = tmp_path / "anywhere"
+    path.write_text("bootstrap.servers=other:9092\n")
+    with allow_paths():
+        found = asked({"to_topic": "a", "target_worker": str(path)})
+    assert found.target_kafka.bootstrap_servers == "other:9092"
+    with pytest.raises(ConfigError, match="is no file of"):
+        asked({"to_topic": "a", "target_worker": str(path)})
+
+
+def test_connectors_that_are_known_come_along_and_broken_files_do_not_stop_it(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "worker.properties").write_text("bootstrap.servers=127.0.0.1:1\n")
+    (folder / "good.properties").write_text(
+        "name=good\ntopics.regex=copy_of_.*\nconnector.class=kafka_s3_platform.S3Archive\ns3.bucket.name=bucket\n"
+    )
+    (folder / "bad.properties").write_text("name=bad\n")
+
+    assert [c.name for c in asked({"to_topic": "a"}).connectors] == ["good"]
+    assert "bad.properties" in caplog.text

@@ -1,0 +1,235 @@
+"""The sensor of a source connector, against real Kafka and S3; the runs that it asks for are executed."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    ConverterSettings,
+    KafkaSettings,
+    SourceSettings,
+    StoreSettings,
+    TransformSettings,
+)
+from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
+from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, name_foreign_op
+from kafka_s3_platform.defs.restore.request import make_foreign_request
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import definitions, launch, tick
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.support import InProcessRunner, connector
+
+pytestmark = pytest.mark.integration
+
+Put = Callable[[int, Sequence[int]], str]
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """A source that sends lines of JSON to `copy_of_` their topic, which is there."""
+    create_topic(f"copy_of_{topic_name}")
+    router = {"regex": SecretStr(".*"), "replacement": SecretStr("copy_of_$0")}
+    records = {
+        "value": ConverterSettings(format="JSON"),
+        "transforms": (TransformSettings(alias="AddPrefix", type="RegexRouter", options=router),),
+    }
+    layout = {"format": "json", "partitioner": "Default"}
+    made = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    return made.model_copy(update={"topics": (), "source": SourceSettings(poll_interval_ms=2500)})
+
+
+@pytest.fixture
+def put(store_settings: StoreSettings, s3_client: Any, topic_name: str) -> Put:
+    def stored(first: int, values: Sequence[int]) -> str:
+        key = f"topics/{topic_name}/partition=0/{topic_name}+0+{first:010d}.json"
+        body = b"".join(b'{"n":%d}\n' % v for v in values)
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        return key
+
+    return stored
+
+
+def sent(config: ConnectorConfig, topic: str) -> list[int]:
+    found = records_of(config.kafka, f"copy_of_{topic}").column("value").to_pylist()
+    return [json.loads(v)["n"] for v in found]
+
+
+def asked(found: dg.SensorResult) -> list[tuple[str, str | None]]:
+    configs = [r.run_config["ops"][name_foreign_op("c")]["config"] for r in found.run_requests or ()]
+    return [(c["restore_id"], c.get("after")) for c in configs]
+
+
+def run_asked(config: ConnectorConfig, found: dg.SensorResult) -> None:
+    """What the run that was asked for does, without a run that any instance knows of."""
+    [request] = found.run_requests or ()
+    given = ForeignRestoreConfig(**request.run_config["ops"][name_foreign_op("c")]["config"])
+    topics = ArchivedTopic(config, EVERY_TOPIC)
+    restore(make_foreign_request(topics, given, given.restore_id or "", "run", (None, None)), InProcessRunner())
+
+
+def poll(config: ConnectorConfig, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
+    return tick(config, "poll__c", instance, cursor)
+
+
+def test_it_looks_as_often_as_the_file_says_and_only_once_it_is_turned_on(config: ConnectorConfig) -> None:
+    [sensor] = definitions(config).get_repository_def().sensor_defs
+    assert (sensor.name, sensor.minimum_interval_seconds) == ("poll__c", 3)
+    assert sensor.default_status is dg.DefaultSensorStatus.STOPPED
+    assert "every 2.5 s" in (sensor.description or "")
+
+
+def test_the_first_run_sends_all_that_there_is_and_the_next_ones_what_appeared_since(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str
+) -> None:
+    where = "any topic was looked for below s3://"
+    assert f"there are no objects; {where}" in str(poll(config, instance).skip_reason)
+    put(0, range(3))
+    with pytest.raises(PreflightError, match=rf"no object of topic absent is there: {topic_name}, absent was looked"):
+        poll(config.model_copy(update={"topics": (topic_name, "absent")}), instance)
+    put(3, range(3, 5))
+    first = poll(config, instance)
+    assert asked(first) == [("poll.c.1", None)]
+    assert launch(config, (first.run_requests or ())[0], instance).success
+    idle = poll(config, instance, first.cursor)
+    assert not idle.run_requests
+    assert "no new object since restore poll.c.1" in str(idle.skip_reason)
+
+    replaced = put(3, range(90, 92))
+    assert f"object {replaced} was replaced after it was sent" in str(poll(config, instance, idle.cursor).skip_reason)
+    put(5, [5])
+    second = poll(config, instance, idle.cursor)
+    assert asked(second) == [("poll.c.2", "poll.c.1")]
+    run = launch(config, (second.run_requests or ())[0], instance)
+    assert run.success
+    [event] = run.get_asset_materialization_events()
+    metadata = event.step_materialization_data.materialization.metadata
+    assert (metadata["restore_id"].value, metadata["after"].value) == ("poll.c.2", "poll.c.1")
+    assert sent(config, topic_name) == list(range(6))
+    assert not poll(config, instance, second.cursor).run_requests
+
+
+def test_all_that_was_sent_is_known_though_dagsters_folders_and_the_cursor_are_lost(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, tmp_path: Path
+) -> None:
+    for n in range(2):
+        put(n, [n])
+        run_asked(config, poll(config, instance))
+    with dg.DagsterInstance.ephemeral(str(tmp_path / "new")) as fresh:
+        assert "no new object since restore poll.c.2" in str(poll(config, fresh).skip_reason)
+        put(2, [2])
+        found = poll(config, fresh)
+        assert asked(found) == [("poll.c.3", "poll.c.2")]
+        run_asked(config, found)
+    assert sent(config, topic_name) == [0, 1, 2]
+
+
+def test_while_a_run_is_queued_none_is_asked_for(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put
+) -> None:
+    put(0, [0])
+    [request] = poll(config, instance).run_requests or ()
+    job = definitions(config).resolve_job_def("restore__c")
+    instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(request.tags))
+    waiting = poll(config, instance)
+    assert not waiting.run_requests
+    assert "restore poll.c.1: run" in str(waiting.skip_reason)
+    assert "is queued or under way" in str(waiting.skip_reason)
+
+
+def test_one_that_failed_for_good_stops_the_chain_by_name_until_its_cause_is_mended(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, s3_client: Any
+) -> None:
+    put(0, range(2))
+    run_asked(config, poll(config, instance))
+    bad = put(2, [2])
+    s3_client.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":2}\n{"n')
+    [second] = poll(config, instance).run_requests or ()
+    assert not launch(config, second, instance).success
+    put(5, [5])
+    stopped = poll(config, instance)
+    assert not stopped.run_requests
+    assert "restore poll.c.2: run" in str(stopped.skip_reason)
+    assert "fix its cause, then re-execute that run" in str(stopped.skip_reason)
+
+    source = SourceSettings(poll_interval_ms=2500, behavior_on_error="ignore")
+    tolerant = config.model_copy(update={"source": source})
+    [again] = poll(tolerant, instance).run_requests or ()
+    assert asked(poll(tolerant, instance)) == [("poll.c.2", "poll.c.1")]
+    assert launch(tolerant, again, instance).success
+    run_asked(tolerant, poll(tolerant, instance))
+    assert sent(config, topic_name) == [0, 1, 5]
+
+
+def test_one_whose_broker_was_down_is_asked_for_again_a_while_later(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(0, [0])
+    [request] = poll(config, instance).run_requests or ()
+    job = definitions(config).resolve_job_def("restore__c")
+    tags = {**request.tags, FAILURE_TAG: "transient"}
+    instance.create_run_for_job(job, status=dg.DagsterRunStatus.FAILURE, tags=tags)
+    waiting = poll(config, instance)
+    assert not waiting.run_requests
+    assert "restore poll.c.1: run" in str(waiting.skip_reason)
+    assert "asked for again at" in str(waiting.skip_reason)
+    monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
+    assert asked(poll(config, instance)) == [("poll.c.1", None)]
+
+
+def test_a_restore_that_was_begun_and_that_dagster_knows_no_run_of_goes_on_under_its_own_id(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, s3_client: Any
+) -> None:
+    put(0, range(2))
+    run_asked(config, poll(config, instance))
+    # As a killed run leaves it: all was sent, nothing says that it is finished.
+    s3_client.delete_object(Bucket=config.store.bucket, Key="_restore/poll.c.1.report.json")
+    put(2, [2])
+    for wanted in (("poll.c.1", None), ("poll.c.2", "poll.c.1")):
+        found = poll(config, instance)
+        assert asked(found) == [wanted]
+        run_asked(config, found)
+    assert sent(config, topic_name) == [0, 1, 2]
+
+
+def test_a_bad_name_in_the_bucket_fails_the_tick_with_what_to_do(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, s3_client: Any
+) -> None:
+    put(0, [0])
+    key = f"topics/{topic_name}/partition=0/nonsense.json"
+    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b"x")
+    with pytest.raises(Exception, match=r"nonsense\.json.*behavior\.on\.error"):
+        poll(config, instance)
+
+
+def test_a_store_that_does_not_answer_is_a_reason_to_skip(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    store = config.store.model_copy(update={"endpoint_url": "http://127.0.0.1:31698", "max_retries": 0})
+    found = poll(config.model_copy(update={"store": store}), instance)
+    assert "127.0.0.1:31698" in str(found.skip_reason)
+
+
+def test_a_listing_may_take_longer_where_dagster_gives_ticks_more_time(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with faulty_proxy(config.store.endpoint_url or "") as proxy:
+        proxy.seconds_to_answer = 1.0
+        slow = config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})})
+        monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "1")
+        assert "the store answers slowly" in str(poll(slow, instance).skip_reason)
+        monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "90")
+        assert "there are no objects" in str(poll(slow, instance).skip_reason)

@@ -1,0 +1,172 @@
+"""Topics by pattern: found at Kafka, remembered, recalled when definitions load, noticed when they are new."""
+
+import json
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from confluent_kafka.admin import AdminClient
+from dagster._utils.test.definitions import scoped_reconstruction_metadata
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.definitions import TOPICS_METADATA, build_definitions, defs
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topics.discovery import (
+    FIRST_LOOK_SECONDS,
+    FoundTopics,
+    find_gone_topics,
+    find_topics_folder,
+    give_topics,
+    look_for_topics,
+    recall_topics,
+    resolve_from_memory,
+    resolve_now,
+)
+from kafka_s3_platform.errors import BrokerUnavailableError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.support import NOON, connector
+
+NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
+
+
+def pattern(kafka: KafkaSettings, store: StoreSettings, name: str) -> ConnectorConfig:
+    """A connector of every topic whose name begins with `name`."""
+    config = connector(kafka, store, "none", start_hour=NOON)
+    return config.model_copy(update={"topics": (), "topics_regex": f"{name}.*"})
+
+
+@pytest.fixture
+def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
+    return pattern(kafka_settings, store_settings, topic_name)
+
+
+@pytest.fixture
+def unreachable() -> ConnectorConfig:
+    return pattern(NOWHERE, StoreSettings(bucket="bucket"), "t")
+
+
+def remember(config: ConnectorConfig, folder: Path, *topics: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "c.json").write_text(json.dumps({"topics": topics, "gone": []}))
+
+
+def delete(config: ConnectorConfig, topic: str) -> None:
+    client = AdminClient({**config.kafka.properties("admin")})
+    client.delete_topics([topic])[topic].result(30)
+    with ClusterAdmin(config.kafka) as admin:
+        until(30, lambda: topic not in admin.topics())
+
+
+def test_topics_that_match_are_found_and_remembered(
+    config: ConnectorConfig, create_topic: CreateTopic, topic_name: str, tmp_path: Path
+) -> None:
+    assert look_for_topics(config, tmp_path) == FoundTopics(())
+    create_topic(topic_name)
+    create_topic(f"{topic_name}.b")
+    create_topic(f"not-{topic_name}")
+    assert look_for_topics(config, tmp_path).topics == (topic_name, f"{topic_name}.b")
+    assert recall_topics(config, tmp_path) == look_for_topics(config, tmp_path)
+    assert resolve_from_memory([config], tmp_path)[0].topics == (topic_name, f"{topic_name}.b")
+
+
+def test_a_topic_that_is_gone_stays(
+    config: ConnectorConfig, create_topic: CreateTopic, topic_name: str, tmp_path: Path
+) -> None:
+    create_topic(topic_name)
+    create_topic(f"{topic_name}.b")
+    look_for_topics(config, tmp_path)
+    delete(config, topic_name)
+    assert look_for_topics(config, tmp_path) == FoundTopics((topic_name, f"{topic_name}.b"), (topic_name,))
+    assert find_gone_topics(config, tmp_path) == {topic_name}
+    create_topic(topic_name)
+    assert look_for_topics(config, tmp_path).gone == ()
+
+
+def test_a_topic_that_is_gone_and_forgotten_is_known_by_its_archive(
+    config: ConnectorConfig, topic_name: str, tmp_path: Path
+) -> None:
+    TopicIndex.of(config, topic_name).open()
+    TopicIndex.of(config, "another").open()
+    assert look_for_topics(config, tmp_path) == FoundTopics((topic_name,), (topic_name,))
+
+
+def test_what_is_remembered_is_recalled_without_kafka(unreachable: ConnectorConfig, tmp_path: Path) -> None:
+    remember(unreachable, tmp_path, "t1", "t2", "another")
+    started = time.monotonic()
+    [found] = resolve_from_memory([unreachable], tmp_path)
+    assert time.monotonic() - started < 0.1
+    assert found.topics == ("t1", "t2"), "a topic that the pattern of now does not match is left out"
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '{"topics": 1}'])
+def test_a_memory_that_cannot_be_read_is_as_none(unreachable: ConnectorConfig, tmp_path: Path, broken: str) -> None:
+    (tmp_path / "c.json").write_text(broken)
+    assert recall_topics(unreachable, tmp_path) == FoundTopics(())
+
+
+def test_the_very_first_look_holds_up_loading_for_a_moment_only(unreachable: ConnectorConfig, tmp_path: Path) -> None:
+    others = [unreachable.model_copy(update={"name": f"c{n}"}) for n in range(10)]
+    started = time.monotonic()
+    found = resolve_from_memory(others, tmp_path)
+    assert time.monotonic() - started < FIRST_LOOK_SECONDS + 0.4
+    assert [c.topics for c in found] == [()] * 10
+
+
+def test_a_connector_that_names_its_topics_is_never_looked_up(unreachable: ConnectorConfig, tmp_path: Path) -> None:
+    named = unreachable.model_copy(update={"topics_regex": None, "topics": ("t",)})
+    assert resolve_from_memory([named], tmp_path) == (named,)
+    assert resolve_now(named, tmp_path) == named
+    assert find_gone_topics(named, tmp_path) == frozenset()
+
+
+def test_a_command_uses_what_is_remembered_where_kafka_does_not_answer(
+    unreachable: ConnectorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.topics.discovery.BROKER_SECONDS", 1.0)
+    with pytest.raises(BrokerUnavailableError):
+        resolve_now(unreachable, tmp_path)
+    remember(unreachable, tmp_path, "t1")
+    assert resolve_now(unreachable, tmp_path).topics == ("t1",)
+
+
+def test_topics_are_remembered_in_dagsters_home_or_beside_its_local_storage() -> None:
+    assert find_topics_folder({"DAGSTER_HOME": "/d"}) == Path("/d/kafka_s3_topics")
+    assert find_topics_folder({}) == Path(".dagster/kafka_s3_topics")
+
+
+def test_a_connector_without_any_topic_yet_has_the_sensor_that_looks_for_some(unreachable: ConnectorConfig) -> None:
+    definitions = build_definitions([unreachable], autostart=False)
+    dg.Definitions.validate_loadable(definitions)
+    [sensor] = definitions.get_repository_def().sensor_defs
+    assert (sensor.name, sensor.default_status) == ("topics__c", dg.DefaultSensorStatus.RUNNING)
+
+
+def test_another_topic_changes_nothing_of_how_runs_of_the_others_end(unreachable: ConnectorConfig) -> None:
+    digests = {ArchivedTopic(give_topics(unreachable, t), "t1").config_digest for t in (["t1"], ["t1", "t2"])}
+    assert len(digests) == 1
+
+
+def test_a_runs_process_takes_the_topics_that_its_run_was_planned_with(
+    unreachable: ConnectorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.json").write_text(json.dumps({"name": "c", "config": KEYS}))
+    (tmp_path / "worker.properties").write_text("bootstrap.servers=127.0.0.1:31699\n")
+    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(tmp_path))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "lost"))
+    with scoped_reconstruction_metadata({TOPICS_METADATA: json.dumps({"c": ["t1"]})}):
+        found = {key.to_user_string() for key in defs().resolve_all_asset_keys()}
+    assert "c/hourly/t1" in found
+
+
+KEYS = {
+    "connector.class": "S3SinkConnector",
+    "topics.regex": "t.*",
+    "s3.bucket.name": "bucket",
+    "aws.access.key.id": "id",
+    "aws.secret.access.key": "hidden",
+}

@@ -1,0 +1,76 @@
+import tracemalloc
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_s3_platform.kafka.fetch import decompression as compression
+from kafka_s3_platform.kafka.fetch.decompression import decompress_batch
+from kafka_s3_platform_tests.kafka.wire import COMPRESS, GZIP, LZ4, SNAPPY, ZSTD
+
+MEBIBYTE = 1024 * 1024
+MOST = 64 * MEBIBYTE
+
+
+def undone(codec: int, body: bytes, most: int = MOST) -> bytes:
+    return bytes(decompress_batch(codec, memoryview(body), most))
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
+@given(parts=st.lists(st.binary(min_size=1, max_size=500), min_size=1, max_size=4))
+def test_streams_that_follow_one_another_are_one(codec: int, parts: list[bytes]) -> None:
+    assert undone(codec, b"".join(map(COMPRESS[codec], parts))) == b"".join(parts)
+
+
+def test_raw_snappy_is_read_too() -> None:
+    assert undone(SNAPPY, bytes(cramjam.snappy.compress_raw(b"abc" * 100))) == b"abc" * 100
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
+def test_what_may_be_too_large_is_read_up_to_what_is_allowed(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "_MOST", {GZIP: 10**9, LZ4: 10**9})
+    body = COMPRESS[codec](bytes(1000)) + COMPRESS[codec](bytes(500))
+    assert undone(codec, body, 1500) == bytes(1500)
+    with pytest.raises(ValueError, match="more than 1,499 bytes"):
+        undone(codec, body, 1499)
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_bomb_is_refused_before_it_is_held(codec: int) -> None:
+    bomb = COMPRESS[codec](bytes(16 * MEBIBYTE)) * 20
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="more than 67,108,864 bytes"):
+        undone(codec, bomb)
+    assert tracemalloc.get_traced_memory()[1] < MOST + 2 * MEBIBYTE
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff\xff\xff\x07" + b"x" * 50, b"\xff\xff\xff\xff\x0f"])
+def test_snappy_data_that_lies_about_its_size_is_refused_before_memory_is_taken(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"snappy data of \d+ bytes says it is \d+"):
+        undone(SNAPPY, body, 2**31 - 1)
+
+
+def test_a_codec_that_kafka_does_not_have_is_refused() -> None:
+    with pytest.raises(KeyError):
+        undone(5, b"x")
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(sorted(COMPRESS)),
+    st.binary(max_size=300),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255))),
+    st.integers(0, 400),
+)
+def test_garbage_is_refused_or_within_what_is_allowed(
+    codec: int, data: bytes, flips: list[tuple[int, int]], length: int
+) -> None:
+    body = bytearray(COMPRESS[codec](data or b"x"))[: length or None]
+    for place, flip in flips:
+        body[place % len(body)] ^= flip
+    try:
+        assert len(undone(codec, bytes(body), MOST)) <= MOST
+    except ValueError:
+        return

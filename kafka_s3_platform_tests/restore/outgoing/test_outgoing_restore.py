@@ -1,0 +1,189 @@
+"""Restores that choose, rewrite and deal out records, from the archive to what a consumer reads."""
+
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    KafkaSettings,
+    RegistrySettings,
+    StoreSettings,
+    TransformSettings,
+)
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.replay.task import replay
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.archive.test_sink import avro, framed
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+
+pytestmark = pytest.mark.integration
+
+
+def request(config: ConnectorConfig, to_topic: str, **terms: Any) -> RestoreRequest:
+    given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
+    return RestoreRequest(config=config, topic=config.topics[0], to_topic=to_topic, **given)
+
+
+def restored(
+    config: ConnectorConfig, to_topic: str, runner: InProcessRunner | None = None, **terms: Any
+) -> RestoreReport:
+    return restore(ArchiveSource(request(config, to_topic, **terms)), runner or InProcessRunner())
+
+
+def consumed(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[dict[str, Any]]:
+    """Committed records, in order."""
+    with ClusterAdmin(kafka) as admin:
+        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+    if not log.high_watermark:
+        return []
+    with ConfluentReader(kafka, topic) as reader:
+        read = reader.read(kafka_partition, OffsetRange(0, log.high_watermark))
+        return [row for batch in read for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """An archive of 40 records with 8 keys in 2 kafka partitions."""
+    create_topic(topic_name, 2)
+    records = [
+        Sent(b"v%d" % n, b"k%d" % (n % 8), NOON + timedelta(seconds=n), (("h", b"x"),), n % 2) for n in range(40)
+    ]
+    produce(kafka_settings, topic_name, records)
+    found = connector(kafka_settings, store_settings, topic_name)
+    archived(found)
+    return found
+
+
+def test_records_are_chosen_by_key_and_by_a_condition(config: ConnectorConfig, topic_name: str) -> None:
+    chosen = RecordFilter(keys=(b"k0", b"k2"), sql='"offset" >= 4')
+    report = restored(config, f"{topic_name}-copy", records=chosen)
+    rows = consumed(config.kafka, f"{topic_name}-copy")
+    assert [r["value"] for r in rows] == [b"v%d" % n for n in range(8, 40, 2) if n % 8 in {0, 2}]
+    assert (report.record_count, report.verified) == (len(rows), True)
+
+
+def test_the_latest_record_of_each_key_is_a_compacted_snapshot(config: ConnectorConfig, topic_name: str) -> None:
+    report = restored(config, f"{topic_name}-copy", records=RecordFilter(latest_per_key=True))
+    rows = [r for p in range(2) for r in consumed(config.kafka, f"{topic_name}-copy", p)]
+    assert sorted(r["value"] for r in rows) == [b"v%d" % n for n in range(32, 40)]
+    assert report.verified
+
+
+def test_keys_decide_the_kafka_partition_where_the_target_has_another_number_of_them(
+    config: ConnectorConfig, topic_name: str
+) -> None:
+    to_topic = f"{topic_name}-copy"
+    report = restored(config, to_topic, outgoing=Outgoing(partitioning="murmur2"), target_kafka_partitions=5)
+    places: dict[bytes, set[int]] = defaultdict(set)
+    values: list[bytes] = []
+    for p in range(5):
+        for row in consumed(config.kafka, to_topic, p):
+            places[row["key"]].add(p)
+            values.append(row["value"])
+    assert sorted(values) == sorted(b"v%d" % n for n in range(40))
+    assert all(len(found) == 1 for found in places.values())
+    assert (report.record_count, report.verified) == (40, True)
+
+
+class SkippingRunner(InProcessRunner):
+    """Sends only the first stream."""
+
+    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+        return super().run(function, tasks[:1] if function is replay else tasks, max_concurrent)
+
+
+def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name, 2)
+    produce(kafka_settings, topic_name, [Sent(b"v", b"k", kafka_partition=p) for p in (0, 1)])
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    by_key: dict[str, Any] = {"outgoing": Outgoing(partitioning="murmur2"), "restore_id": "one"}
+    with pytest.raises(IntegrityError, match=rf"source offset 0 of {topic_name}-. 1 times less often"):
+        restored(config, f"{topic_name}-copy", SkippingRunner(), **by_key)
+    report = restored(config, f"{topic_name}-copy", **by_key)
+    assert (report.sent_count, report.record_count, report.verified) == (1, 2, True)
+
+
+def test_first_and_last_offsets_are_of_the_source_wherever_its_records_went(
+    config: ConnectorConfig, topic_name: str
+) -> None:
+    by_key = Outgoing(partitioning="murmur2")
+    report = restored(config, f"{topic_name}-copy", outgoing=by_key, target_kafka_partitions=5)
+    assert [(p.first_source_offset, p.last_source_offset) for p in report.kafka_partitions] == [(0, 19), (0, 19)]
+
+
+def test_transforms_and_provenance_headers_are_applied_and_verified(config: ConnectorConfig, topic_name: str) -> None:
+    mask = TransformSettings(alias="d", type="DropHeaders", options={"headers": SecretStr("h")})
+    outgoing = Outgoing(transforms=(mask,), provenance_headers=True)
+    report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
+    (first, *_) = consumed(config.kafka, f"{topic_name}-copy", 1)
+    assert [h["key"] for h in first["headers"]] == [
+        f"kafka_s3.source.{n}" for n in ("offset", "partition", "timestamp")
+    ]
+    assert [h["value"] for h in first["headers"]][:2] == [b"0", b"1"]
+    assert report.verified
+
+
+def test_a_dry_run_that_counts_says_how_many_records_pass_the_filter(config: ConnectorConfig, topic_name: str) -> None:
+    chosen = RecordFilter(key_prefixes=(b"k1",))
+    report = restored(config, f"{topic_name}-copy", records=chosen, dry_run=True, exact=True)
+    assert (report.record_count, report.exact, report.sent_count) == (5, True, 0)
+
+
+def test_schema_ids_are_those_of_the_targets_registry(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    """Source and target share a registry here, under other subjects: ids are mapped onto what is registered there."""
+    create_topic(topic_name)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": "string"}]}
+    [value] = framed(registry, topic_name, schema, [{"f": "x"}])
+    schema_id = int.from_bytes(value[1:5], "big")
+    produce(kafka_settings, topic_name, [Sent(value)])
+    config = connector(kafka_settings, store_settings, topic_name, records=avro(registry))
+    archived(config)
+    assert [s.schema_id for s in snapshot(config).state.schemas] == [schema_id]
+    outgoing = Outgoing(map_schema_ids=True, target_registry=registry)
+    report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        there = client.get_latest_version(f"{topic_name}-copy-value")
+    (row,) = consumed(kafka_settings, f"{topic_name}-copy")
+    assert report.gaps == ()
+    assert int.from_bytes(row["value"][1:5], "big") == there.schema_id
+    assert report.schema_ids == ((schema_id, there.schema_id),)
+
+
+def test_schemas_that_were_not_archived_are_told_before_the_first_record(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"\0\x77\0\0\1x"), Sent(b"plain")])
+    config = connector(kafka_settings, store_settings, topic_name, records=avro(registry))
+    archived(config)
+    mapped: dict[str, Any] = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
+    assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
+        True
+    ]

@@ -1,0 +1,421 @@
+"""Schemas taken from one real registry to another, in which ids differ, and values that are read there."""
+
+import base64
+import dataclasses
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
+
+from kafka_s3_platform.avro.schema import strip_logical_types
+from kafka_s3_platform.config.settings import (
+    ConverterSettings,
+    KafkaSettings,
+    RecordSettings,
+    RegistrySettings,
+    StoreSettings,
+)
+from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.converters.protobuf.files import compile_file
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.local.stack import start_registry
+from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping, map_schemas
+from kafka_s3_platform.restore.outgoing.values import Rewritten, ValueSettings, new_values
+from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
+from kafka_s3_platform.restore.source.archive_plan import make_plan
+from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
+from kafka_s3_platform_tests.archive.test_sink import avro
+from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
+from kafka_s3_platform_tests.restore.outgoing.test_values import records
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce
+
+USER = '{"type":"record","name":"User","namespace":"shop","fields":[{"name":"name","type":"string"}]}'
+USER_2 = (
+    '{"type":"record","name":"User","namespace":"shop","fields":[{"name":"name","type":"string"},'
+    '{"name":"age","type":"int","default":0}]}'
+)
+ORDER = (
+    '{"type":"record","name":"Order","namespace":"shop","fields":[{"name":"id","type":"long"},'
+    '{"name":"user","type":"shop.User"}]}'
+)
+MONEY = 'syntax = "proto3"; package shop.common; message Money { string currency = 1; int64 units = 2; }'
+BILL = 'syntax = "proto3"; package shop; import "common.proto"; message Bill { shop.common.Money total = 1; }'
+PERSON = '{"title":"Person","type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
+
+
+@pytest.fixture(scope="module")
+def target(
+    registry: RegistrySettings, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RegistrySettings]:
+    """A second registry, whose ids are higher than any that these tests get from the first, which all tests share."""
+    own = dataclasses.replace(stack_settings, data_dir=tmp_path_factory.mktemp("target"), **free_port_settings())
+    with stopped_at_exit(own):
+        start_registry(own)
+        first_id = filled(registry.url, 1)
+        assert filled(own.registry_url, first_id + 200) > first_id
+        yield RegistrySettings(url=own.registry_url)
+
+
+def filled(url: str, schemas: int) -> int:
+    """Register that many schemas that nobody else does, and return the last one's id."""
+    with SchemaRegistryClient({"url": url}) as client:
+        texts = [f'{{"type":"fixed","name":"filler{at}","size":1}}' for at in range(schemas)]
+        ids: list[int] = [client.register_schema("filler", Schema(text, "AVRO")) for text in texts]
+        return ids[-1]
+
+
+@pytest.fixture
+def there(target: RegistrySettings) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": target.url}) as client:
+        yield client
+
+
+@pytest.fixture
+def here(registry: RegistrySettings) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        yield client
+
+
+Register = Callable[..., int]
+
+
+@pytest.fixture
+def register(here: SchemaRegistryClient) -> Register:
+    def new(subject: str, text: str, kind: str = "AVRO", *references: tuple[str, str, int]) -> int:
+        return here.register_schema(subject, Schema(text, kind, [SchemaReference(*r) for r in references]))
+
+    return new
+
+
+@dataclasses.dataclass
+class Move:
+    """A topic of the first registry, and where its records go."""
+
+    source: RecordSettings
+    target: RegistrySettings
+    topic: str
+
+    @property
+    def to_topic(self) -> str:
+        return f"copy_of_{self.topic}"
+
+    def archived(self, ids: Sequence[int]) -> tuple[ArchivedSchema, ...]:
+        fetched = fetch_archived_schemas(IndexState(), ids, self.source)
+        assert (fetched.missing, fetched.problem) == ((), None)
+        return fetched.rows
+
+    def mapped(self, *ids: int) -> SchemaMapping:
+        return map_schemas(self.target, self.archived(ids), self.source, self.topic, self.to_topic)
+
+    def sent(self, rows: Sequence[bytes | None], outgoing: Outgoing | None = None) -> Rewritten:
+        """What becomes of values, with the schemas that were archived of them."""
+        ids = sorted(collect_wire_schema_ids(pa.array(rows, pa.binary())))
+        mapping = None if outgoing else self.mapped(*ids)
+        given = ValueSettings(
+            outgoing or Outgoing(), self.source, self.topic, self.to_topic, mapping, self.archived(ids)
+        )
+        return new_values(given).apply(records(rows))
+
+
+@pytest.fixture
+def move(registry: RegistrySettings, target: RegistrySettings, topic_name: str) -> Callable[[str], Move]:
+    def new(kind: str = "AVRO") -> Move:
+        value = ConverterSettings.model_validate({"format": kind, "registry": registry})
+        return Move(RecordSettings(value=value), target, topic_name)
+
+    return new
+
+
+def value_of(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.VALUE)
+
+
+def test_a_schema_gets_another_id_under_the_renamed_subject(
+    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
+) -> None:
+    old = register(f"{topic_name}-value", USER)
+    found = move().mapped(old)
+    assert found.value_ids is not None
+    assert found.value_ids[old] != old
+    assert found.key_ids is None
+    assert there.get_schema(found.value_ids[old]).schema_str == USER
+    [schema] = found.schemas
+    assert (schema.subject, schema.target_subject) == (f"{topic_name}-value", f"copy_of_{topic_name}-value")
+    assert not schema.was_there
+
+
+def test_registering_again_finds_what_is_there(
+    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
+) -> None:
+    old = register(f"{topic_name}-value", USER)
+    first, again = move().mapped(old), move().mapped(old)
+    assert again.value_ids == first.value_ids
+    assert [s.was_there for s in again.schemas] == [True]
+    assert there.get_versions(f"copy_of_{topic_name}-value") == [1]
+
+
+@pytest.mark.parametrize("mode", ["FULL_TRANSITIVE", "FORWARD", "NONE"])
+def test_the_compatibility_mode_comes_along(
+    move: Callable[..., Move],
+    register: Register,
+    here: SchemaRegistryClient,
+    there: SchemaRegistryClient,
+    topic_name: str,
+    mode: str,
+) -> None:
+    old = register(f"{topic_name}-value", USER)
+    here.set_compatibility(f"{topic_name}-value", mode)
+    subject = f"copy_of_{topic_name}-value"
+    assert dict(move().mapped(old).compatibility)[subject] == mode
+    there.clear_caches()
+    assert there.get_compatibility(subject) == mode
+
+
+def test_versions_that_their_mode_would_refuse_today_are_registered_in_their_order(
+    move: Callable[..., Move],
+    register: Register,
+    here: SchemaRegistryClient,
+    there: SchemaRegistryClient,
+    topic_name: str,
+) -> None:
+    subject = f"{topic_name}-value"
+    ids = [register(subject, f'"{kind}"') for kind in ("string", "boolean", "bytes")]
+    here.set_compatibility(subject, "FULL")
+    found = move().mapped(*reversed(ids))
+    assert [(s.version, s.target_version) for s in found.schemas] == [(1, 1), (2, 2), (3, 3)]
+    assert there.get_compatibility(f"copy_of_{subject}") == "FULL"
+
+
+def test_references_are_registered_first_and_by_the_names_that_they_have(
+    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
+) -> None:
+    register(f"user-of-{topic_name}", USER)
+    register(f"user-of-{topic_name}", USER_2)
+    old = register(f"{topic_name}-value", ORDER, "AVRO", ("shop.User", f"user-of-{topic_name}", 2))
+    found = move().mapped(old)
+    assert found.value_ids is not None
+    assert [s.target_subject for s in found.schemas] == [f"user-of-{topic_name}", f"copy_of_{topic_name}-value"]
+    schema = there.get_schema(found.value_ids[old])
+    [reference] = schema.references or []
+    # version 2 alone was referred to, so it is the first there
+    assert (reference.name, reference.subject, reference.version) == ("shop.User", f"user-of-{topic_name}", 1)
+    assert there.get_version(f"user-of-{topic_name}", 1).schema.schema_str == USER_2
+
+
+def test_a_reference_that_was_not_archived_is_refused(
+    move: Callable[..., Move], register: Register, topic_name: str
+) -> None:
+    register(f"user-of-{topic_name}", USER)
+    old = register(f"{topic_name}-value", ORDER, "AVRO", ("shop.User", f"user-of-{topic_name}", 1))
+    given = move()
+    rows = [s for s in given.archived([old]) if s.schema_id == old]
+    with pytest.raises(IntegrityError, match=f"refers to shop.User .*user-of-{topic_name}"):
+        map_schemas(given.target, rows, given.source, given.topic, given.to_topic)
+
+
+def test_a_subject_with_schemas_of_its_own_keeps_its_mode_and_refuses_what_does_not_fit(
+    move: Callable[..., Move],
+    register: Register,
+    here: SchemaRegistryClient,
+    there: SchemaRegistryClient,
+    topic_name: str,
+) -> None:
+    subject = f"copy_of_{topic_name}-value"
+    there.register_schema(subject, Schema(USER_2, "AVRO"))
+    there.set_compatibility(subject, "BACKWARD")
+    fits, strange = register(f"{topic_name}-value", USER), register(f"{topic_name}-key", '"bytes"')
+    here.set_compatibility(f"{topic_name}-value", "FULL")
+    found = move().mapped(fits)
+    assert there.get_compatibility(subject) == "BACKWARD"
+    assert f"subject {subject} keeps its compatibility mode BACKWARD" in found.notes[0]
+    there.register_schema(f"copy_of_{topic_name}-key", Schema('"int"', "AVRO"))
+    there.set_compatibility(f"copy_of_{topic_name}-key", "FULL")
+    with pytest.raises(PreflightError, match=f"copy_of_{topic_name}-key .* does not allow"):
+        move().mapped(strange)
+
+
+def test_a_schema_of_several_topics_is_registered_for_this_one(
+    move: Callable[..., Move], register: Register, topic_name: str
+) -> None:
+    text = USER.replace("User", f"U{topic_name[6:]}")
+    old = register(f"{topic_name}-value", text)
+    register(f"{topic_name}-eu-value", text)
+    assert [s.target_subject for s in move().mapped(old).schemas] == [f"copy_of_{topic_name}-value"]
+
+
+def test_avro_is_read_with_the_target_s_registry(
+    move: Callable[..., Move], here: SchemaRegistryClient, there: SchemaRegistryClient, topic_name: str
+) -> None:
+    rows = [AvroSerializer(here, text)(value, value_of(topic_name)) for text, value in _USERS]
+    sent = move().sent([*rows, None, b"no wire format"]).batch.column("value").to_pylist()
+    assert sent[2:] == [None, b"no wire format"]
+    assert all(new[:5] != old[:5] and new[5:] == old[5:] for new, old in zip(sent, rows, strict=False))
+    read = [AvroDeserializer(there)(row, value_of(f"copy_of_{topic_name}")) for row in sent[:2]]
+    assert read == [value for _, value in _USERS]
+
+
+_USERS: list[tuple[str, dict[str, Any]]] = [(USER, {"name": "a"}), (USER_2, {"name": "b", "age": 3})]
+
+
+def test_json_schema_is_read_with_the_target_s_registry(
+    move: Callable[..., Move], here: SchemaRegistryClient, there: SchemaRegistryClient, topic_name: str
+) -> None:
+    row = JSONSerializer(PERSON, here)({"name": "a"}, value_of(topic_name))
+    [sent] = move("JSON_SR").sent([row]).batch.column("value").to_pylist()
+    read = JSONDeserializer(None, schema_registry_client=there)
+    assert read(sent, value_of(f"copy_of_{topic_name}")) == {"name": "a"}
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_protobuf_with_an_import_is_read_with_the_target_s_registry(
+    move: Callable[..., Move],
+    register: Register,
+    there: SchemaRegistryClient,
+    target: RegistrySettings,
+    topic_name: str,
+    is_text: bool,
+) -> None:
+    money, file = compile_file(MONEY, {}), compile_file(BILL, {"common.proto": MONEY})
+    register(f"common-of-{topic_name}", MONEY if is_text else _serialized(money), "PROTOBUF")
+    reference = ("common.proto", f"common-of-{topic_name}", 1)
+    old = register(f"{topic_name}-value", BILL if is_text else _serialized(file), "PROTOBUF", reference)
+    bill = GetMessageClass(file.message_types_by_name["Bill"])()
+    bill.total.currency, bill.total.units = "CHF", 5
+    given = move("PROTOBUF")
+    row = b"\0" + old.to_bytes(4, "big") + b"\0" + bill.SerializeToString()
+    [sent] = given.sent([row]).batch.column("value").to_pylist()
+    reader = Move(RecordSettings(value=ConverterSettings(format="PROTOBUF", registry=target)), target, given.to_topic)
+    again = reader.sent([sent], Outgoing(value=ConverterSettings(format="JSON"))).batch.column("value").to_pylist()
+    assert again == [b'{"total":{"currency":"CHF","units":5}}']
+    if not is_text:
+        # Confluent's Python client reads serialized files alone, which Apicurio does not make of text
+        read = ProtobufDeserializer(type(bill), {"use.deprecated.format": False}, there)
+        assert read(sent, value_of(given.to_topic)) == bill
+
+
+def _serialized(file: Any) -> str:
+    return base64.standard_b64encode(file.serialized_pb).decode()
+
+
+def test_protobuf_of_python_s_serializer_is_mapped_too(
+    move: Callable[..., Move], here: SchemaRegistryClient, there: SchemaRegistryClient, topic_name: str
+) -> None:
+    money = GetMessageClass(compile_file(MONEY, {}).message_types_by_name["Money"])
+    message = money(currency="CHF", units=7)
+    row = ProtobufSerializer(money, here, {"use.deprecated.format": False})(message, value_of(topic_name))
+    given = move("PROTOBUF")
+    [sent] = given.sent([row]).batch.column("value").to_pylist()
+    assert sent[:5] != row[:5]
+    read = ProtobufDeserializer(money, {"use.deprecated.format": False}, there)
+    assert read(sent, value_of(given.to_topic)) == message
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON_SR", "PROTOBUF"])
+def test_avro_written_anew_is_read_with_confluent_s_deserializers(
+    move: Callable[..., Move],
+    here: SchemaRegistryClient,
+    there: SchemaRegistryClient,
+    target: RegistrySettings,
+    topic_name: str,
+    kind: str,
+) -> None:
+    rows = [AvroSerializer(here, text)(value, value_of(topic_name)) for text, value in _USERS]
+    outgoing = Outgoing(value=ConverterSettings.model_validate({"format": kind, "registry": target}))
+    given = move()
+    done, again = given.sent([*rows, None], outgoing), given.sent([*rows, None], outgoing)
+    assert done.failures == ()
+    assert done.batch.equals(again.batch)
+    sent = done.batch.column("value").to_pylist()
+    assert sent[2] is None
+    assert [_read(kind, there, row, given.to_topic) for row in sent[:2]] == [value for _, value in _USERS]
+    assert there.get_versions(f"{given.to_topic}-value") == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON_SR", "PROTOBUF"])
+def test_every_type_written_anew_comes_back_through_the_target_s_registry(
+    move: Callable[..., Move], register: Register, target: RegistrySettings, topic_name: str, kind: str
+) -> None:
+    old = register(f"{topic_name}-value", ORDER_SCHEMA.text)
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, strip_logical_types(ORDER_SCHEMA.avro), AN_ORDER)
+    there = ConverterSettings.model_validate({"format": kind, "registry": target})
+    given = move()
+    done = given.sent([b"\0" + old.to_bytes(4, "big") + body.getvalue()], Outgoing(value=there))
+    assert done.failures == ()
+    converter = new_converter(there, given.to_topic, is_key=False)
+    found = converter.convert(done.batch.column("value"), np.array([0]))
+    assert found.payload.objects == [AN_ORDER]
+    assert {s.subject for s in found.payload.schemas} == {f"{given.to_topic}-value"}
+
+
+def _read(kind: str, there: SchemaRegistryClient, row: bytes, topic: str) -> Any:
+    if kind == "AVRO":
+        return AvroDeserializer(there)(row, value_of(topic))
+    if kind == "JSON_SR":
+        return JSONDeserializer(None, schema_registry_client=there)(row, value_of(topic))
+    text = there.get_schema(int.from_bytes(row[1:5], "big")).schema_str or ""
+    user = GetMessageClass(compile_file(text, {}).message_types_by_name["User"])
+    found: Any = ProtobufDeserializer(user, {"use.deprecated.format": False}, there)(row, value_of(topic))
+    return {f.name: getattr(found, f.name) for f in user.DESCRIPTOR.fields}
+
+
+def test_schemas_are_archived_with_what_they_refer_to_and_once(
+    move: Callable[..., Move], register: Register, here: SchemaRegistryClient, topic_name: str
+) -> None:
+    user = register(f"user-of-{topic_name}", USER)
+    old = register(f"{topic_name}-value", ORDER, "AVRO", ("shop.User", f"user-of-{topic_name}", 1))
+    here.set_compatibility(f"{topic_name}-value", "FORWARD")
+    given = move()
+    rows = given.archived([old])
+    assert [r.schema_id for r in rows] == [user, old]
+    assert {s.subject: s.compatibility for s in rows[1].subjects}[f"{topic_name}-value"] == "FORWARD"
+    [reference] = rows[1].schema_references
+    assert (reference.name, reference.version, reference.schema_id) == ("shop.User", 1, user)
+    fetched = fetch_archived_schemas(IndexState(schemas=rows), [old, user], given.source)
+    assert (fetched.rows, fetched.missing) == ((), ())
+
+
+def test_an_id_that_two_registries_have_given_is_not_guessed(
+    registry: RegistrySettings,
+    target: RegistrySettings,
+    register: Register,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> None:
+    create_topic(topic_name)
+    schema_id = register(f"{topic_name}-value", USER)
+    framed = b"\0" + schema_id.to_bytes(4, "big")
+    for hour, (used, body) in enumerate(((registry, b"\x02a"), (target, b"x"))):
+        produce(kafka_settings, topic_name, [Sent(framed + body, timestamp=NOON + hour * HOUR)])
+        config = connector(kafka_settings, store_settings, topic_name, records=avro(used))
+        archived(config)
+    asked = RestoreRequest(config, topic_name, f"{topic_name}-copy", restore_id="r", run_id="x")
+    assert len(make_plan(asked).objects) == 2
+    mapped = Outgoing(map_schema_ids=True, target_registry=target)
+    anew = Outgoing(value=ConverterSettings(format="JSON"))
+    for outgoing in (mapped, anew):
+        with pytest.raises(PreflightError, match=rf"{schema_id} is another schema in each of .*{registry.url}"):
+            make_plan(dataclasses.replace(asked, outgoing=outgoing))
+
+
+def test_an_id_that_the_registry_does_not_know_is_told(move: Callable[..., Move]) -> None:
+    fetched = fetch_archived_schemas(IndexState(), [2_000_000_000], move().source)
+    assert fetched.missing == (2_000_000_000,)
+    assert fetched.problem is not None
+    assert "by no schema of their registry" in fetched.problem

@@ -1,0 +1,213 @@
+"""Restores of objects in cold storage, from moto's S3: it refuses to read them until they were asked for and are there.
+
+SeaweedFS, the S3 server of the other tests, has no such classes.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+import pytest
+from moto.moto_api import state_manager
+from moto.server import ThreadedMotoServer
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import BusyError, IntegrityError
+from kafka_s3_platform.restore.preflight import thaw as thawing
+from kafka_s3_platform.restore.request import RestoreReport, Thaw
+from kafka_s3_platform.store.client import new_s3_client as new_client
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.test_restore import restored as restored_own
+from kafka_s3_platform_tests.restore.test_restore import values
+from kafka_s3_platform_tests.store.http_proxy import running
+from kafka_s3_platform_tests.store.servers import Recorder
+from kafka_s3_platform_tests.store.test_iam import actions, beyond, policy, unused
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+
+pytestmark = pytest.mark.integration
+
+LOOKS = 3
+"""How often an object that was asked for is looked at before it is there."""
+
+FROM_COLD = "archive.source.thaw.days=3\narchive.source.thaw.tier=Bulk\n"
+
+
+@pytest.fixture(scope="module")
+def cold_server() -> Iterator[str]:
+    state_manager.set_transition("s3::keyrestore", {"progression": "manual", "times": LOOKS})
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def store_settings(cold_server: str, topic_name: str) -> StoreSettings:
+    """A bucket of the cold server, instead of the stack's."""
+    secret = SecretStr("any")
+    return StoreSettings(
+        bucket=topic_name, region="us-east-1", endpoint_url=cold_server, access_key_id=secret, secret_access_key=secret
+    )
+
+
+@pytest.fixture
+def s3_client(store_settings: StoreSettings) -> Iterator[Any]:
+    client = new_client(store_settings)
+    client.create_bucket(Bucket=store_settings.bucket)
+    yield client
+    client.close()
+
+
+def move(client: Any, bucket: str, key: str, storage_class: str) -> None:
+    """As a lifecycle rule does."""
+    place = {"Bucket": bucket, "Key": key}
+    client.copy_object(**place, CopySource=place, StorageClass=storage_class, MetadataDirective="COPY")
+
+
+@pytest.fixture
+def lines(put: Put, s3_client: Any, topic_name: str) -> list[str]:
+    """The keys of another sink's objects: the first and the last in cold storage."""
+    keys = [put(topic_name, first, numbered(first, 3)) for first in (0, 3, 6)]
+    move(s3_client, topic_name, keys[0], "GLACIER")
+    move(s3_client, topic_name, keys[2], "DEEP_ARCHIVE")
+    return keys
+
+
+@pytest.fixture
+def config(
+    s3_client: Any,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> ConnectorConfig:
+    """Our own archive of two hours, of which a lifecycle rule has moved the first to cold storage."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"%d" % n, timestamp=NOON + n * HOUR / 3) for n in range(6)])
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    for segment in snapshot(config).segments:
+        if segment.chunk_start == NOON:
+            move(s3_client, topic_name, segment.key, "GLACIER")
+    return config
+
+
+def states(client: Any, bucket: str) -> list[str]:
+    """What S3 says of the thawing of those objects of topics/ of which it says something."""
+    listed = client.list_objects_v2(Bucket=bucket, Prefix="topics/")["Contents"]
+    found = [client.head_object(Bucket=bucket, Key=item["Key"]) for item in listed]
+    return [head["Restore"] for head in found if "Restore" in head]
+
+
+def run_until_it_is_there(run: Callable[[], RestoreReport]) -> tuple[list[str], RestoreReport]:
+    """What the runs said that came too early, and the report of the last."""
+    said: list[str] = []
+    while len(said) < 4 * LOOKS:
+        try:
+            return said, run()
+        except BusyError as err:
+            said.append(str(err))
+    pytest.fail(f"never there: {said}")
+
+
+@pytest.mark.usefixtures("lines")
+def test_cold_objects_are_asked_for_by_the_first_run_and_restored_by_one_that_finds_them_there(
+    load: Load, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    said, report = run_until_it_is_there(
+        lambda: restored(load(LINES, JSON + FROM_COLD), (), "{topic}-copy", restore_id=topic_name)
+    )
+    assert "2 objects lie in cold storage" in said[0]
+    assert all("they were asked for; run again under this restore id when they are there" in line for line in said)
+    assert (report.record_count, report.sent_count, report.verified) == (9, 9, True)
+    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(9))
+
+
+def test_an_archive_whose_hours_a_lifecycle_rule_moved_is_restored_like_any_other(
+    config: ConnectorConfig, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    said, report = run_until_it_is_there(partial(restored_own, config, thaw=Thaw(3, "Bulk")))
+    assert "restore r1: 1 objects lie in cold storage" in said[0]
+    assert (report.record_count, report.sent_count, report.verified) == (6, 6, True)
+    assert values(kafka_settings, f"{topic_name}-restored") == [b"%d" % n for n in range(6)]
+
+
+def test_of_an_archive_only_the_objects_of_the_window_have_to_be_thawed(
+    config: ConnectorConfig, s3_client: Any
+) -> None:
+    report = restored_own(config, from_time=NOON + HOUR)
+    assert (report.record_count, report.verified) == (3, True)
+    assert not any("cold storage" in note for note in report.notes)
+    assert states(s3_client, config.store.bucket) == []
+
+
+def test_a_run_waits_for_them_as_long_as_it_is_told_and_says_so(
+    config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(thawing, "POLL_SECONDS", 0.05)
+    with caplog.at_level("INFO", logger="kafka_s3_platform"):
+        report = restored_own(config, thaw=Thaw(3, wait_seconds=60))
+    waiting = [line for line in caplog.messages if line == "restore r1: waiting for 1 objects from cold storage"]
+    assert len(waiting) in range(1, LOOKS + 2)
+    assert (report.record_count, report.verified) == (6, True)
+    [state] = states(s3_client, config.store.bucket)
+    expiry = datetime.strptime(state.split('"')[3], "%a, %d %b %Y %H:%M:%S %Z").replace(tzinfo=timezone.utc)
+    assert abs(expiry - datetime.now(timezone.utc) - timedelta(days=3)) < timedelta(days=1)
+
+
+def test_a_dry_run_tells_of_them_and_asks_for_none(config: ConnectorConfig, s3_client: Any) -> None:
+    report = restored_own(config, dry_run=True, thaw=Thaw(3))
+    assert any(note.startswith("1 objects lie in cold storage, such as topics/") for note in report.notes)
+    assert states(s3_client, config.store.bucket) == []
+
+
+def test_nothing_is_asked_for_and_nothing_sent_unless_the_request_says_so(
+    config: ConnectorConfig, s3_client: Any, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    with pytest.raises(BusyError, match=r"1 objects lie in cold storage, such as .*: say for how many days"):
+        restored_own(config)
+    assert states(s3_client, topic_name) == []
+    assert values(kafka_settings, f"{topic_name}-restored") == []
+
+
+def test_it_takes_the_rights_that_the_documentation_names(config: ConnectorConfig, cold_server: str) -> None:
+    with running(Recorder(cold_server)) as recorder:
+        store = config.store.model_copy(update={"endpoint_url": recorder.endpoint})
+        recorded = config.model_copy(update={"store": store})
+        run_until_it_is_there(partial(restored_own, recorded, thaw=Thaw(1)))
+        done = actions(recorder.requests)
+    assert beyond(done, policy("restore") | policy("thaw")) == set()
+    # no day was merged here
+    assert {resource for _, resource in unused(done, policy("thaw"))} == {"arn:aws:s3:::BUCKET/topics_daily/*"}
+
+
+def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(
+    load: Load, s3_client: Any, lines: list[str], kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    report = restored(load(LINES, JSON), (), "{topic}-copy", restore_id=topic_name, behavior_on_error="ignore")
+    assert report.record_count == 3
+    assert [any(key in line and "was not thawed" in line for line in report.skipped) for key in lines] == [
+        True,
+        False,
+        True,
+    ]
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [3, 4, 5]
+    assert states(s3_client, topic_name) == []
+    later = partial(restored, load(LINES, JSON), (), "{topic}-copy", restore_id="later", after=topic_name, thaw=Thaw(1))
+    assert run_until_it_is_there(later)[1].sent_count == 6
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [3, 4, 5, 0, 1, 2, 6, 7, 8]
+
+
+def test_an_object_may_be_asked_for_twice_and_is_named_when_it_is_read_too_early(
+    store_settings: StoreSettings, lines: list[str]
+) -> None:
+    store = ObjectStore(store_settings)
+    for _ in range(2):
+        store.request_thaw(lines[0], 1, "Standard")
+    with pytest.raises(IntegrityError, match=r"\+0000000000\.json .*It lies in a cold storage class"):
+        store.get(lines[0])

@@ -1,0 +1,92 @@
+"""Which requests a restore makes: of an archive however long, only those of the objects that it needs."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.store import objects
+from kafka_s3_platform.store.client import new_s3_client
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.restore.test_restore import restored
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+
+pytestmark = pytest.mark.integration
+
+HOURS, KAFKA_PARTITIONS, EACH = 48, 2, 3
+PICKED = NOON + 30 * HOUR
+
+Requests = list[tuple[str, str]]
+"""S3's operations, each with the key or prefix that it names."""
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """An archive of two days: an object for each hour and kafka partition."""
+    create_topic(topic_name, KAFKA_PARTITIONS)
+    produce(
+        kafka_settings,
+        topic_name,
+        [
+            Sent(b"%d/%d" % (hour, n), timestamp=NOON + hour * HOUR + n * timedelta(minutes=20), kafka_partition=p)
+            for hour in range(HOURS)
+            for n in range(EACH)
+            for p in range(KAFKA_PARTITIONS)
+        ],
+    )
+    found = connector(kafka_settings, store_settings, topic_name)
+    archived(found)
+    return found
+
+
+@pytest.fixture
+def requests(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> Requests:
+    """What is asked of S3 from now on, by any client of objects. delta-rs, which reads the index, has its own."""
+    made: Requests = []
+
+    def note(params: dict[str, Any], model: Any, **_: Any) -> None:
+        made.append((model.name, params.get("Key", params.get("Prefix", ""))))
+
+    def recorded(settings: StoreSettings) -> Any:
+        client = new_s3_client(settings)
+        client.meta.events.register("provide-client-params.s3", note)
+        return client
+
+    monkeypatch.setattr(objects, "new_s3_client", recorded)
+    return made
+
+
+def test_an_hour_out_of_many_reads_only_the_objects_of_that_hour(config: ConnectorConfig, requests: Requests) -> None:
+    segments = snapshot(config).segments
+    wanted = {s.key for s in segments if s.chunk_start == PICKED}
+    assert (len(segments), len(wanted)) == (HOURS * KAFKA_PARTITIONS, KAFKA_PARTITIONS)
+    requests.clear()
+
+    report = restored(config, from_time=PICKED, to_time=PICKED + HOUR)
+
+    assert (report.record_count, report.object_count, report.verified) == (EACH * KAFKA_PARTITIONS, len(wanted), True)
+    # One look at where the index's log begins, and at which files it has. This process has read those files before.
+    of_index = [name for name, key in requests if key.startswith(f"{config.archive.index_dir}/")]
+    assert of_index == ["GetObject", "ListObjectsV2"]
+    own = f"{config.archive.index_dir}/", f"{config.archive.restore_dir}/"
+    of_archive = [(name, key) for name, key in requests if not key.startswith(own)]
+    assert {name for name, _ in of_archive} == {"HeadObject", "GetObject"}
+    for name in ("HeadObject", "GetObject"):
+        assert {key for made, key in of_archive if made == name} == wanted
+
+
+def test_how_often_an_object_is_read_does_not_depend_on_how_many_there_are(
+    config: ConnectorConfig, requests: Requests
+) -> None:
+    """Once to be sent and once to be verified, in a few ranges each."""
+
+    def reads(hours: int) -> float:
+        requests.clear()
+        restored(config, restore_id=f"r{hours}", to_time=PICKED + hours * HOUR, from_time=PICKED)
+        folder = f"{config.layout.topics_dir}/"
+        return sum(name == "GetObject" and key.startswith(folder) for name, key in requests) / hours
+
+    assert reads(1) == reads(8) <= 4 * KAFKA_PARTITIONS

@@ -1,0 +1,104 @@
+"""Archive, verify, compact and restore by temporary credentials: each request carries their token, or is refused."""
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import AuthorizationError
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.store.servers import Recorder, Sts, session_gate
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+
+pytestmark = pytest.mark.integration
+
+VALUES = [bytes([n]) * 900_000 for n in range(16)]
+
+
+@pytest.fixture
+def sts() -> Sts:
+    return Sts()
+
+
+@pytest.fixture
+def gate(store_settings: StoreSettings, sts: Sts) -> Iterator[Recorder]:
+    with session_gate(store_settings, sts) as server:
+        yield server
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    gate: Recorder,
+    sts: Sts,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> ConnectorConfig:
+    """A connector whose file has an access key and its session token; a topic of two hours, some of it in parts."""
+    create_topic(topic_name)
+    create_topic(f"{topic_name}-restored")
+    produce(kafka_settings, topic_name, [Sent(v, None, NOON + (n > 13) * HOUR) for n, v in enumerate(VALUES)])
+    access_key, secret, token, _ = sts.issue("test", {})
+    session = {"access_key_id": access_key, "secret_access_key": secret, "session_token": token}
+    given = {name: SecretStr(value) for name, value in session.items()}
+    store = store_settings.model_copy(update={**given, "endpoint_url": gate.endpoint, "part_size": 5_242_880})
+    return connector(kafka_settings, store, topic_name, layout={"format": "envelope.avro", "codec": "null"})
+
+
+def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
+    topic = config.topics[0]
+    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": "r", "run_id": "x"}
+    return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), InProcessRunner())
+
+
+def test_every_request_of_every_client_carries_the_token(config: ConnectorConfig, gate: Recorder) -> None:
+    topic = config.topics[0]
+    archived(config)
+    compact_day(CompactRequest(config, topic, date(2026, 1, 1), "run"), InProcessRunner())
+    assert verify_archive(config, topic, deep=True, runner=InProcessRunner()).ok
+    assert restored(config).verified
+    assert records_of(config.kafka, f"{topic}-restored").column("value").to_pylist() == VALUES
+
+    assert {request.headers.get("x-amz-security-token") for request in gate.requests} == {
+        config.store.session_token.get_secret_value() if config.store.session_token else ""
+    }
+    agents = {request.headers.get("user-agent", "").partition("/")[0] for request in gate.requests}
+    assert {"Boto3", "object_store"} <= agents
+    assert any("uploadId" in request.target for request in gate.requests)
+
+
+@pytest.mark.parametrize("fault", ["expired", "another's", "none"])
+def test_a_token_that_does_not_hold_is_told_as_that(config: ConnectorConfig, sts: Sts, fault: str) -> None:
+    archived(config)
+    key = config.store.access_key_id.get_secret_value() if config.store.access_key_id else ""
+    token, expiry = sts.sessions[key]
+    store, said = config.store, "InvalidToken"
+    if fault == "expired":
+        sts.sessions[key] = token, datetime.now(timezone.utc) - timedelta(seconds=1)
+        said = "ExpiredToken"
+    elif fault == "another's":
+        sts.sessions[key] = token + "x", expiry
+    else:
+        store = store.model_copy(update={"session_token": None})
+    asked = config.model_copy(update={"store": store})
+    for attempt in (
+        lambda: ObjectStore(store).put_new("a", b""),
+        lambda: TopicIndex(store, "_index", "c", config.topics[0]).open(),
+        lambda: archived(asked, [NOON + HOUR]),
+        lambda: restored(asked, restore_id="other"),
+    ):
+        with pytest.raises(AuthorizationError, match=rf"{said}.*session token"):
+            attempt()

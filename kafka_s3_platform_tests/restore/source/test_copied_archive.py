@@ -1,0 +1,97 @@
+"""An archive copied to another bucket with its index: ETags are others there, the bytes are the same."""
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+
+pytestmark = pytest.mark.integration
+
+DAY = date(2026, 1, 1)
+
+
+def put_in_parts(client: Any, bucket: str, key: str, body: bytes, metadata: dict[str, str]) -> None:
+    """As tools do that copy large objects: the ETag is not that of one PUT."""
+    upload = client.create_multipart_upload(Bucket=bucket, Key=key, Metadata=metadata)
+    place = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
+    part = client.upload_part(**place, PartNumber=1, Body=body)
+    client.complete_multipart_upload(**place, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+
+
+@pytest.fixture
+def copied(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    s3_client: Any,
+) -> Iterator[ConnectorConfig]:
+    """Two hours, archived, and copied object by object."""
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
+    original = connector(kafka_settings, store_settings, topic_name)
+    archived(original)
+    bucket, other = store_settings.bucket, f"{store_settings.bucket}-copy"
+    s3_client.create_bucket(Bucket=other)
+    for item in list(ObjectStore(store_settings).list("")):
+        found = s3_client.get_object(Bucket=bucket, Key=item.key)
+        if item.key.startswith("topics/"):
+            put_in_parts(s3_client, other, item.key, found["Body"].read(), found["Metadata"])
+        else:
+            s3_client.put_object(Bucket=other, Key=item.key, Body=found["Body"].read())
+    yield original.model_copy(update={"store": store_settings.model_copy(update={"bucket": other})})
+    s3_client.delete_bucket(Bucket=other)
+
+
+def tamper(config: ConnectorConfig, client: Any) -> str:
+    """Other bytes, as many as before."""
+    key = snapshot(config).segments[0].key
+    found = client.get_object(Bucket=config.store.bucket, Key=key)
+    body = bytearray(found["Body"].read())
+    body[len(body) // 2] ^= 1
+    put_in_parts(client, config.store.bucket, key, bytes(body), found["Metadata"])
+    return key
+
+
+def restored(config: ConnectorConfig) -> int:
+    topic = config.topics[0]
+    given = {"to_topic": f"{topic}-restored", "restore_id": "r", "run_id": "x", "create_topic": True}
+    return restore(ArchiveSource(RestoreRequest(config, topic, **given)), InProcessRunner()).record_count  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_it_is_verified_and_a_tampered_copy_is_found(copied: ConnectorConfig, s3_client: Any, deep: bool) -> None:
+    store = ObjectStore(copied.store)
+    assert all(store.head(s.key).etag != s.etag for s in snapshot(copied).segments)  # type: ignore[union-attr]
+    assert verify_archive(copied, copied.topics[0], deep, InProcessRunner()).ok
+    key = tamper(copied, s3_client)
+    [damage] = verify_archive(copied, copied.topics[0], deep, InProcessRunner()).damages
+    assert damage.key == key
+    assert "and other bytes: it was replaced" in damage.message
+
+
+def test_it_is_merged_and_restored(copied: ConnectorConfig) -> None:
+    assert restored(copied) == 20
+    compact_day(CompactRequest(copied, copied.topics[0], DAY, "merge"), InProcessRunner())
+    assert verify_archive(copied, copied.topics[0], True, InProcessRunner()).ok
+
+
+def test_a_tampered_copy_is_neither_merged_nor_restored(copied: ConnectorConfig, s3_client: Any) -> None:
+    tamper(copied, s3_client)
+    with pytest.raises(PreflightError, match="was replaced"):
+        restored(copied)
+    with pytest.raises(IntegrityError, match="and other bytes"):
+        compact_day(CompactRequest(copied, copied.topics[0], DAY, "merge"), InProcessRunner())

@@ -1,0 +1,455 @@
+"""Restores from the files of S3 sources: the quickstart of Confluent's source, and what goes wrong on the way."""
+
+import io
+import json
+import logging
+import pickle
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings, TransformSettings
+from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.groups.archived import read_finished_restore
+from kafka_s3_platform.restore.replay import progress as watch
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter
+from kafka_s3_platform.restore.target_topic import Regex
+from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
+from kafka_s3_platform_tests.config.test_seeds import SOURCE
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.foreign import (
+    JSON,
+    LINES,
+    Load,
+    Put,
+    asked,
+    numbered,
+    numbers,
+    restored,
+    values,
+)
+from kafka_s3_platform_tests.restore.test_restore import delete_topic
+from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce
+
+pytestmark = pytest.mark.integration
+
+MAPPER = TransformSettings(alias="lines", type="kafka_s3_platform_tests.transforms.example_mappers.LinesMapper")
+
+
+@pytest.fixture
+def s3_topic(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, registry: RegistrySettings, create_topic: CreateTopic
+) -> Iterator[str]:
+    """The topic of the quickstarts, archived by that of the sink: value1 to value9, twice."""
+    with ClusterAdmin(kafka_settings) as admin:
+        if "s3_topic" in admin.topics():
+            delete_topic(kafka_settings, "s3_topic")
+            time.sleep(1)
+    topic = create_topic("s3_topic")
+    nine = framed(registry, topic, F1, [{"f1": f"value{n}"} for n in range(1, 10)])
+    produce(kafka_settings, topic, [Sent(v) for v in nine * 2])
+    layout = {"format": "avro", "codec": "null", "partitioner": "Default", "flush_size": 3}
+    archived(connector(kafka_settings, store_settings, topic, layout=layout, records=avro(registry)))
+    yield topic
+    for name in ("s3_topic", "copy_of_s3_topic", "json_of_s3_topic", "schema_of_s3_topic"):
+        with ClusterAdmin(kafka_settings) as admin:
+            found = name in admin.topics()
+        if found:
+            delete_topic(kafka_settings, name)
+
+
+@pytest.mark.usefixtures("s3_topic")
+def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_object_for_object(
+    load: Load, kafka_settings: KafkaSettings, registry: RegistrySettings
+) -> None:
+    converter = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
+    config = load(SOURCE, f"{converter}{registry.url}\n")
+    report = restored(config, restore_id="quickstart")
+    assert (report.topic, report.to_topic, report.record_count) == ("s3_topic", "copy_of_s3_topic", 18)
+    assert (report.sent_count, report.object_count, report.verified) == (18, 6, True)
+    rows = values(kafka_settings, "copy_of_s3_topic")
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        there = client.get_latest_version("copy_of_s3_topic-value")
+    assert there.schema is not None
+    assert {row[:5] for row in rows} == {b"\0" + there.schema_id.to_bytes(4, "big")}
+    schema = fastavro.parse_schema(json.loads(there.schema.schema_str or ""))
+    found = [fastavro.schemaless_reader(io.BytesIO(row[5:]), schema, None) for row in rows]
+    assert found == [{"f1": f"value{n}"} for n in range(1, 10)] * 2
+    assert any("18 records: no object tells their timestamp" in note for note in report.notes)
+    assert any("how objects were read: records as avro counts them" in note for note in report.notes)
+    assert "this archive holds no keys: records were sent with a null key" in report.notes
+    assert sum(p.altered_timestamps for p in report.kafka_partitions) == 18
+
+    again = restored(config, restore_id="quickstart")
+    assert (again.already_finished, again.record_count) == (True, 18)
+    assert len(values(kafka_settings, "copy_of_s3_topic")) == 18
+
+
+@pytest.mark.usefixtures("s3_topic")
+def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(
+    load: Load, kafka_settings: KafkaSettings
+) -> None:
+    report = restored(load(SOURCE.replace("copy_of_$0", "json_of_$0"), JSON))
+    assert (report.record_count, report.to_topic) == (18, "json_of_s3_topic")
+    nine = [b'{"f1":"value%d"}' % n for n in range(1, 10)]
+    assert values(kafka_settings, "json_of_s3_topic") == nine * 2
+
+    with_schemas = restored(load(SOURCE.replace("copy_of_$0", "schema_of_$0"), JSON.partition("\n")[0] + "\n"))
+    assert with_schemas.verified
+    found = [json.loads(v) for v in values(kafka_settings, "schema_of_s3_topic")]
+    schema = {"type": "struct", "fields": [{"type": "string", "optional": False, "field": "f1"}], "optional": False}
+    assert found == [{"schema": schema | {"name": F1["name"]}, "payload": json.loads(v)} for v in nine * 2]
+
+
+def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka_partitions(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    one, two = f"{topic_name}-1", f"{topic_name}-2"
+    put(one, 0, numbered(0, 3))
+    put(one, 0, numbered(10, 2), 1)
+    put(one, 7, numbered(3, 1))
+    put(two, 5, numbered(20, 4))
+    report = restored(load(LINES, JSON), (), "{topic}-copy")
+    assert (report.topic, report.record_count) == (f"{one}, {two}", 10)
+    assert [(p.topic, p.kafka_partition, p.record_count, p.first_source_offset) for p in report.kafka_partitions] == [
+        (one, 0, 4, 0),
+        (one, 1, 2, 0),
+        (two, 0, 4, 5),
+    ]
+    copies = [(f"{one}-copy", 0), (f"{one}-copy", 1), (f"{two}-copy", 0)]
+    assert [numbers(kafka_settings, *c) for c in copies] == [[0, 1, 2, 3], [10, 11], [20, 21, 22, 23]]
+
+    alone = restored(load(LINES, JSON), (two,), "{topic}-again")
+    assert (alone.topic, alone.to_topic, alone.record_count) == (two, f"{two}-again", 4)
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_sends_every_record_once(
+    load: Load,
+    put: Put,
+    kafka_settings: KafkaSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+    tmp_path: Path,
+    delivery: str,
+) -> None:
+    # Every value twice, so that only its place tells a repeated one.
+    for first in range(0, 3000, 100):
+        put(topic_name, first, [v for v in numbered(first // 2, 50) for _ in range(2)])
+    target = create_topic(f"{topic_name}-copy")
+    same = {"restore_id": topic_name, "delivery": delivery}
+    given = asked(load(LINES, JSON), (), "{topic}-copy", records_per_second=600, **same)
+    pickled = tmp_path / "request"
+    pickled.write_bytes(pickle.dumps(given))
+    module = "kafka_s3_platform_tests.restore.killed"
+    for goal in (400, 1200):
+        process = subprocess.Popen([sys.executable, "-m", module, str(pickled), "100", "100"])
+        with ClusterAdmin(kafka_settings) as admin:
+            while admin.frontiers(target, [0])[0].high_watermark < goal:
+                assert process.poll() is None, "it ended before it was killed"
+                time.sleep(0.05)
+        process.kill()
+        process.wait()
+    put(topic_name, 3000, numbered(9000, 5))
+
+    report = restored(load(LINES, JSON), (), "{topic}-copy", **same)
+
+    assert numbers(kafka_settings, target) == [n for n in range(1500) for _ in range(2)]
+    assert (report.record_count, report.object_count, report.verified) == (3000, 30, True)
+    assert 0 < report.sent_count < 3000
+    assert not any("is not empty" in note for note in report.notes)
+
+
+def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
+    load: Load, put: Put, topic_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for first in range(0, 400, 20):
+        put(topic_name, first, numbered(first, 20))
+    monkeypatch.setattr(watch, "EVERY_SECONDS", 0.5)
+    caplog.set_level(logging.INFO)
+    restored(load(LINES, JSON), (), "{topic}-copy", restore_id="r", records_per_second=60, delivery="at_least_once")
+    told = [
+        re.search(r"restore r: (\d+) records, \d+ records/s, (\d+)% .*bytes, about \d+ s left", m)
+        for m in caplog.messages
+    ]
+    found = [(int(m[1]), int(m[2])) for m in told if m]
+    # Objects are about equally large.
+    assert found
+    assert all(abs(share - records / 4) < 10 for records, share in found)
+
+
+def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    bad = put(topic_name, 3, numbered(3, 3))
+    put(topic_name, 6, numbered(6, 3))
+    body = s3_client.get_object(Bucket=store_settings.bucket, Key=bad)["Body"].read()
+    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=body[:-4])
+    with pytest.raises(
+        IntegrityError, match=r"=0/.*\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
+    ):
+        restored(load(LINES, JSON), (), "{topic}-failed")
+    assert numbers(kafka_settings, f"{topic_name}-failed") == []
+    with pytest.raises(
+        IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
+    ):
+        restored(load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
+
+    report = restored(load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")
+    assert numbers(kafka_settings, f"{topic_name}-ignored") == [0, 1, 2, 6, 7, 8]
+    assert (report.record_count, report.verified, len(report.skipped)) == (6, True, 1)
+    assert bad in report.skipped[0]
+
+
+def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_without_the_bad_object(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    keys = [put(topic_name, first, numbered(first, 3)) for first in (0, 3, 6)]
+    s3_client.put_object(Bucket=store_settings.bucket, Key=keys[1], Body=b'{"n":3}\n{"n')
+    file = load(LINES, JSON + "behavior.on.error=ignore\n")
+    same: dict[str, Any] = {"restore_id": topic_name, "records_per_second": 1}
+    with pytest.raises(IntegrityError, match=r"\+0\+0000000003\.json"):
+        restored(file, (), "{topic}-copy", behavior_on_error="fail", **same)
+    sent_before = numbers(kafka_settings, f"{topic_name}-copy")
+    assert sent_before == [0, 1, 2][: len(sent_before)]
+
+    report = restored(file, (), "{topic}-copy", **same)
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2, 6, 7, 8]
+    assert (report.record_count, report.sent_count, len(report.skipped)) == (6, 6 - len(sent_before), 1)
+    assert keys[1] in report.skipped[0]
+
+
+def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_its_offsets(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    for first in (0, 20):
+        put(topic_name, first, numbered(first, 10))
+    config, gap = load(LINES, JSON), f"{topic_name}-0: offsets [10, 20) are in no object"
+    counted = restored(config, (), "{topic}-copy", dry_run=True, exact=True)
+    report = restored(config, (), "{topic}-copy")
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [*range(10), *range(20, 30)]
+    assert [found[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
+
+
+def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(
+    load: Load, store_settings: StoreSettings, s3_client: Any, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    for hour, first in ((12, 0), (13, 5)):
+        key = f"topics/{topic_name}/year=2026/month=01/day=01/hour={hour}/{topic_name}+0+{first}.json"
+        body = b"".join(b'{"n":%d}\n' % n for n in range(first, first + 10))
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+    config = load(LINES, JSON + "partitioner.class=io.confluent.connect.storage.partitioner.HourlyPartitioner\n")
+    with pytest.raises(PreflightError, match="a window of offsets would choose others"):
+        restored(config, (), "{topic}-copy", from_offset=2, to_offset=12)
+    with ClusterAdmin(kafka_settings) as admin:
+        assert f"{topic_name}-copy" not in admin.topics()
+    report = restored(config, (), "{topic}-all")
+    assert report.record_count == 20
+    assert any("order differs from the source's" in note for note in report.notes)
+
+
+def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(
+    load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    for name in ("nonsense.json", "readme.txt"):
+        key = f"topics/{topic_name}/partition=0/{name}"
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=b"x")
+    with pytest.raises(IntegrityError, match=r"nonsense\.json"):
+        restored(load(LINES, JSON), (), "{topic}-copy")
+    report = restored(load(LINES, JSON), (), "{topic}-copy", behavior_on_error="log")
+    assert (report.record_count, len(report.skipped)) == (3, 1)
+    assert "nonsense.json" in report.skipped[0]
+    assert any("readme.txt" in note for note in report.notes)
+
+
+def test_two_topics_may_go_to_one_target(load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str) -> None:
+    one, two = f"{topic_name}-1", f"{topic_name}-2"
+    put(one, 0, numbered(0, 3))
+    put(two, 0, numbered(10, 3))
+    report = restored(load(LINES, JSON), (), Regex("(.*)-[12]", "$1-copy"))
+    assert sorted(numbers(kafka_settings, f"{topic_name}-copy")) == [0, 1, 2, 10, 11, 12]
+    assert (report.to_topic, report.record_count, report.verified) == (f"{topic_name}-copy", 6, True)
+
+
+def test_a_router_of_the_file_may_lead_two_topics_to_one_target(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    put(f"{topic_name}-1", 0, numbered(0, 3))
+    put(f"{topic_name}-2", 0, numbered(10, 3))
+    router = (
+        "transforms=r\ntransforms.r.type=RegexRouter\ntransforms.r.regex=(.*)-[12]\ntransforms.r.replacement=$1-one\n"
+    )
+    report = restored(load(LINES, JSON + router))
+    assert sorted(numbers(kafka_settings, f"{topic_name}-one")) == [0, 1, 2, 10, 11, 12]
+    assert (report.to_topic, report.verified) == (f"{topic_name}-one", True)
+
+
+def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_where_they_go(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 30))
+    chosen = RecordFilter(sql="CAST(text(value)->>'$.n' AS INT) % 2 = 0")
+    outgoing = Outgoing(partitioning="murmur2", provenance_headers=True)
+    terms = {"records": chosen, "outgoing": outgoing, "target_kafka_partitions": 3, "from_offset": 4, "to_offset": 20}
+    report = restored(load(LINES, JSON), (), "{topic}-copy", **terms)
+    copies = [numbers(kafka_settings, f"{topic_name}-copy", p) for p in range(3)]
+    assert sorted(n for found in copies for n in found) == list(range(4, 20, 2))
+    assert (report.record_count, report.verified) == (8, True)
+    headers = records_of(kafka_settings, f"{topic_name}-copy", 0).column("headers").to_pylist()
+    assert all(h["value"] == b"-1" for row in headers for h in row if h["key"] == "kafka_s3.source.timestamp")
+
+
+def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 30))
+    config = load(LINES, JSON)
+    before = s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"]
+    planned = restored(config, (), "{topic}-copy", dry_run=True)
+    assert (planned.object_count, planned.exact, planned.refusals) == (1, False, ())
+    for window, count in (({}, 30), ({"to_offset": 12}, 12), ({"from_offset": 5, "to_offset": {0: 12}}, 7)):
+        counted = restored(config, (), "{topic}-copy", dry_run=True, exact=True, **window)
+        assert (counted.record_count, counted.exact) == (count, True)
+    refused = restored(config, (), "{topic}-copy", dry_run=True, create_topic=False)
+    assert "does not exist" in refused.refusals[0]
+    with ClusterAdmin(kafka_settings) as admin:
+        assert f"{topic_name}-copy" not in admin.topics()
+        admin.create_topic(f"{topic_name}-limited", 1, configs={"retention.bytes": "1000000000000"})
+    [unsure] = restored(config, (), "{topic}-limited", dry_run=True).refusals
+    assert "how many bytes of a kafka partition's log restored records take is not known" in unsure
+    assert s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"] == before
+
+
+@pytest.mark.parametrize(
+    ("outgoing", "said"),
+    [
+        (Outgoing(partitioning="murmur2"), "where keys decide them, restore with exactly_once"),
+        (Outgoing(transforms=(MAPPER,)), "cannot tell how many of them have arrived: restore with exactly_once"),
+    ],
+)
+def test_at_least_once_is_refused_where_a_run_could_not_go_on(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str, outgoing: Outgoing, said: str
+) -> None:
+    put(topic_name, 0, ["one\ntwo", "three"])
+    text = "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
+    given: dict[str, Any] = {"outgoing": outgoing, "target_kafka_partitions": 1}
+    with pytest.raises(PreflightError, match=said):
+        restored(load(LINES, text), (), "{topic}-copy", delivery="at_least_once", **given)
+    assert restored(load(LINES, text), (), "{topic}-copy", **given).verified
+    found = [v.decode() for v in values(kafka_settings, f"{topic_name}-copy")]
+    assert found == (["one", "two", "three"] if outgoing.transforms else ["one\ntwo", "three"])
+
+
+def test_fewer_kafka_partitions_than_the_source_has_are_refused_and_more_are_left_unused(
+    load: Load, put: Put, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    for p in (0, 1):
+        put(topic_name, 0, numbered(10 * p, 3), p)
+    few, many = create_topic(f"{topic_name}-few", 1), create_topic(f"{topic_name}-many", 3)
+    with pytest.raises(PreflightError, match="kafka partitions"):
+        restored(load(LINES, JSON), (), few)
+    assert restored(load(LINES, JSON), (), few, kafka_partitions=(0,)).record_count == 3
+    restored(load(LINES, JSON), (), many)
+    assert [numbers(kafka_settings, many, p) for p in range(3)] == [[0, 1, 2], [10, 11, 12], []]
+
+
+def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
+    load: Load, put: Put, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name)
+    put(topic_name, 0, numbered(0, 3))
+    with pytest.raises(PreflightError, match=r"is the source topic itself: .* name that .*: archive\.source\.cluster"):
+        restored(load(LINES, JSON))
+    report = restored(load(LINES, JSON), allow_source_topic=True)
+    assert (report.to_topic, numbers(kafka_settings, topic_name)) == (topic_name, [0, 1, 2])
+
+
+def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_here_archives_it(
+    load: Load,
+    put: Put,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> None:
+    create_topic(topic_name)
+    put(topic_name, 0, numbered(0, 3))
+    with ClusterAdmin(kafka_settings) as admin:
+        own_id = admin.describe_cluster().cluster_id
+    for own in (own_id, f"gone:9092,{kafka_settings.bootstrap_servers}"):
+        with pytest.raises(PreflightError, match="is the source topic itself"):
+            restored(load(LINES, f"{JSON}archive.source.cluster={own}\n"))
+    for other in ("MkU3OEVBNTcwNTJENDM2Qg", "elsewhere:9092"):
+        config = load(LINES, f"{JSON}archive.source.cluster={other}\n")
+        planned = restored(config, dry_run=True)
+        assert (planned.refusals, planned.to_topic) == ((), topic_name)
+
+    sink = connector(kafka_settings, store_settings, topic_name)
+    with pytest.raises(
+        PreflightError, match="is archived by connector c too: what is restored to it is archived again"
+    ):
+        restored(config, connectors=(sink,))
+    told = restored(config, connectors=(sink,), allow_source_topic=True, dry_run=True)
+    assert any("is archived by connector c too" in note for note in told.notes)
+    assert restored(config, connectors=(sink.model_copy(update={"topics": ("other",)}),)).verified
+    assert numbers(kafka_settings, topic_name) == [0, 1, 2]
+
+
+def test_of_objects_of_others_no_consumer_groups_are_translated_and_the_reason_is_told(
+    load: Load, put: Put, topic_name: str
+) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    config = load(LINES, JSON)
+    restored(config, (), "{topic}-copy", restore_id=topic_name)
+    with pytest.raises(ConfigError, match=rf"restore {topic_name} .* objects that others wrote tell of none"):
+        read_finished_restore(config, topic_name)
+
+
+def test_the_same_restore_id_for_something_else_is_refused_by_name(load: Load, put: Put, topic_name: str) -> None:
+    put(topic_name, 0, numbered(0, 3))
+    restored(load(LINES, JSON), (), "{topic}-copy", restore_id=topic_name)
+    with pytest.raises(PreflightError, match=r"to_topic was .*-copy, is now .*-other"):
+        restored(load(LINES, JSON), (), "{topic}-other", restore_id=topic_name)
+
+
+def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_they_were(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, load: Load, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name, 2)
+    sent = [Sent(b"v%d" % n, b"k", NOON + timedelta(minutes=n), (("h", None),), n % 2) for n in range(90)]
+    produce(kafka_settings, topic_name, sent)
+    archived(connector(kafka_settings, store_settings, topic_name))
+    config = load(LINES.replace("io.confluent.connect.s3.format.json.JsonFormat", "EnvelopeParquetFormat"))
+    window = {"from_time": NOON + timedelta(minutes=30), "to_time": NOON + timedelta(minutes=70)}
+    report = restored(
+        config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})}),
+        (),
+        "{topic}-copy",
+        **window,
+    )
+    for p in (0, 1):
+        found = records_of(kafka_settings, f"{topic_name}-copy", p)
+        there = [s for n, s in enumerate(sent) if n % 2 == p and 30 <= n < 70]
+        assert found.column("value").to_pylist() == [s.value for s in there]
+        assert [t.as_py() for t in found.column("timestamp")] == [s.timestamp for s in there]
+    assert (report.record_count, sum(p.altered_timestamps for p in report.kafka_partitions)) == (40, 0)
+
+
+def test_what_no_object_tells_cannot_be_asked_for(load: Load) -> None:
+    with pytest.raises(ConfigError, match="tell no ACLs"):
+        restored(load(LINES, JSON), restore_acls=True)
+    with pytest.raises(ConfigError, match="tell no schema ids"):
+        restored(load(LINES, JSON), outgoing=Outgoing(map_schema_ids=True))

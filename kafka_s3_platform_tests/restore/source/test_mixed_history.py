@@ -1,0 +1,203 @@
+"""A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import ConfigError, PreflightError
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.source.archive_plan import NATIVE_FORMAT, ArchivePlan, make_plan
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.compact.days import list_due_days
+from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.compact.summary import summarize_days
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic
+from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    connector,
+    produce,
+    snapshot,
+)
+
+pytestmark = pytest.mark.integration
+
+NEW_YORK = "America/New_York"
+JSON: dict[str, Any] = {"format": "json", "codec": "gzip", "null_values": "fail"}
+EDITS: Sequence[dict[str, Any]] = (
+    {},
+    JSON,
+    {"format": "envelope.avro"},
+    {"topics_dir": "elsewhere"},
+    {"topics_dir": "elsewhere", "timezone": NEW_YORK},
+    {"topics_dir": "elsewhere", "timezone": NEW_YORK, "codec": "none"},
+    {"topics_dir": "elsewhere", "timezone": NEW_YORK, "codec": "gzip", "path_format": "YYYY/MM/dd/HH"},
+)
+EACH = 5
+KEPT = EACH * (len(EDITS) - 1)
+"""Records in envelopes."""
+VALUES = [b'{"edit":%d,"n":%d}' % (edit, n) for edit in range(len(EDITS)) for n in range(EACH)]
+
+
+def edited(kafka: KafkaSettings, store: StoreSettings, topic: str, edit: int) -> ConnectorConfig:
+    layout = EDITS[edit]
+    records = {"value": {"format": "JSON"}} if layout.get("format") == "json" else {}
+    return connector(kafka, store, topic, layout=layout, records=records)
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """As the file is after the last edit. The records of each edit are of the same two hours, late in UTC's day."""
+    create_topic(topic_name)
+    for edit in range(len(EDITS)):
+        values = VALUES[EACH * edit : EACH * (edit + 1)]
+        start = NOON + timedelta(hours=10, minutes=30 + edit)
+        produce(kafka_settings, topic_name, [Sent(v, b"k", start + n * HOUR / 4) for n, v in enumerate(values)])
+        archived(edited(kafka_settings, store_settings, topic_name, edit))
+    return edited(kafka_settings, store_settings, topic_name, len(EDITS) - 1)
+
+
+def due(config: ConnectorConfig) -> list[date]:
+    zone = ZoneInfo(config.layout.timezone)
+    return list_due_days(snapshot(config), zone, timedelta(), datetime.now(timezone.utc))
+
+
+def merged(config: ConnectorConfig) -> list[CompactReport]:
+    topic = config.topics[0]
+    return [compact_day(CompactRequest(config, topic, day, "merge"), InProcessRunner()) for day in due(config)]
+
+
+def restored(config: ConnectorConfig, **terms: Any) -> RestoreReport:
+    topic = config.topics[0]
+    given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
+    return restore(
+        ArchiveSource(RestoreRequest(config=config, topic=topic, to_topic=f"{topic}-copy", **given)), InProcessRunner()
+    )
+
+
+def values_of(config: ConnectorConfig) -> list[bytes]:
+    found: list[bytes] = records_of(config.kafka, f"{config.topics[0]}-copy").column("value").to_pylist()
+    return found
+
+
+IN_ENVELOPES = [v for v in VALUES if b'"edit":1,' not in v]
+
+
+def test_days_are_merged_by_the_timezones_that_wrote_them_and_what_holds_values_only_stays(
+    config: ConnectorConfig,
+) -> None:
+    reports = merged(config)
+    live = snapshot(config).segments
+    daily = [s for s in live if s.chunk == "daily"]
+    assert sum(s.record_count for s in daily) == KEPT
+    assert {s.zone.key for s in daily} == {"UTC", NEW_YORK}
+    starts = {s.chunk_start for s in daily if s.zone.key == NEW_YORK}
+    assert starts == {datetime(2026, 1, 1, 5, tzinfo=timezone.utc)}
+    assert {(s.chunk, s.format) for s in live if s not in daily} == {("hourly", "json")}
+    assert due(config) == []
+    assert sum(len(r.day.unmergeable) for r in reports) == len(live) - len(daily)
+    assert all(r.day.hourly_count == 0 for r in reports)
+
+
+def test_a_merged_mixed_archive_is_verified_shown_and_left_alone_by_the_vacuum(config: ConnectorConfig) -> None:
+    topic = config.topics[0]
+    assert verify_archive(config, topic, True, InProcessRunner()).ok
+    merged(config)
+    assert verify_archive(config, topic, True, InProcessRunner()).ok
+    found = snapshot(config)
+    hours = [NOON + n * HOUR for n in range(10, 14)]
+    assert verify_hours(found, ObjectStore(config.store), hours, deep=True) == ()
+    days = summarize_days(found, ZoneInfo(NEW_YORK), timedelta())
+    assert sum(d.record_count for d in days) == len(VALUES)
+    assert [d.is_merged for d in days if d.segments] == [True] * sum(bool(d.segments) for d in days)
+    assert sum(d.unmergeable_count for d in days) == sum(s.format == "json" for s in found.segments)
+    swept = vacuum_topic(config, topic, "vacuum", timedelta(), dry_run=False)
+    assert (swept.removed, swept.foreign, swept.finished) == ((), (), True)
+
+
+def test_the_hours_of_any_timezone_find_the_objects_that_hold_them(config: ConnectorConfig, s3_client: Any) -> None:
+    victim = next(s for s in snapshot(config).segments if s.zone.key == "UTC" and s.chunk_start == NOON + 10 * HOUR)
+    s3_client.delete_object(Bucket=config.store.bucket, Key=victim.key)
+    half_past = NOON + 9 * HOUR + timedelta(minutes=30)
+    store = ObjectStore(config.store)
+    for hours, is_found in (([half_past], True), ([NOON + 10 * HOUR], True), ([NOON + 11 * HOUR], False)):
+        damages = verify_hours(snapshot(config), store, hours)
+        assert any(d.key == victim.key for d in damages) is is_found
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_a_restore_says_before_anything_is_sent_what_it_cannot_make_and_the_dry_run_says_the_same(
+    config: ConnectorConfig, is_merged: bool
+) -> None:
+    if is_merged:
+        merged(config)
+    dry = restored(config, dry_run=True)
+    [refusal] = dry.refusals
+    assert f"{config.topics[0]}-0: " in refusal
+    assert "within offsets [5, 10)) are of format json" in refusal
+    assert dry.record_count == KEPT
+    with pytest.raises(PreflightError, match="of format json, which their connector wrote then"):
+        restored(config)
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_what_it_advises_brings_all_else_back(config: ConnectorConfig, is_merged: bool) -> None:
+    if is_merged:
+        merged(config)
+    report = restored(config, behavior_on_error="log")
+    assert (report.sent_count, report.verified, report.record_count) == (KEPT, True, KEPT)
+    assert any("of format json" in note and "they are left out" in note for note in report.notes)
+    assert values_of(config) == IN_ENVELOPES
+
+
+def test_windows_of_offsets_around_them_are_no_matter_of_other_formats(config: ConnectorConfig) -> None:
+    assert restored(config, to_offset=EACH).sent_count == EACH
+    assert values_of(config) == VALUES[:EACH]
+
+
+def test_a_window_of_time_takes_a_part_of_an_avro_envelope(config: ConnectorConfig) -> None:
+    start = NOON + timedelta(hours=10, minutes=45)
+    report = restored(config, from_offset=2 * EACH, to_offset=3 * EACH, from_time=start)
+    assert report.sent_count == EACH - 1
+    assert values_of(config) == VALUES[2 * EACH + 1 : 3 * EACH]
+
+
+def test_a_file_of_another_format_compacts_nothing_and_says_why(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, config: ConnectorConfig
+) -> None:
+    of_json = edited(kafka_settings, store_settings, config.topics[0], 1)
+    with pytest.raises(ConfigError, match="writes objects of format json, which holds values only"):
+        compact_day(CompactRequest(of_json, config.topics[0], NOON.date(), "merge"), InProcessRunner())
+    assert verify_archive(of_json, config.topics[0], True, InProcessRunner()).ok
+
+
+def test_plans_of_parquet_alone_read_as_those_of_earlier_versions(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent()])
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    plan = make_plan(RestoreRequest(config=config, topic=topic_name, to_topic="t2", restore_id="r", run_id="run"))
+    content = plan.to_json()
+    assert b'"format"' not in content
+    assert b'"values_only"' not in content
+    assert ArchivePlan.from_json(content, "k").digest == plan.digest
+    assert {asdict(o)["format"] for o in plan.objects} == {NATIVE_FORMAT}

@@ -1,0 +1,352 @@
+"""Restores that come after one another: each sends what appeared since, and says what it leaves out."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import KafkaSettings, PredicateSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
+from kafka_s3_platform.restore.polls import Polls, read_known, save_known
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter
+from kafka_s3_platform.restore.source.sent_before import Known
+from kafka_s3_platform.sources.objects import MAX_LINES
+from kafka_s3_platform.sources.scan import scan_objects
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.sources.memory import MemoryStore, source
+
+KEYS = """\
+key.converter=org.apache.kafka.connect.storage.StringConverter
+store.kafka.keys=true
+keys.format.class=io.confluent.connect.s3.format.json.JsonFormat
+"""
+
+
+def known_keys(store: StoreSettings, restore_id: str) -> list[str]:
+    found = pq.read_table(pa.BufferReader(ObjectStore(store).get(f"_restore/{restore_id}.known.parquet")))
+    keys: list[str] = found.column("key").to_pylist()
+    return keys
+
+
+@pytest.mark.integration
+def test_each_restore_sends_what_appeared_since_however_many_there_were(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str
+) -> None:
+    config, copy = load(LINES, JSON), f"{topic_name}-copy"
+    keys = [put(topic_name, 0, numbered(0, 3)), put(topic_name, 3, numbered(3, 3))]
+    first = restored(config, (), "{topic}-copy", restore_id="one")
+    keys.append(put(topic_name, 6, numbered(6, 2)))
+    keys.append(put(topic_name, 0, numbered(50, 2), 1))
+    second = restored(config, (), {topic_name: copy}, restore_id="two", after="one", kafka_partitions=(0,))
+    third = restored(config, (), "{topic}-more", restore_id="three", after="two")
+    nothing = restored(config, (), "{topic}-copy", restore_id="four", after="three")
+    keys.append(put(topic_name, 8, numbered(8, 1)))
+    last = restored(config, (), "{topic}-copy", restore_id="five", after="four")
+
+    assert [(r.object_count, r.sent_count) for r in (first, second, third, nothing, last)] == [
+        (2, 6),
+        (1, 2),
+        (1, 2),
+        (0, 0),
+        (1, 1),
+    ]
+    assert numbers(kafka_settings, copy) == list(range(9))
+    assert numbers(kafka_settings, f"{topic_name}-more", 1) == [50, 51]
+    assert nothing.verified
+    assert any("there are no objects to restore" in note for note in nothing.notes)
+    assert sorted(keys[:-1]) == known_keys(store_settings, "five")
+    for more, told in (
+        ({}, "no object of topic gone is there: gone was looked for below s3://"),
+        ({"after": "five"}, "no object of topic gone is there"),
+    ):
+        with pytest.raises(PreflightError, match=told):
+            restored(config, ("gone",), restore_id="six", **more)
+    with pytest.raises(PreflightError, match=r"no object of kafka partition 7 is there: .* There are objects of 0, 1"):
+        restored(config, (), restore_id="six", kafka_partitions=(0, 7), after="five", dry_run=True)
+    by_pattern = config.model_copy(update={"topics_regex": "gone-.*"})
+    with pytest.raises(PreflightError, match=r"there is no object to restore: topics.regex gone-\.\* was looked for"):
+        restored(by_pattern, restore_id="six", dry_run=True)
+    again = restored(config, (), "{topic}-copy", restore_id="four", after="three")
+    assert (again.already_finished, again.object_count) == (True, 0)
+
+
+ROOT = """\
+name=root
+connector.class=io.aiven.kafka.connect.s3.source.S3SourceConnector
+aws.s3.bucket.name=confluent-kafka-connect-s3-testing
+file.compression.type=none
+input.format=jsonl
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("template", ["", "file.name.template={{any}}/{{any}}.json\n"])
+def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_what_appeared_and_none_of_our_documents(
+    load: Load,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    s3_client: Any,
+    topic_name: str,
+    template: str,
+) -> None:
+    config, sent = load(ROOT, f"{JSON}{template}topics={topic_name}\n"), []
+    for n, (restore_id, after) in enumerate((("one", None), ("two", None), ("three", "one"))):
+        name = f"dump/{n}.json" if template else f"{topic_name}-0-{n}"
+        s3_client.put_object(Bucket=store_settings.bucket, Key=name, Body=b'{"n":%d}\n' % n)
+        terms = {"restore_id": restore_id, "after": after}
+        sent.append(restored(config, (), f"{{topic}}-{after or restore_id}", **terms).sent_count)
+    assert sent == [1, 2, 2]
+    assert numbers(kafka_settings, f"{topic_name}-one") == [0, 1, 2]
+
+
+@pytest.mark.integration
+def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_does_not_come_again(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    config = load(LINES, JSON + "behavior.on.error=ignore\n")
+    put(topic_name, 10, numbered(10, 3))
+    restored(config, (), "{topic}-copy", restore_id="one")
+    replaced = put(topic_name, 10, numbered(90, 3))
+    early = put(topic_name, 0, numbered(0, 3))
+    late = put(topic_name, 20, numbered(20, 1))
+    report = restored(config, (), "{topic}-copy", restore_id="two", after="one")
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [10, 11, 12, 0, 1, 2, 20]
+    assert [n for n in report.notes if early in n] == [
+        f"object {early} lies before what was sent of its kafka partition: its records come after that"
+    ]
+    assert [n for n in report.notes if replaced in n] == [
+        f"object {replaced} was replaced after it was sent: it is not sent again"
+    ]
+    assert not any(late in n for n in report.notes)
+    told = restored(config, (), "{topic}-copy", restore_id="three", after="two")
+    assert (told.sent_count, [replaced in n for n in told.notes if n.startswith("object ")]) == (0, [True])
+
+
+@pytest.mark.integration
+def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_left_out(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    config = load(LINES, JSON + "behavior.on.error=ignore\n")
+    sent = put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id="one")
+    same = sent.replace("+0000000000", "+0")
+    assert same < sent
+    s3_client.put_object(Bucket=store_settings.bucket, Key=same, Body=b'{"n":0}\n')
+    report = restored(config, (), "{topic}-copy", restore_id="two", after="one")
+    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2]
+    assert (report.object_count, len(report.skipped)) == (0, 1)
+    assert f"object {same}: it begins where {sent} does" in report.skipped[0]
+
+
+@pytest.mark.integration
+def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_null(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    config = load(LINES, JSON + KEYS)
+    value = put(topic_name, 0, numbered(0, 2))
+    with pytest.raises(IntegrityError, match=r"0000000000\.json: its keys are not there beside it"):
+        restored(config, (), "{topic}-copy", restore_id="one")
+    keys = value.replace(".json", ".keys.json")
+    s3_client.put_object(Bucket=store_settings.bucket, Key=keys, Body=b'"a"\n"b"\n')
+    # A lost object of values makes no tombstones of its keys.
+    s3_client.put_object(Bucket=store_settings.bucket, Key=keys.replace("+0000000000", "+0000000002"), Body=b'"a"\n')
+    report = restored(config, (), "{topic}-copy", restore_id="one", behavior_on_error="ignore")
+    found = records_of(kafka_settings, f"{topic_name}-copy", 0)
+    assert found.column("key").to_pylist() == [b"a", b"b"]
+    assert found.column("value").to_pylist() == [b'{"n":0}', b'{"n":1}']
+    assert (report.record_count, report.verified) == (2, True)
+    assert "its values are not there beside it" in report.skipped[0]
+
+
+@pytest.mark.integration
+def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_meanwhile_once(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str
+) -> None:
+    config, store = load(LINES, JSON), ObjectStore(store_settings)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id="one")
+    put(topic_name, 3, numbered(3, 3))
+    killed = asked(config, restore_id="two").request
+    save_known(killed, read_known(killed, "one", store), store)
+    put(topic_name, 6, numbered(6, 3))
+    assert restored(config, (), "{topic}-copy", restore_id="two", after="one").sent_count == 6
+    assert restored(config, (), "{topic}-copy", restore_id="three", after="two").sent_count == 0
+    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(9))
+
+    left = asked(config, restore_id="four").request
+    save_known(left, read_known(killed, "one", store), store)
+    with pytest.raises(PreflightError, match=r"four\.known\.parquet .* was sent before it: .* Take another restore id"):
+        restored(config, (), "{topic}-copy", restore_id="four", after="three")
+    assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
+
+
+@pytest.mark.integration
+def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_whole_has_one_after_it(
+    load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    config = load(LINES, JSON)
+    bad = put(topic_name, 0, numbered(0, 3))
+    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    with pytest.raises(IntegrityError):
+        restored(config, (), "{topic}-copy", restore_id="failed")
+    with pytest.raises(PreflightError, match=r"restore failed is not finished: .*failed\.report\.json\. Run it again"):
+        restored(config, (), "{topic}-copy", after="failed")
+    with pytest.raises(PreflightError, match="no restore never was ever begun"):
+        restored(config, (), "{topic}-copy", after="never")
+    with pytest.raises(ConfigError, match="cannot come after itself"):
+        restored(config, (), "{topic}-copy", restore_id="same", after="same")
+
+    put(topic_name, 0, numbered(0, 3))
+    with pytest.raises(IntegrityError, match=r"was replaced or damaged.*--behavior-on-error ignore.*to another topic"):
+        restored(config, (), "{topic}-copy", restore_id="failed")
+    assert restored(config, (), "{topic}-corrected", restore_id="corrected").record_count == 3
+    assert restored(config, (), "{topic}-copy", restore_id="failed", behavior_on_error="ignore").record_count == 0
+    assert restored(config, (), "{topic}-copy", after="failed", dry_run=True).object_count == 1
+    restored(config, (), "{topic}-copy", restore_id="window", to_offset=2)
+    with pytest.raises(PreflightError, match=r"restore window sent a window \(to_offset\)"):
+        restored(config, (), "{topic}-copy", after="window")
+    restored(config, (), "{topic}-copy", restore_id="whole")
+    with pytest.raises(PreflightError, match="is one of connector lines, not of other"):
+        restored(config.model_copy(update={"name": "other"}), (), "{topic}-copy", after="whole")
+    restored(config, (), "{topic}-copy", restore_id="next", after="whole")
+    with pytest.raises(PreflightError, match="after was whole, is now None"):
+        restored(config, (), "{topic}-copy", restore_id="next")
+
+
+@pytest.mark.integration
+def test_one_restore_comes_after_another_and_a_second_one_is_told_which(
+    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    config, first = load(LINES, JSON), Polls(load(LINES, JSON)).restore_id(1)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id=first)
+    bad = put(topic_name, 3, numbered(3, 3))
+    good = ObjectStore(store_settings).get(bad)
+    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    assert restored(config, (), "{topic}-copy", restore_id="looked", after=first, dry_run=True).object_count == 1
+    with pytest.raises(IntegrityError):
+        restored(config, (), "{topic}-copy", restore_id="by-hand", after=first)
+    told = (
+        r"restore by-hand comes after restore poll\.lines\.1 already .*_restore/poll\.lines\.1\.next.*come after that"
+    )
+    for dry_run in (True, False):
+        with pytest.raises(PreflightError, match=told):
+            restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after=first, dry_run=dry_run)
+    with pytest.raises(PreflightError, match=told):
+        Polls(config).new_objects(1)
+    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=good)
+    ignoring = {"restore_id": "by-hand", "after": first, "behavior_on_error": "ignore"}
+    assert restored(config, (), "{topic}-copy", **ignoring).sent_count == 0
+    assert restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after="by-hand").sent_count == 3
+    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(6))
+
+
+FILTER = TransformSettings(
+    alias="drop", type="Filter", predicate=PredicateSettings(alias="null", type="RecordIsTombstone")
+)
+ROUTE = TransformSettings(
+    alias="to", type="RegexRouter", options={"regex": SecretStr("(.*)"), "replacement": SecretStr("$1-routed")}
+)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "terms", [{"records": RecordFilter(sql="value <> '{\"n\":1}'")}, {"outgoing": Outgoing(transforms=(FILTER,))}]
+)
+def test_what_a_filter_left_out_is_never_taken_for_sent(
+    load: Load, put: Put, topic_name: str, terms: dict[str, Any]
+) -> None:
+    config = load(LINES, JSON)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id="one", **terms)
+    put(topic_name, 3, numbered(3, 3))
+    for dry_run in (True, False):
+        with pytest.raises(PreflightError, match=r"restore one sent some records .* it chose by .* Ask for the same"):
+            restored(config, (), "{topic}-copy", restore_id="two", after="one", dry_run=dry_run)
+    assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 3
+
+
+@pytest.mark.integration
+def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(
+    load: Load, put: Put, topic_name: str
+) -> None:
+    config = load(LINES, JSON)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), None, restore_id="one", outgoing=Outgoing(transforms=(ROUTE,)))
+    put(topic_name, 3, numbered(3, 3))
+    terms = {"records": RecordFilter(sql="value <> '{\"n\":4}'")}
+    assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 2
+
+
+@pytest.mark.integration
+def test_no_restore_takes_a_document_of_another_for_its_own(
+    load: Load, put: Put, s3_client: Any, store_settings: StoreSettings, topic_name: str
+) -> None:
+    config, store = load(LINES, JSON), ObjectStore(store_settings)
+    put(topic_name, 0, numbered(0, 3))
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=r"one\.report: its plan would be the object _restore/one\.report\.json"):
+            restored(config, (), "{topic}-copy", restore_id="one.report", dry_run=dry_run)
+    restored(config, (), "{topic}-copy", restore_id="one")
+    # As an earlier version took it: a plan where the report of another id is to be.
+    s3_client.put_object(
+        Bucket=store_settings.bucket, Key="_restore/two.report.json", Body=store.get("_restore/one.json")
+    )
+    # A report whose plan was deleted says that all was sent.
+    s3_client.delete_object(Bucket=store_settings.bucket, Key="_restore/one.json")
+    for restore_id in ("one", "two"):
+        told = rf"{restore_id}: it has no plan, and .* _restore/{restore_id}\.report\.json, something lies"
+        with pytest.raises(PreflightError, match=told):
+            restored(config, (), "{topic}-copy", restore_id=restore_id)
+
+
+@pytest.mark.integration
+def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_document(
+    load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    config, key = load(LINES, JSON), "_restore/two.known.parquet"
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id="one")
+    restored(config, (), "{topic}-copy", restore_id="two", after="one")
+    body = ObjectStore(store_settings).get(key)
+    column = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0)
+    last = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1
+    for damaged in (body[:last] + bytes([body[last] ^ 1]) + body[last + 1 :], body[:-20]):
+        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=damaged)
+        with pytest.raises(IntegrityError, match=r"two\.known\.parquet"):
+            restored(config, (), "{topic}-copy", after="two")
+    s3_client.delete_object(Bucket=store_settings.bucket, Key=key)
+    with pytest.raises(IntegrityError, match="before restore two is not known any more"):
+        restored(config, (), "{topic}-copy", after="two")
+
+
+@pytest.mark.integration
+def test_the_newest_of_a_connectors_polls_is_found_from_any_earlier_one_and_without_one(
+    load: Load, put: Put, topic_name: str
+) -> None:
+    config = load(LINES, JSON)
+    polls = Polls(config)
+    assert (polls.newest(), polls.new_objects(0).objects) == (0, ())
+    put(topic_name, 0, numbered(0, 3))
+    assert len(polls.new_objects(0).objects) == 1
+    for number in range(1, 12):
+        after = {"after": polls.restore_id(number - 1)} if number > 1 else {}
+        restored(config, (), "{topic}-copy", restore_id=polls.restore_id(number), **after)
+    restored(config, (), "{topic}-copy", restore_id="poll.lines.x")
+    restored(config.model_copy(update={"name": "lines.1"}), (), "{topic}-other", restore_id="poll.lines.1.99")
+    assert [polls.newest(seen) for seen in (0, 1, 10, 11)] == [11] * 4
+    assert polls.is_finished(11)
+    assert not polls.is_finished(12)
+    assert polls.new_objects(11).objects == ()
+
+
+def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> None:
+    keys = [f"topics/t/partition=0/t+0+{n:010d}.json" for n in range(MAX_LINES + 3)]
+    found = list(scan_objects(source({"format": "json"}), store=MemoryStore(dict.fromkeys(keys, b"x"))))
+    unsent = Known.of(found[-1:]).unsent(found)
+    assert (len(unsent.objects), len(unsent.notes)) == (MAX_LINES + 2, MAX_LINES + 1)
+    assert unsent.notes[-1].startswith("2 more objects: each lies before")

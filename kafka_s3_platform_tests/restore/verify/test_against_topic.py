@@ -1,0 +1,207 @@
+"""The archive compared with a topic, without a restore."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import MissingTopicError
+from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_with_topic
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
+from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
+
+
+@pytest.fixture
+def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
+    return connector(kafka_settings, store_settings, topic_name)
+
+
+@pytest.fixture
+def source(config: ConnectorConfig, create_topic: CreateTopic) -> Callable[..., str]:
+    """Creates the connector's topic with records and archives it."""
+
+    def prepare(records: Iterable[Sent], kafka_partitions: int = 1) -> str:
+        topic = create_topic(config.topics[0], kafka_partitions)
+        produce(config.kafka, topic, records)
+        archived(config)
+        return topic
+
+    return prepare
+
+
+def compared(config: ConnectorConfig, **changes: Any) -> Comparison:
+    return compare_with_topic(request(config, **changes), InProcessRunner())
+
+
+def test_a_restored_topic_is_the_same(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    source([*numbered(500), *numbered(20, kafka_partition=2)], 3)
+    report = restored(config)
+
+    found = compared(config)
+
+    assert found.ok
+    first, second = found.kafka_partitions
+    assert (first.archived_count, first.found_count, first.foreign_count) == (500, 500, 0)
+    assert (second.kafka_partition, second.found_count) == (2, 20)
+    assert [p.archived_digest for p in found.kafka_partitions] == [p.digest for p in report.kafka_partitions]
+    assert all(p.archived_digest == p.found_digest for p in found.kafka_partitions)
+
+
+def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source(numbered(10))
+    target = create_topic("other-" + config.topics[0])
+    records = numbered(10)
+    produce(config.kafka, target, [*records[:4], Sent(b"foreign"), *records[5:]])
+
+    found = compared(config, to_topic=target)
+
+    assert not found.ok
+    [part] = found.kafka_partitions
+    assert (part.found_count, part.archived_count, part.first_missing, part.foreign_count) == (4, 10, 4, 6)
+    assert part.archived_digest != part.found_digest
+
+
+def test_the_order_counts(config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic) -> None:
+    source(numbered(3))
+    target = create_topic("other-" + config.topics[0])
+    first, second, third = numbered(3)
+    produce(config.kafka, target, [first, third, second])
+
+    assert not compared(config, to_topic=target).ok
+
+
+def test_a_window_is_compared_alone(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    source(numbered(10))
+    restored(config, from_offset=4)
+
+    assert not compared(config).ok
+    found = compared(config, from_offset=4)
+    assert (found.ok, found.kafka_partitions[0].archived_count) == (True, 6)
+
+
+def test_the_source_topic_is_compared_as_far_as_it_still_goes_back(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    topic = source(numbered(10))
+    delete_records(config.kafka, topic, 3)
+    produce(config.kafka, topic, [Sent(b"not archived yet")])
+
+    found = compared(config, to_topic=topic)
+
+    assert found.ok
+    [part] = found.kafka_partitions
+    assert (part.archived_count, part.foreign_count) == (7, 1)
+    assert (part.first_target_offset, part.last_target_offset) == (3, 9)
+    assert f"{topic}-0 begins at offset 3: what was before is not compared" in found.notes
+
+
+def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    target = create_topic("other-" + config.topics[0])
+    produce(config.kafka, target, numbered(3))
+
+    found = compared(config, to_topic=target)
+
+    assert [(p.ok, p.found_count, p.first_missing) for p in found.kafka_partitions] == [(True, 3, None), (False, 0, 0)]
+
+
+def test_records_where_nothing_is_archived_are_told(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source(numbered(3))
+    target = create_topic("other-" + config.topics[0], 2)
+    produce(config.kafka, target, [*numbered(3), Sent(b"v", kafka_partition=1)])
+
+    found = compared(config, to_topic=target)
+
+    assert found.ok
+    assert f"{target}-1 holds records, and nothing is archived of it in the window: it is not compared" in found.notes
+
+
+def test_a_damaged_object_is_named_and_others_are_compared(
+    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+) -> None:
+    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    restored(config)
+    key = next(s.key for s in snapshot(config).segments if s.kafka_partition == 0)
+    s3_client.delete_object(Bucket=config.store.bucket, Key=key)
+
+    found = compared(config)
+
+    assert [p.ok for p in found.kafka_partitions] == [False, True]
+    assert key in found.kafka_partitions[0].fault
+
+
+def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    target = create_topic("other-" + config.topics[0], 2)
+    produce(config.kafka, target, [*numbered(3), *numbered(2, kafka_partition=1)])
+    lying = record_batch([WireRecord(1)] * 2, offset_deltas=[1, 0])
+    produce_batch(config.kafka.bootstrap_servers, target, 0, lying)
+
+    found = compared(config, to_topic=target)
+
+    assert [p.ok for p in found.kafka_partitions] == [False, True]
+    assert f"topic {target}, kafka partition 0, offset 3: the record batch" in found.kafka_partitions[0].fault
+
+
+def test_a_topic_that_does_not_exist_is_an_error(config: ConnectorConfig, source: Callable[..., str]) -> None:
+    source(numbered(3))
+
+    with pytest.raises(MissingTopicError):
+        compared(config, to_topic="absent-" + config.topics[0])
+
+
+def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+) -> None:
+    source(numbered(10))
+    target = create_topic("other-" + config.topics[0])
+    records = numbered(10)
+    produce(config.kafka, target, [*records[5:], *records, Sent(b"theirs")])
+
+    found = compared(config, to_topic=target)
+
+    assert (found.ok, found.exact) == (True, False)
+    [part] = found.kafka_partitions
+    assert (part.found_count, part.doubled_count, part.foreign_count) == (10, 5, 1)
+
+
+@pytest.mark.parametrize("more", ["nothing", "twice", "theirs", "elsewhere"])
+def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
+    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic, more: str
+) -> None:
+    source(numbered(3))
+    target = create_topic("other-" + config.topics[0], 2)
+    extra = {
+        "nothing": [],
+        "twice": numbered(1),
+        "theirs": [Sent(b"theirs")],
+        "elsewhere": numbered(1, kafka_partition=1),
+    }
+    produce(config.kafka, target, [*numbered(3), *extra[more]])
+
+    found = compared(config, to_topic=target)
+
+    assert (found.ok, found.exact) == (True, more == "nothing")
+
+
+def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
+    config: ConnectorConfig, source: Callable[..., str]
+) -> None:
+    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    restored(config)
+
+    found = compared(config, kafka_partitions=(1,))
+
+    assert (found.exact, [p.kafka_partition for p in found.kafka_partitions], found.notes) == (True, [1], ())

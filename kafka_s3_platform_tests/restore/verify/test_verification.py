@@ -1,0 +1,219 @@
+"""What "verified" is said of: every record that was sent, each once, in the topic that the restore began with."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import (
+    IntegrityError,
+    MissingTopicError,
+    OpenTransactionError,
+    PreflightError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.replay import target_log
+from kafka_s3_platform.restore.replay.checkpoint import save_document
+from kafka_s3_platform.restore.replay.task import replay
+from kafka_s3_platform.restore.report_page import render_page
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
+from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.test_restore import delete_topic
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
+
+RECORDS = [Sent(b"v%d" % n, b"k%d" % (n % 8), kafka_partition=n % 2) for n in range(40)]
+BY_KEY = Outgoing(partitioning="murmur2")
+
+
+@pytest.fixture
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+    """An archive of 40 records with 8 keys in 2 kafka partitions."""
+    return archive_records(RECORDS, kafka_partitions=2)
+
+
+def asked(config: ConnectorConfig, **terms: Any) -> RestoreRequest:
+    topic = config.topics[0]
+    given: dict[str, Any] = {"restore_id": "r", "run_id": "run", "create_topic": True} | terms
+    return RestoreRequest(config=config, topic=topic, to_topic=f"{topic}-copy", **given)
+
+
+def grow(config: ConnectorConfig, count: int) -> None:
+    topic = asked(config).to_topic
+    admin = AdminClient({**config.kafka.properties("admin")})
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+
+
+def written(config: ConnectorConfig) -> int:
+    """Offsets that the target has used."""
+    topic = asked(config).to_topic
+    with ClusterAdmin(config.kafka) as admin:
+        logs = admin.frontiers(topic, admin.describe_topic(topic).kafka_partitions)
+    return sum(log.high_watermark for log in logs.values())
+
+
+def has_report(config: ConnectorConfig) -> bool:
+    return ObjectStore(config.restore_store).head(asked(config).documents.report) is not None
+
+
+@pytest.mark.parametrize("records", [1, 40])
+def test_where_keys_choose_a_target_that_grew_before_the_first_record_is_refused(
+    config: ConnectorConfig, records: int
+) -> None:
+    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=4, to_offset=records)
+    with pytest.raises(InterruptedError):
+        restore(ArchiveSource(request), StoppingRunner(replay))
+    grow(config, 8)
+    with pytest.raises(PreflightError, match=r"over the 4 kafka partitions that .* had when it began; now it has 8"):
+        restore(ArchiveSource(request), InProcessRunner())
+    assert written(config) == 0
+
+
+def test_where_keys_choose_a_target_that_grows_meanwhile_is_not_verified(config: ConnectorConfig) -> None:
+    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=4)
+    with pytest.raises(PreflightError, match=r"now it has 8\. Records of one key would lie in two of them"):
+        restore(ArchiveSource(request), Between(after_replay=lambda: grow(config, 8)))
+    assert not has_report(config)
+
+
+def test_where_records_keep_their_number_what_grows_is_told(config: ConnectorConfig) -> None:
+    request = asked(config)
+
+    def others() -> None:
+        grow(config, 4)
+        produce(config.kafka, request.to_topic, [Sent(b"theirs", kafka_partition=3)])
+
+    report = restore(ArchiveSource(request), Between(after_replay=others))
+    assert report.verified
+    [told] = [note for note in report.notes if "not read back" in note]
+    assert told.startswith(f"{request.to_topic}: kafka partitions 3 grew since the restore began. None of its records")
+
+
+def test_records_that_come_once_more_are_counted_apart_from_those_of_others(config: ConnectorConfig) -> None:
+    request = asked(config)
+    extra = [*RECORDS[:6], *RECORDS[:2], Sent(b"theirs"), Sent(b"v0", b"other")]
+    report = restore(
+        ArchiveSource(request), Between(after_replay=lambda: produce(config.kafka, request.to_topic, extra))
+    )
+    assert (report.record_count, report.doubled_count, report.foreign_count) == (40, 8, 2)
+    assert [(p.doubled_count, p.foreign_count) for p in report.kafka_partitions] == [(4, 2), (4, 0)]
+    assert "all records were found, plus 8 extra copies" in render_page(report)
+
+
+def test_a_restore_s_own_records_are_nobody_else_s_where_its_streams_meet(config: ConnectorConfig) -> None:
+    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=3)
+    report = restore(ArchiveSource(request), InProcessRunner())
+    assert (report.record_count, report.doubled_count, report.foreign_count) == (40, 0, 0)
+    assert [(t.kafka_partition, t.stream_count) for t in report.targets] == [(0, 2), (1, 2), (2, 2)]
+    assert "verified: every record sent was found once" in render_page(report)
+
+
+def test_where_streams_meet_doubled_records_are_counted_too(config: ConnectorConfig) -> None:
+    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=1)
+    extra = [replace(r, kafka_partition=0) for r in RECORDS[:3]]
+    report = restore(
+        ArchiveSource(request),
+        Between(after_replay=lambda: produce(config.kafka, request.to_topic, [*extra, Sent(b"theirs")])),
+    )
+    assert (report.record_count, report.doubled_count, report.foreign_count) == (40, 3, 1)
+    assert [(t.doubled_count, t.foreign_count) for t in report.targets] == [(3, 1)]
+
+
+def test_as_many_as_were_sent_have_to_be_found(config: ConnectorConfig) -> None:
+    """What is read back by another condition than it was sent by is a part of it, and all of that is there."""
+
+    def fewer(task: Any) -> Any:
+        return replace(task, sent=replace(task.sent, records=RecordFilter(sql='"offset" < 5')))
+
+    with pytest.raises(IntegrityError, match=r"-0 20 were sent, and 5 of those that would be sent now are there; of"):
+        restore(ArchiveSource(asked(config)), Between(verified=fewer))
+    assert not has_report(config)
+
+
+def test_a_target_that_is_made_anew_meanwhile_is_told_and_not_that_records_are_missing(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    request = asked(config)
+
+    def anew() -> None:
+        delete_topic(config.kafka, request.to_topic)
+        create_topic(request.to_topic, 2)
+
+    with pytest.raises(TopicRecreatedError, match="was deleted and created again"):
+        restore(ArchiveSource(request), Between(after_replay=anew))
+    assert not has_report(config)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_log, "STABLE_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_open_transaction_behind_all_records_hides_none_of_them(config: ConnectorConfig) -> None:
+    request = asked(config)
+    theirs: list[Any] = []
+    report = restore(
+        ArchiveSource(request),
+        Between(after_replay=lambda: theirs.append(open_transaction(config.kafka, request.to_topic, [b"theirs"]))),
+    )
+    assert report.verified
+    [target, _] = report.targets
+    assert target.open_offset == target.end_offset
+    assert f"{request.to_topic}-0: a transaction of another writer is open at offset {target.end_offset}" in str(
+        report.notes
+    )
+    theirs[0].abort_transaction(10)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_open_transaction_before_a_record_leaves_the_restore_unverified(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    request = asked(config)
+    create_topic(request.to_topic, 2)
+    theirs = open_transaction(config.kafka, request.to_topic, [b"theirs"])
+    with pytest.raises(OpenTransactionError, match="a transaction is open at offset 0"):
+        restore(ArchiveSource(request), InProcessRunner())
+    theirs.abort_transaction(10)
+    assert restore(ArchiveSource(request), InProcessRunner()).verified
+
+
+def test_what_an_earlier_version_counted_as_foreign_may_be_the_restore_s_own(config: ConnectorConfig) -> None:
+    report, store = finished(config), ObjectStore(config.restore_store)
+    [first, second] = report.kafka_partitions
+    earlier = replace(report, targets=(), kafka_partitions=(replace(first, foreign_count=20), second))
+    save_document(store, asked(config).documents.report, earlier.to_json())
+    assert finished(config).notes[-1].startswith("an earlier version has counted the records of other writers")
+
+
+def finished(config: ConnectorConfig, **terms: Any) -> RestoreReport:
+    return restore(ArchiveSource(asked(config, **terms)), InProcessRunner())
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_finished_restore_tells_what_became_of_its_target(
+    config: ConnectorConfig, create_topic: CreateTopic, dry_run: bool
+) -> None:
+    target = finished(config).to_topic
+    again = finished(config, dry_run=dry_run)
+    assert (again.already_finished, again.dry_run) == (True, dry_run)
+
+    delete_records(config.kafka, target, 5)
+    assert finished(config, dry_run=dry_run).notes[-1] == (
+        f"{target}-0 begins at offset 5 now: what was in offsets [0, 5) when the restore ended has been deleted since"
+    )
+    delete_topic(config.kafka, target)
+    with pytest.raises(MissingTopicError, match="was deleted since it began"):
+        finished(config, dry_run=dry_run)
+    create_topic(target, 2)
+    with pytest.raises(TopicRecreatedError, match="was deleted and created again"):
+        finished(config, dry_run=dry_run)

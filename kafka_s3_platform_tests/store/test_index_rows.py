@@ -1,0 +1,269 @@
+"""Rows as they lie in the index: what was written once has to be read for ever, by other tools too."""
+
+import dataclasses
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform.model.segment import (
+    CommittedOffset,
+    Compaction,
+    Condemned,
+    HourRange,
+    Maintenance,
+    Reservation,
+    Scan,
+    Segment,
+    StoredObject,
+    TopicAcl,
+    TopicGeneration,
+)
+from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.store.index_rows import (
+    INDEX_SCHEMA,
+    KINDS,
+    IndexRow,
+    build_state,
+    complete_columns,
+    decode_segment,
+    encode_rows,
+)
+from kafka_s3_platform.store.predicates import (
+    RowPredicate,
+    match_any,
+    match_gap,
+    match_group,
+    match_row,
+    match_run,
+    match_segments,
+    match_unresolved,
+    match_version,
+    select_kinds,
+)
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+COMMON = {"version": 7, "commit_id": "commit", "committed_at": NOON, "run_id": "run"}
+
+SEGMENT = Segment(
+    "a'b",
+    "hourly",
+    NOON,
+    "hour=12",
+    3,
+    5,
+    9,
+    4,
+    1,
+    99,
+    55,
+    "etag",
+    "sha",
+    "digest",
+    1,
+    2,
+    "{}",
+    6,
+    (StoredObject("a.keys", 1, "e", "s"),),
+    (41, 42),
+)
+SEGMENT_COLUMNS = {
+    "kafka_partition": 3,
+    "start_offset": 5,
+    "end_offset": 9,
+    "key": "a'b",
+    "chunk": "hourly",
+    "chunk_start": NOON,
+    "encoded_partition": "hour=12",
+    "record_count": 4,
+    "late_count": 1,
+    "record_bytes": 99,
+    "size": 55,
+    "etag": "etag",
+    "sha256": "sha",
+    "digest": "digest",
+    "min_timestamp": 1,
+    "max_timestamp": 2,
+    "settings": "{}",
+    "epoch": 6,
+    "siblings": '[{"key": "a.keys", "size": 1, "etag": "e", "sha256": "s"}]',
+    "schema_ids": "[41, 42]",
+}
+
+WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
+    (SEGMENT, "segment", SEGMENT_COLUMNS),
+    (
+        Scan(0, 1, 9, 8, 4, 6, 1, 2, 5),
+        "scan",
+        {
+            "kafka_partition": 0,
+            "start_offset": 1,
+            "end_offset": 9,
+            "record_count": 8,
+            "leader_epoch": 4,
+            "epoch": 6,
+            "filtered_count": 1,
+            "dead_letter_count": 2,
+            "output_count": 5,
+        },
+    ),
+    (
+        Gap(0, 3, 7, "retention"),
+        "gap",
+        {"kafka_partition": 0, "start_offset": 3, "end_offset": 7, "reason": "retention", "chunk_start": NOON},
+    ),
+    (
+        Frontier(0, 1, 20, 25, None, NOON, 2),
+        "frontier",
+        {
+            "kafka_partition": 0,
+            "log_start_offset": 1,
+            "last_stable_offset": 20,
+            "high_watermark": 25,
+            "observed_at": NOON,
+            "kafka_partition_count": 2,
+        },
+    ),
+    (
+        HourRange(NOON, 0, 3, None),
+        "hour",
+        {"kafka_partition": 0, "start_offset": 3, "hour": NOON},
+    ),
+    (
+        Reservation(0, 12, 20, "run", 7, NOON),
+        "reservation",
+        {"kafka_partition": 0, "start_offset": 12, "end_offset": 20, "epoch": 7, "reserved_at": NOON},
+    ),
+    (Compaction(NOON, "run", 7, NOON), "compaction", {"chunk_start": NOON, "epoch": 7, "reserved_at": NOON}),
+    (Maintenance("run", 7, NOON), "maintenance", {"epoch": 7, "reserved_at": NOON}),
+    (Condemned("k", 0, 4, 7), "condemned", {"key": "k", "kafka_partition": 0, "start_offset": 4, "epoch": 7}),
+    (
+        TopicGeneration("t", "id", (0, 1), (("retention.ms", "5"),), (TopicAcl("User:a", "*", "READ", "ALLOW"),)),
+        "topic",
+        {
+            "topic": "t",
+            "topic_id": "id",
+            "kafka_partitions": "[0, 1]",
+            "configs": '[["retention.ms", "5"]]',
+            "acls": '[{"principal": "User:a", "host": "*", "operation": "READ", "permission": "ALLOW"}]',
+        },
+    ),
+    (
+        CommittedOffset("g", 0, 4, "m", None, "EMPTY", NOON),
+        "group",
+        {
+            "group_id": "g",
+            "kafka_partition": 0,
+            "committed_offset": 4,
+            "metadata": "m",
+            "group_state": "EMPTY",
+            "observed_at": NOON,
+        },
+    ),
+    (
+        ArchivedSchema(
+            "http://r", 5, "AVRO", '"int"', (SubjectVersion("s", 1, "FULL"),), (SchemaReference("n", "s", 2, 4),)
+        ),
+        "schema",
+        {
+            "registry_url": "http://r",
+            "schema_id": 5,
+            "schema_type": "AVRO",
+            "schema_text": '"int"',
+            "subjects": '[{"subject": "s", "version": 1, "compatibility": "FULL"}]',
+            "schema_references": '[{"name": "n", "subject": "s", "version": 2, "schema_id": 4}]',
+        },
+    ),
+    (
+        Unresolved(0, 3, 4, "batch", "what", NOON, 1, 2),
+        "unresolved",
+        {
+            "kafka_partition": 0,
+            "start_offset": 3,
+            "end_offset": 4,
+            "reason": "batch",
+            "message": "what",
+            "found_at": NOON,
+            "min_timestamp": 1,
+            "retention_ms": 2,
+        },
+    ),
+)
+
+
+def encode(*rows: IndexRow, retired: tuple[Segment, ...] = ()) -> pa.Table:
+    hours = {row: NOON for row in rows if isinstance(row, Gap)}
+    return encode_rows(rows, retired, COMMON, hours)
+
+
+@pytest.mark.parametrize(("row", "kind", "columns"), WRITTEN, ids=[kind for _, kind, _ in WRITTEN])
+def test_a_row_is_written_as_it_always_was(row: IndexRow, kind: str, columns: dict[str, Any]) -> None:
+    (found,) = encode(row).to_pylist()
+    assert {name: value for name, value in found.items() if value is not None} == {"kind": kind, **COMMON, **columns}
+
+
+def test_every_kind_of_row_is_pinned() -> None:
+    assert {kind for _, kind, _ in WRITTEN} == set(KINDS)
+
+
+def test_rows_are_read_as_they_were_written() -> None:
+    rows = [row for row, kind, _ in WRITTEN if kind != "segment"]
+    state = build_state(7, encode(*rows))
+    values = (getattr(state, field.name) for field in dataclasses.fields(state))
+    found = [row for value in values if isinstance(value, tuple) for row in value]
+    assert len(found) == len(rows)
+    assert all(row in found for row in rows)
+    assert state.commit_ids == {"commit"}
+
+
+def test_a_retired_segment_keeps_its_columns() -> None:
+    (row,) = encode(retired=(SEGMENT,)).to_pylist()
+    assert row["kind"] == "retired"
+    assert decode_segment(row) == SEGMENT
+
+
+def test_an_index_of_an_earlier_version_lacks_columns() -> None:
+    """It has no siblings and no schema ids, and every record that it read became one in a segment."""
+    scan = Scan(0, 1, 9, 8, None, 6)
+    newer = ["siblings", "schema_ids", "filtered_count", "dead_letter_count", "output_count"]
+    rows = complete_columns(encode(SEGMENT, scan).drop_columns(newer))
+    assert rows.schema == INDEX_SCHEMA
+    segment, _ = rows.to_pylist()
+    assert decode_segment(segment) == dataclasses.replace(SEGMENT, siblings=(), schema_ids=())
+    (found,) = build_state(7, rows.slice(1)).scans
+    assert found == dataclasses.replace(scan, output_count=8)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "sql"),
+    [
+        (match_run(Reservation(0, 12, 20, "run", 7, NOON)), "(kind = 'reservation' AND epoch = 7)"),
+        (match_run(Compaction(NOON, "run", 7, NOON)), "(kind = 'compaction' AND epoch = 7)"),
+        (match_run(Maintenance("run", 7, NOON)), "(kind = 'maintenance' AND epoch = 7)"),
+        (match_group("it's"), "(kind = 'group' AND group_id = 'it''s')"),
+        (match_unresolved(3), "(kind = 'unresolved' AND kafka_partition = 3)"),
+        (
+            match_gap(Gap(0, 3, 7, "retention")),
+            "(kind = 'gap' AND kafka_partition = 0 AND start_offset = 3 AND end_offset = 7 AND reason = 'retention')",
+        ),
+        (match_segments(["a'b", "c"]), "(kind = 'segment' AND key IN ('a''b', 'c'))"),
+        (
+            match_row("hour", {"version": 2, "end_offset": None}),
+            "(kind = 'hour' AND version = 2 AND end_offset IS NULL)",
+        ),
+        (
+            match_any([match_unresolved(3), match_version(8)]),
+            "(kind = 'unresolved' AND kafka_partition = 3) OR version = 8",
+        ),
+    ],
+)
+def test_a_predicate_is_sql_of_quoted_values(predicate: RowPredicate, sql: str) -> None:
+    assert predicate == sql
+
+
+def test_rows_are_selected_by_their_kinds() -> None:
+    assert select_kinds(["scan", "gap"]) == "select * from rows where kind in ('scan', 'gap')"

@@ -1,0 +1,67 @@
+"""A run's lease in the index of a real S3: superseded by another run's commit, or given back when the run fails."""
+
+from datetime import datetime, timezone
+
+import pytest
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import SupersededError
+from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
+from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.lease import Lease, end_runs, take_lease
+
+pytestmark = pytest.mark.integration
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def index(store_settings: StoreSettings) -> TopicIndex:
+    return TopicIndex(store_settings, "_index", "flights", "topic.a")
+
+
+def take(snapshot: IndexSnapshot, run_id: str, superseded: tuple[Reservation, ...] = ()) -> Lease:
+    row = Reservation(0, 0, 9, run_id, snapshot.version + 1, NOON)
+    return take_lease(snapshot, Change(added=(row,), run_id=run_id), superseded)
+
+
+def test_a_lease_is_held_until_a_later_run_supersedes_it(index: TopicIndex) -> None:
+    first = take(index.open(), "first")
+    snapshot = index.open()
+    first.refuse_superseded(snapshot.state)
+    second = take(snapshot, "second", snapshot.state.reservations)
+    state = index.open().state
+    assert [r.run_id for r in state.reservations] == ["second"]
+    second.refuse_superseded(state)
+    with pytest.raises(SupersededError, match=r"run first \(epoch 1\) was superseded .* \(open now: second\)"):
+        first.refuse_superseded(state)
+
+
+def test_a_lease_ends_vacuums_of_earlier_versions_and_no_run_of_another_kind(index: TopicIndex) -> None:
+    compaction = Compaction(NOON, "merges", 1, NOON)
+    index.open().commit(Change(added=(compaction, Maintenance("vacuum", 1, NOON)), run_id="merges"))
+    lease = take(index.open(), "first")
+    snapshot = index.open()
+    assert snapshot.state.maintenance == ()
+    assert snapshot.state.compactions == (compaction,)
+    snapshot.commit(Change(removed=end_runs([compaction, *lease.rows])))
+    with pytest.raises(SupersededError, match="open now: none"):
+        lease.refuse_superseded(index.open().state)
+
+
+def test_a_run_that_fails_gives_its_lease_back(index: TopicIndex) -> None:
+    lease = take(index.open(), "first")
+    with pytest.raises(ZeroDivisionError), lease.released_on_failure():
+        raise ZeroDivisionError
+    snapshot = index.open()
+    assert snapshot.state.reservations == ()
+    with pytest.raises(ZeroDivisionError), lease.released_on_failure():
+        raise ZeroDivisionError
+    assert index.open().version == snapshot.version
+
+
+def test_a_run_that_reserved_nothing_gives_nothing_back(index: TopicIndex) -> None:
+    lease = take_lease(index.open(), Change(run_id="first"), ())
+    with pytest.raises(ZeroDivisionError), lease.released_on_failure():
+        raise ZeroDivisionError
+    assert index.open().version == lease.epoch
