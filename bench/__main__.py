@@ -16,7 +16,7 @@ from bench.measure import measured
 from bench.sinks import SINKS, avro_values, registered
 from bench.workload import create_topic, delete_topic, ensure_topic, record_bytes, spread
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import up, up_registry
+from kafka_s3_platform.local.stack import start_registry, start_stack
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--sinks", action="store_true", help="only the sinks of open formats")
     given = parser.parse_args()
     stack = StackSettings.from_environment()
-    up(stack)
+    start_stack(stack)
     if given.scale:
         _print(_scale(stack))
         return
@@ -70,7 +70,7 @@ def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
 
 def _sinks(stack: StackSettings, records: int, rounds: int) -> list[Row]:
     """Every pair of an input and an output, against the floor of its own topic: Avro records are smaller."""
-    up_registry(stack)
+    start_registry(stack)
     servers, registry_url = stack.bootstrap_servers, stack.registry_url
     tell(f"preparing {records:,} records of JSON and of Avro (once)")
     topics = {"JSON": ensure_topic(servers, records), "AVRO": _avro_topic(servers, registry_url, records)}
@@ -85,7 +85,7 @@ def _sinks(stack: StackSettings, records: int, rounds: int) -> list[Row]:
 
 
 def _avro_topic(servers: str, registry_url: str, records: int) -> str:
-    """A topic for each id of the schema: a Registry in memory forgets those it gave out."""
+    """Name a topic for each id of the schema: a Registry in memory forgets the ids that it gave out."""
     schema_id = registered(registry_url, "bench-avro")
     topic = f"bench-avro-{schema_id}-{records}"
     sample = avro_values(schema_id, spread(records))
@@ -112,7 +112,7 @@ def _producing(servers: str, stamp: str, topic: str, records: int) -> list[Row]:
 
 
 def _restoring(servers: str, stamp: str, topic: str, delivery: str) -> tuple[Row, Row]:
-    """A whole restore, and its replay alone."""
+    """Measure a whole restore, and its replay alone."""
     target = f"{stamp}-{delivery}"
     create_topic(servers, target)
     row = _child("restore (Spark, verified by reading back)", "restore", stamp, topic, target, delivery)

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from bench.measure import Usage, measured
 from bench.sinks import SINKS, converter
 from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.run import archive
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -25,17 +25,18 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
 )
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import Delivery, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner
-from kafka_s3_platform.spark.session import spark_conf
+from kafka_s3_platform.spark.session import build_spark_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def connector(name: str, topic: str, sink: str = "", registry_url: str = "") -> ConnectorConfig:
-    """A connector on the embedded stack with two concurrent tasks and everything else as by default."""
+    """Make a connector on the embedded stack: two concurrent tasks, everything else as by default."""
     values, layout = SINKS[sink] if sink else ("BYTES", {})
     stack = StackSettings.from_environment()
     return ConnectorConfig(
@@ -57,13 +58,13 @@ def connector(name: str, topic: str, sink: str = "", registry_url: str = "") -> 
 
 
 def started_session() -> "tuple[SparkSession, float]":
-    """A Spark session whose Python workers have started, and the seconds that took."""
+    """Start a Spark session and its Python workers; return it, and the seconds that this took."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     begun = monotonic()
     builder = SparkSession.builder
-    for key, value in spark_conf({"spark.master": "local[2,4]"}).items():
+    for key, value in build_spark_conf({"spark.master": "local[2,4]"}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     list(SparkRunner(lambda: session).run(_ready, [0, 1], 2))
@@ -71,10 +72,10 @@ def started_session() -> "tuple[SparkSession, float]":
 
 
 def _ready(task: int, _: Attempt) -> int:
-    """What a worker imports once is a part of its start."""
+    """Import what a worker imports once: that is a part of its start."""
     from kafka_s3_platform.archive import scan
-    from kafka_s3_platform.kafka import fetch_reader
-    from kafka_s3_platform.restore import replay
+    from kafka_s3_platform.kafka.fetch import fetch_reader
+    from kafka_s3_platform.restore.replay import task as replay
 
     return task + len((scan, fetch_reader, replay))
 
@@ -86,7 +87,7 @@ def bench_archive(name: str, topic: str, *sink: str) -> dict[str, float]:
     for measure, connector_name in ((usage, name), (again, f"{name}-again")):
         with measured(measure):
             request = ArchiveRequest(connector(connector_name, topic, *sink), topic, str(uuid4()), None)
-            report = archive(request, SparkRunner(lambda: session))
+            report = archive_topic(request, SparkRunner(lambda: session))
     session.stop()
     figures = _figures(usage, report.record_count, report.record_bytes, start_seconds, report.object_count)
     return figures | {"again_seconds": again.seconds}
@@ -104,7 +105,7 @@ def bench_restore(name: str, topic: str, target: str, delivery: Delivery) -> dic
             run_id=str(uuid4()),
             delivery=delivery,
         )
-        report = restore(request, SparkRunner(lambda: session))
+        report = restore(ArchiveSource(request), SparkRunner(lambda: session))
     session.stop()
     return _figures(usage, report.record_count, report.record_bytes, start_seconds, 0) | {
         "replay_seconds": report.replay_seconds

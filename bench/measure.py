@@ -53,7 +53,7 @@ class Sampler:
 
 @contextmanager
 def measured(usage: Usage | None = None) -> Iterator[Usage]:
-    """Fills the `Usage` when the block ends."""
+    """Fill the `Usage` when the block ends."""
     sampler, usage = Sampler(), usage or Usage()
     before, started = sampler.cpu(), time.monotonic()
     thread = threading.Thread(target=sampler.watch, daemon=True)

@@ -27,10 +27,11 @@ from kafka_s3_platform.config.settings import (
     SourceSettings,
 )
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.local.stack import up
-from kafka_s3_platform.restore.foreign import ForeignRequest, restore_foreign
-from kafka_s3_platform.restore.renaming import Template
+from kafka_s3_platform.local.stack import start_stack
+from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.target_topic import Template
 from kafka_s3_platform.spark.runner import Attempt
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ def main() -> None:
         _restored(*given.child)
         return
     stack = StackSettings.from_environment()
-    up(stack)
+    start_stack(stack)
     stamp = f"o{time.time_ns()}"
     for what, objects, mode in (("planned", given.objects, "dry"), ("restored", given.restored, "real")):
         seconds = _tiny(stack, f"{stamp}-{what}", objects)
@@ -135,7 +136,7 @@ def _restored(topic: str, mode: str, restore_id: str) -> None:
     )
     before, started = _memory("VmRSS"), time.monotonic()
     Path("/proc/self/clear_refs").write_text("5")
-    report = restore_foreign(ForeignRequest(request, (), Template(f"{topic}-to")), _InThisProcess())
+    report = restore(ForeignSource(request, (), Template(f"{topic}-to")), _InThisProcess())
     found = {
         "seconds": round(time.monotonic() - started, 1),
         "replay_seconds": round(report.replay_seconds, 1),
@@ -150,7 +151,7 @@ def _restored(topic: str, mode: str, restore_id: str) -> None:
 
 
 def _memory(name: str) -> int:
-    """What Linux says of this process's memory, in bytes: `VmRSS` now, `VmHWM` at most since it was told to forget."""
+    """Read this process's memory from Linux, in bytes: `VmRSS` is now, `VmHWM` the most since it was reset."""
     return int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0]) * 1024
 
 

@@ -45,13 +45,13 @@ SINKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def converter(name: str, registry_url: str) -> ConverterSettings:
-    """The converter of a sink's values."""
+    """Return the converter of a sink's values."""
     registry = RegistrySettings(url=registry_url) if name == "AVRO" else None
     return ConverterSettings(format=name, registry=registry)  # type: ignore[arg-type]
 
 
 def registered(registry_url: str, topic: str) -> int:
-    """The id of the Avro schema, registered for the topic's values."""
+    """Register the Avro schema for the topic's values and return its id."""
     client = SchemaRegistryClient({"url": registry_url})
     return int(client.register_schema(f"{topic}-value", Schema(json.dumps(AVRO), "AVRO")))
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from bench.measure import measured
-from kafka_s3_platform.spark.session import spark_conf
+from kafka_s3_platform.spark.session import build_spark_conf
 
 
 def run(bootstrap_servers: str, topic: str) -> dict[str, float]:
@@ -17,7 +17,7 @@ def run(bootstrap_servers: str, topic: str) -> dict[str, float]:
     from pyspark.sql import SparkSession
 
     package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-    conf = spark_conf({"spark.master": "local[2]", "spark.jars.packages": package, "spark.driver.memory": "4g"})
+    conf = build_spark_conf({"spark.master": "local[2]", "spark.jars.packages": package, "spark.driver.memory": "4g"})
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)

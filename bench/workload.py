@@ -56,7 +56,7 @@ def json_record(n: int) -> tuple[bytes, bytes]:
 
 
 def ensure_topic(bootstrap_servers: str, records: int, topic: str = "", record: Record = json_record) -> str:
-    """The topic of `records`, produced if it is not there."""
+    """Return the topic of `records`; produce it if it is not there."""
     topic = topic or f"bench-{records}"
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     if topic not in admin.list_topics(timeout=30).topics:
@@ -66,7 +66,7 @@ def ensure_topic(bootstrap_servers: str, records: int, topic: str = "", record: 
 
 
 def create_topic(bootstrap_servers: str, topic: str) -> None:
-    """An empty topic that keeps old timestamps."""
+    """Create an empty topic that keeps old timestamps."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     new = NewTopic(topic, KAFKA_PARTITIONS, 1, config={"retention.ms": "-1"})
     admin.create_topics([new])[topic].result(30)
