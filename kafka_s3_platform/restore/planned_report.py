@@ -1,6 +1,7 @@
 """What is known of a restore before its first record is sent: in the log, and as a report."""
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -70,7 +71,8 @@ def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) ->
     """Return a rough estimate. If the number of records is unknown, only the bytes of the objects count."""
     if _sum_known(target.record_count for target in targets) is None:
         return sum(target.object_bytes for target in targets) / BYTES_PER_SECOND
-    return sum(estimate_seconds(request, target) for target in targets)
+    # Of no target, sum() would give the int 0, which Dagster refuses as a float.
+    return math.fsum(estimate_seconds(request, target) for target in targets)
 
 
 def add_schema_ids(planned: RestoreReport, values: Mapping[str, ValueSettings | None]) -> RestoreReport:
