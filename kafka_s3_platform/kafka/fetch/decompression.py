@@ -4,6 +4,7 @@ Kafka's Java broker and clients read streams that follow one another (two gzip m
 this. Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's frame format, snappy-java's SnappyInputStream (xerial).
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -68,7 +69,7 @@ def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
 
 
 def _bound_size(codec: int, body: memoryview) -> int:
-    """Return the largest size that the bytes can decompress to, without decompressing them."""
+    """Return the largest size that the bytes can decompress to, without decompressing them; sys.maxsize if unknown."""
     if codec == _ZSTD:
         return sum(_bound_zstd_blocks(body))
     return _MOST[codec] * len(body)
@@ -101,7 +102,7 @@ def _split_xerial(body: memoryview) -> Iterator[memoryview]:
 
 
 def _bound_zstd_blocks(body: memoryview) -> Iterator[int]:
-    """Yield the largest size of each block, up to where the bytes are no zstd."""
+    """Yield the largest size of each block. Where another kind of frame begins, yield sys.maxsize and end."""
     at = 0
     while at + 5 <= len(body):
         magic = int.from_bytes(body[at : at + 4], "little")
@@ -109,6 +110,8 @@ def _bound_zstd_blocks(body: memoryview) -> Iterator[int]:
             at += 8 + int.from_bytes(body[at + 4 : at + 8], "little")
             continue
         if magic != _ZSTD_FRAME:
+            # The library also reads frames of zstd before 0.8. Their blocks are others, and grow as much.
+            yield sys.maxsize
             return
         descriptor = body[at + 4]
         single = descriptor >> 5 & 1

@@ -46,6 +46,20 @@ def test_a_bomb_is_refused_before_it_is_held(codec: int) -> None:
     tracemalloc.stop()
 
 
+def frame_zstd_07(blocks: bytes) -> bytes:
+    """Frame blocks as zstd 0.7 did: magic number, descriptor, a window of 128 KiB, and a last block without bytes."""
+    return b"\x27\xb5\x2f\xfd\x00\x38" + blocks + b"\xc0\x00\x00"
+
+
+def test_a_bomb_of_an_older_zstd_is_refused() -> None:
+    block = b"\x00\x00\x05" + b"\xf2\x00\x00A\x00"  # five bytes: one literal, 131,072 times
+    assert undone(ZSTD, frame_zstd_07(block)) == b"A" * 131_072
+    assert undone(ZSTD, frame_zstd_07(b"\x40\x00\x05hello")) == b"hello"
+    for before in (b"", COMPRESS[ZSTD](b"x")):
+        with pytest.raises(ValueError, match="more than 67,108,864 bytes"):
+            undone(ZSTD, before + frame_zstd_07(block * 513))
+
+
 @pytest.mark.parametrize("body", [b"\xff\xff\xff\xff\x07" + b"x" * 50, b"\xff\xff\xff\xff\x0f"])
 def test_snappy_data_that_lies_about_its_size_is_refused_before_memory_is_taken(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"snappy data of \d+ bytes says it is \d+"):
