@@ -78,7 +78,8 @@ class Daemon:
             if ours and same_start and process.status() != psutil.STATUS_ZOMBIE:
                 return process
             return None
-        except (FileNotFoundError, psutil.NoSuchProcess, psutil.ZombieProcess):
+        # Access is denied to another user's process only, which cannot be ours (macOS, or Linux with `hidepid`).
+        except (FileNotFoundError, psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             return None
 
     def refuse_taken_ports(self) -> None:

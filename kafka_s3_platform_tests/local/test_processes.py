@@ -82,6 +82,19 @@ def test_another_process_with_the_recorded_pid_is_never_taken_for_ours(daemon: D
     assert not daemon.terminate()
 
 
+def test_another_users_process_with_the_recorded_pid_is_not_ours(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(process: psutil.Process) -> list[str]:
+        raise psutil.AccessDenied(process.pid)
+
+    start(daemon)
+    monkeypatch.setattr(psutil.Process, "cmdline", refuse)
+    assert daemon.process() is None
+    monkeypatch.undo()
+    assert daemon.process() is not None
+
+
 def test_an_earlier_start_time_is_another_process(daemon: Daemon) -> None:
     start(daemon)
     file = daemon.folder / "process.json"
