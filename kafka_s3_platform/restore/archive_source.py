@@ -9,6 +9,7 @@ from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.archive_checks import check_archive, check_counts, count_exactly
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.restore_source import MadePlan
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, check_same, make_archive_target, make_plan
 from kafka_s3_platform.restore.source.archive_stream import make_archive_stream
 from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
@@ -33,9 +34,13 @@ class ArchiveSource:
         check_same(request, plan)
         return plan
 
-    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> ArchivePlan:  # noqa: ARG002 - its index is elsewhere
+    def make_plan(
+        self,
+        request: RestoreRequest,
+        documents: ObjectStore,  # noqa: ARG002 - the index is elsewhere
+    ) -> MadePlan[ArchivePlan]:
         """Choose objects from the index as it is now."""
-        return make_plan(request)
+        return MadePlan(make_plan(request), claim=_claim_nothing)
 
     def plan_targets(self, request: RestoreRequest, plan: ArchivePlan) -> tuple[TargetPlan, ...]:
         """Return the one target topic."""
@@ -75,9 +80,6 @@ class ArchiveSource:
             skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
         )
 
-    def claim(self, request: RestoreRequest, documents: ObjectStore) -> None:
-        """Do nothing: the plan alone describes this restore."""
-
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
         """Register the archived schemas in the target's registry if the request maps schema ids.
 
@@ -88,7 +90,7 @@ class ArchiveSource:
         outgoing = request.outgoing
         if not (outgoing.key or outgoing.value or outgoing.map_schema_ids or outgoing.transforms):
             return None
-        snapshot = TopicIndex(config.store, config.archive.index_dir, config.name, topic).peek()
+        snapshot = TopicIndex.of(config, topic).peek()
         schemas = snapshot.state.schemas if snapshot else ()
         mapping: SchemaMapping | None = None
         if outgoing.map_schema_ids and outgoing.target_registry is not None:
@@ -98,3 +100,7 @@ class ArchiveSource:
     def make_streams(self, request: RestoreRequest, plan: ArchivePlan) -> list[RecordStream]:
         """Make a stream for each kafka partition of the plan."""
         return [make_archive_stream(request, plan, kafka_partition) for kafka_partition in plan.kafka_partitions]
+
+
+def _claim_nothing() -> None:
+    """Do nothing: the plan alone describes a restore from an archive."""

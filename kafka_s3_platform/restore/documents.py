@@ -1,8 +1,11 @@
 """The documents that a restore stores in the bucket. They are read with care: somebody may have changed them."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -90,6 +93,20 @@ class RestoreDocuments:
         """Return the documents of one stream. `topic` is empty if the restore has only one."""
         name = f"{topic}/{kafka_partition}" if topic else str(kafka_partition)
         return StreamDocuments(f"{self.streams}{name}")
+
+
+def hash_document(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a document. Equal documents have equal digests, in whatever order their fields are."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def check_digest(key: str, found: str, said: str | None) -> None:
+    """Check that a plan has the digest that was stored with it. IntegrityError if it has another one, or said none."""
+    if found != said:
+        raise IntegrityError(
+            f"restore plan {key}: its digest is {found}, it says {said}: somebody changed it. Restore to another "
+            f"topic, under another restore id"
+        )
 
 
 def parse_document(content: bytes, kind: type[T], key: str) -> T:

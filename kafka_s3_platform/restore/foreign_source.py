@@ -21,6 +21,7 @@ from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_re
 from kafka_s3_platform.restore.preflight.thaw import describe_cold
 from kafka_s3_platform.restore.preflight.trial import TrialTask, count_foreign, find_unwritable
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
+from kafka_s3_platform.restore.restore_source import MadePlan
 from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.foreign_plan import (
     ForeignPlan,
@@ -66,12 +67,19 @@ class ForeignSource:
         check_stored(request, self.topics, self.rename, plan)
         return plan
 
-    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> ForeignPlan:
+    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> MadePlan[ForeignPlan]:
         """List the bucket as it is now. PreflightError if this restore cannot follow the restore `after`."""
         known = read_known(request, self.after, documents)
         check_same_records(request, self.after, documents)
         archive = ObjectStore(request.config.store)
-        return make_foreign_plan(request, self.topics, self.rename, archive, self.after, known)
+        plan = make_foreign_plan(request, self.topics, self.rename, archive, self.after, known)
+
+        def claim() -> None:
+            """Store what was sent before, and that this restore is the one that follows `after`."""
+            save_known(request, known, documents)
+            claim_successor(request, self.after, documents)
+
+        return MadePlan(plan, claim)
 
     def plan_targets(self, request: RestoreRequest, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
         """Return a plan for each target topic. There is none if there is no object."""
@@ -115,11 +123,6 @@ class ForeignSource:
             skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
             notes=tuple(dict.fromkeys(chain.from_iterable(c.notes for c in counts))),
         )
-
-    def claim(self, request: RestoreRequest, documents: ObjectStore) -> None:
-        """Store what was sent before, and that this restore is the one that follows `after`."""
-        save_known(request, read_known(request, self.after, documents), documents)
-        claim_successor(request, self.after, documents)
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
         """Return how keys and values are written. None: they are sent as they are read."""

@@ -1,7 +1,8 @@
 """What a restore needs from its source: our own archive, or objects of another sink."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
@@ -51,6 +52,18 @@ class StoredPlan(Protocol):
 P = TypeVar("P", bound=StoredPlan)
 
 
+@dataclass(frozen=True)
+class MadePlan(Generic[P]):
+    """A plan that is not stored yet.
+
+    `claim` stores the documents that must be in the bucket before the plan. A run after a killed one makes the plan
+    again, and claims again.
+    """
+
+    plan: P
+    claim: Callable[[], None]
+
+
 class RestoreSource(Protocol[P]):
     """What a restore reads from. Every `request` argument is the one that `complete` returned."""
 
@@ -62,7 +75,7 @@ class RestoreSource(Protocol[P]):
         """Read the stored plan. PreflightError or IntegrityError if it does not belong to the request."""
         ...
 
-    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> P:
+    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> MadePlan[P]:
         """Choose what is restored from the source as it is now."""
         ...
 
@@ -82,10 +95,6 @@ class RestoreSource(Protocol[P]):
 
     def count(self, request: RestoreRequest, plan: P, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
         """Read everything to count the records."""
-        ...
-
-    def claim(self, request: RestoreRequest, documents: ObjectStore) -> None:
-        """Store the documents that must be in the bucket before the plan. A run after a killed one does it again."""
         ...
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:

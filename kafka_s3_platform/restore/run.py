@@ -59,18 +59,20 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     store = ObjectStore(request.config.restore_store)
     begun = _read_stored_plan(source, request, store)
     if begun is not None:
-        starts = _collect_starts(source.plan_targets(request, begun))
-        if (done := read_finished_report(request, starts, store)) is not None:
+        plan = begun
+        targets = source.plan_targets(request, plan)
+        if (done := read_finished_report(request, _collect_starts(targets), store)) is not None:
             logger.info("restore %s is finished already; nothing is sent", request.restore_id)
             return done
     else:
         # Before planning, which may list a whole bucket.
         check_new_id(request, store)
-    plan = begun or source.make_plan(request, store)
+        made = source.make_plan(request, store)
+        plan = made.plan
+        targets = source.plan_targets(request, plan)
     with ClusterAdmin(request.target_kafka) as admin:
-        goals = look_at_goals(request, source.plan_targets(request, plan), admin)
-        plan = _learn_unknown_starts(source, request, plan, goals, store)
-        goals = [replace(g, plan=known) for g, known in zip(goals, source.plan_targets(request, plan), strict=True)]
+        goals = look_at_goals(request, targets, admin)
+        plan, goals = _learn_unknown_starts(source, request, plan, goals, store)
         found: list[PreflightFinding] = []
         for goal in goals:
             found += inspect_target(goal.request, goal.plan, goal.target)
@@ -84,10 +86,10 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         check_promises(store, request.config.archive.restore_dir)
         if begun is None:
             # Before the plan: once it is stored, this restore id has begun, and nothing is claimed again.
-            source.claim(request, store)
-            plan = _begin_restore(source, request, plan, goals, admin, store)
-        # Look again: the targets may have been created above, and the plan now has their start offsets.
-        goals = look_at_goals(request, source.plan_targets(request, plan), admin)
+            made.claim()
+            plan, goals = _begin_restore(source, request, plan, goals, admin, store)
+        # Look again: the targets may have been created above, and the goals now have their start offsets.
+        goals = look_at_goals(request, [goal.plan for goal in goals], admin)
     thaw_objects(request, checked.cold_keys, ObjectStore(request.config.store))
     values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
     tasks = _make_tasks(source, request, plan, goals, values, resumed=begun is not None)
@@ -110,16 +112,19 @@ def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
 
 def _learn_unknown_starts(
     source: RestoreSource[P], request: RestoreRequest, plan: P, goals: Sequence[Goal], store: ObjectStore
-) -> P:
-    """Return the plan, with start offsets that an earlier version did not know."""
+) -> tuple[P, list[Goal]]:
+    """Return the plan and the goals, with start offsets that an earlier version did not know."""
     if all(goal.plan.start is None or goal.plan.start.is_known for goal in goals):
-        return plan
-    known = source.with_starts(
-        plan, {goal.plan.to_topic: read_target_start(goal.request, goal.target) for goal in goals}
-    )
+        return plan, list(goals)
+    starts = {goal.plan.to_topic: read_target_start(goal.request, goal.target) for goal in goals}
+    known = source.with_starts(plan, starts)
     if not request.dry_run:
         replace_plan(request, store, known.to_json())
-    return known
+    return known, _with_starts(goals, starts)
+
+
+def _with_starts(goals: Sequence[Goal], starts: Mapping[str, TargetStart]) -> list[Goal]:
+    return [replace(goal, plan=replace(goal.plan, start=starts[goal.plan.to_topic])) for goal in goals]
 
 
 def _begin_restore(
@@ -129,7 +134,7 @@ def _begin_restore(
     goals: Sequence[Goal],
     admin: ClusterAdmin,
     store: ObjectStore,
-) -> P:
+) -> tuple[P, list[Goal]]:
     """Create missing targets, then the plan's object. From then on this restore id has exactly one plan."""
     starts: dict[str, TargetStart] = {}
     for goal in goals:
@@ -142,7 +147,7 @@ def _begin_restore(
         starts[goal.plan.to_topic] = read_target_start(goal.request, target)
     begun = source.with_starts(plan, starts)
     store_plan(request, store, begun.to_json())
-    return begun
+    return begun, _with_starts(goals, starts)
 
 
 def _make_tasks(

@@ -3,7 +3,6 @@
 A plan is made once for a restore id and stays in the bucket.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.restore.documents import parse_document
+from kafka_s3_platform.restore.documents import check_digest, hash_document, parse_document
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_gaps import describe_gaps, describe_values_only
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
@@ -150,10 +149,10 @@ class ArchivePlan:
         """Records with out-of-range timestamps: exact if `is_exact`, else an upper bound."""
         return sum(self.records_at_most(o) for o in self.objects if o.out_of_range)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the plan. Equal plans have equal digests."""
-        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
+        return hash_document(self._document())
 
     def to_json(self) -> bytes:
         """Write the plan and its digest."""
@@ -181,12 +180,7 @@ class ArchivePlan:
         if said.source is None:
             raise PreflightError(f"restore plan {key} is of objects that others wrote, not of an archive with an index")
         plan = parse_document(content, ArchivePlan, key)
-        digest = said.digest
-        if plan.digest != digest:
-            raise IntegrityError(
-                f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
-                f"to another topic, under another restore id"
-            )
+        check_digest(key, plan.digest, said.digest)
         # Check the terms now: `asked` parses them only when it is used.
         Asked.of(plan.terms, key)
         return plan

@@ -3,7 +3,6 @@
 The plan stays in the bucket.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,9 +12,9 @@ from itertools import chain
 from typing import Any
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
-from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
-from kafka_s3_platform.restore.documents import parse_document
+from kafka_s3_platform.restore.documents import check_digest, hash_document, parse_document
 from kafka_s3_platform.restore.request import Offsets, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import Said
 from kafka_s3_platform.restore.source.base import BYTES_PER_SECOND, ObjectFacts, TargetPlan, TargetStart
@@ -79,10 +78,10 @@ class ForeignPlan:
         """The facts of `terms`, with types."""
         return Asked.of(self.terms, self.restore_id)
 
-    @property
-    def groups(self) -> list[ObjectGroup]:
+    @cached_property
+    def groups(self) -> tuple[ObjectGroup, ...]:
         """The groups of objects. Each group is one stream."""
-        return group_objects(self.objects)
+        return tuple(group_objects(self.objects))
 
     @property
     def object_bytes(self) -> int:
@@ -93,10 +92,10 @@ class ForeignPlan:
         """A rough estimate, from the bytes of the objects."""
         return self.object_bytes / BYTES_PER_SECOND
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the plan. Equal plans have equal digests."""
-        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
+        return hash_document(self._document())
 
     def to_json(self) -> bytes:
         """Write the plan, its kind and its digest."""
@@ -123,12 +122,7 @@ class ForeignPlan:
         if said.kind != KIND:
             raise PreflightError(f"restore plan {key} is that of a connector's own archive. Take another restore id")
         plan = parse_document(content, ForeignPlan, key)
-        digest = said.digest
-        if plan.digest != digest:
-            raise IntegrityError(
-                f"restore plan {key}: its digest is {plan.digest}, it says {digest}: somebody changed it. Restore "
-                f"to another topic, under another restore id"
-            )
+        check_digest(key, plan.digest, said.digest)
         Asked.of(plan.terms, key)
         return plan
 
@@ -241,12 +235,16 @@ def tells_times(config: ConnectorConfig) -> bool:
 
 def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
     """Return what goes to each target topic, in the form that the checks of a target take."""
-    return tuple(_make_target(config, plan, to_topic) for to_topic in sorted(set(plan.targets.values())))
+    objects: dict[str, list[ForeignObject]] = {to_topic: [] for to_topic in sorted(plan.targets.values())}
+    for item in plan.objects:
+        objects[plan.targets[item.topic]].append(item)
+    return tuple(_make_target(config, plan, to_topic, found) for to_topic, found in objects.items())
 
 
-def _make_target(config: ConnectorConfig, plan: ForeignPlan, to_topic: str) -> TargetPlan:
+def _make_target(
+    config: ConnectorConfig, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
+) -> TargetPlan:
     topics = tuple(sorted(topic for topic, target in plan.targets.items() if target == to_topic))
-    objects = [o for o in plan.objects if o.topic in topics]
     told = tells_times(config)
     return TargetPlan(
         topics=topics,
