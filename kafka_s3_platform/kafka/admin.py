@@ -30,7 +30,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 
-# How often a new topic is asked whether it can be used.
+# How long to wait before asking again whether a new topic can be used.
 POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class ClusterAdmin(OffsetAdmin):
         asked = self._client.describe_acls(wanted, request_timeout=self._timeout)
         try:
             found = self._answer(asked, f"reading the ACLs of topic {topic}")
-            # The client gives an empty list too where the cluster refused to answer, or keeps none at all.
+            # The client also returns an empty list if the cluster refuses to answer, or keeps no ACLs at all.
             if not found and not self._shows_acls():
                 return None
         except PermanentError as err:

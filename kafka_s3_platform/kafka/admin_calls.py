@@ -55,7 +55,7 @@ class AdminCalls:
     def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
         """Return what a broker knows of the topic, or of all topics.
 
-        Asked for the grace first, so that a refusal is told soon, and then for the whole time.
+        First wait for GRACE_SECONDS only, so that a refusal is reported soon, and then for the whole timeout.
         """
         try:
             return self._listed(topic, min(GRACE_SECONDS, self._timeout), what)

@@ -1,4 +1,4 @@
-"""Messages to record batches, and record batches cut where offsets and content say, never where a fetch ended."""
+"""Converts messages to record batches. Cuts record batches by offsets and content, never by where a fetch ended."""
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ MessageHeaders = list[tuple[str, bytes | None]] | None
 def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Convert messages of one kafka partition, none of them an error, to one batch of RECORD_SCHEMA.
 
-    With it come the offsets of records that are not what they were, and why: where a header name is not UTF-8 the
-    client library hands over no header at all.
+    Also return, by offset, why a record differs from that in the log: if a header name is not UTF-8, the client
+    library returns none of the record's headers.
     """
     count = len(messages)
     headers, failures = _read_headers(messages)
@@ -120,7 +120,7 @@ class _OpenBatch:
     def take(
         self, batch: pa.RecordBatch, cells: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], start: int
     ) -> int:
-        """Take the records from `start` that belong here; return where that ends, `start` itself if none does."""
+        """Take the records from `start` on that belong here. Return the index after them, `start` if none do."""
         if not self.parts:
             self._cell = int(cells[start])
             self._used = 0
@@ -156,7 +156,8 @@ def _measure_headers(headers: pa.ListArray) -> npt.NDArray[np.int64]:
 
 
 def _read_timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    # librdkafka counts none, create, append from 0, Spark from -1; a broker calls a missing timestamp "create".
+    # librdkafka numbers the types none, create and append from 0, Spark from -1. Brokers call a missing timestamp
+    # "create".
     types: npt.NDArray[np.int32] = np.where(stamps[:, 1] == NO_TIMESTAMP, -1, stamps[:, 0] - 1).astype(np.int32)
     return types
 

@@ -50,13 +50,13 @@ def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], to
 
 @final
 class DeadLetterQueue:
-    """The dead letter topic of one connector, as one task of its sees it. Without one configured, it only logs.
+    """Sends the dead letters of one task to the connector's dead letter topic. Without such a topic, it only logs.
 
     Letters keep the record's key, value, headers and timestamp (a record without one, or with timestamp 0, gets the
-    time of sending). All that is sent is delivered once `flush` returns, at least once: a task that fails or is killed
-    before its range is committed to the index sends its letters again when the range is repeated. A transaction a
-    task would not change that, since the index is committed later and elsewhere; the `topic`, `partition` and `offset`
-    headers tell repeats apart.
+    time of sending). When `flush` returns, every letter is delivered, at least once: a task that fails or is killed
+    before its range is committed to the index sends its letters again when the range is repeated. A transaction for
+    each task would not change that, since the index is committed later and elsewhere. Repeated letters have the same
+    headers `topic`, `partition` and `offset`.
     """
 
     def __init__(self, kafka: KafkaSettings, errors: ErrorSettings, connector: str, topic: str) -> None:
@@ -76,10 +76,10 @@ class DeadLetterQueue:
             self._producer.close()
 
     def send(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
-        """Queue a letter for each failed record: `records` (RECORD_SCHEMA, as read) are found by offset.
+        """Queue a letter for each failed record, which is found by its offset in `records` (RECORD_SCHEMA, as read).
 
-        One letter a record, also where several things made of it failed. The topic is created with the first letter.
-        Raises ConfigError when the cluster has too few brokers for it, and what delivering the letters raises.
+        A record gets one letter, also if several things made of it failed. The topic is created with the first letter.
+        Raises ConfigError if the cluster has too few brokers for it, and the errors of delivering letters.
         """
         if not failures:
             return
@@ -92,7 +92,7 @@ class DeadLetterQueue:
             self._deliver(failed, picked)
 
     def flush(self) -> None:
-        """Wait until every letter is acknowledged by all in-sync replicas. Raises what kept one from it."""
+        """Wait until all in-sync replicas have acknowledged every letter. Raises the error of one that was not."""
         if self._producer is None:
             return
         try:
@@ -148,7 +148,7 @@ class DeadLetterQueue:
     def _letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> pa.RecordBatch:
         """Return the records with headers that tell why they failed."""
         columns = {name: failed.column(name) for name in RECORD_SCHEMA.names}
-        # librdkafka takes 0 for now, and has no way to send a record without a timestamp.
+        # librdkafka reads 0 as "now", and cannot send a record without a timestamp.
         stamps = pc.max_element_wise(columns["timestamp"].cast(pa.int64()), pa.scalar(0, pa.int64()))
         columns["timestamp"] = stamps.cast(RECORD_SCHEMA.field("timestamp").type)
         if self._errors.dead_letter_headers:

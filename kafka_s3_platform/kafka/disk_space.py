@@ -18,9 +18,9 @@ AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """What the log directories of a broker can take together, in bytes; None where that is not known, and why.
+    """The free space of a broker's log directories together, in bytes; None if it is unknown, and the reason.
 
-    Directories of one volume count once each: it is never less than what there is.
+    Each directory counts with its whole volume. If some share a volume, the sum is too large; it is never too small.
     """
 
     usable_bytes: int | None
@@ -28,7 +28,7 @@ class DiskSpace:
 
 
 def measure_disk_space(settings: KafkaSettings, addresses: Mapping[int, tuple[str, int]]) -> dict[int, DiskSpace]:
-    """Ask each broker for its space; return it by broker id. What goes wrong is a reason, and no error."""
+    """Ask each broker for its space. Return it by broker id. Failures are reasons in the result, and raise nothing."""
     properties = settings.properties("admin")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = pool.map(lambda address: _ask_broker(properties, *address), addresses.values())
@@ -43,7 +43,7 @@ def _ask_broker(properties: Mapping[str, str], host: str, port: int) -> DiskSpac
             error, found = connection.log_dirs()
     except (UnsupportedError, OSError, ValueError, IndexError) as err:
         return DiskSpace(None, str(err) or type(err).__name__)
-    # Without the right a restore still runs: it only cannot tell whether there is room.
+    # Without this right a restore still runs, but nobody knows whether there is room.
     if error == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
         return DiskSpace(None, "the right to ask is missing, DESCRIBE on the cluster")
     if error or not found or any(d.error_code or d.usable_bytes < 0 for d in found):

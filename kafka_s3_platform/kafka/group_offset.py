@@ -59,7 +59,7 @@ class GroupOffset:
             try:
                 return self._read()
             except TransientError:
-                # The coordinator moves, or is only being made: the client asks no second time by itself.
+                # The coordinator moves, or is just being made. The client does not ask again by itself.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(POLL_SECONDS)

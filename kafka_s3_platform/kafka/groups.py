@@ -39,7 +39,7 @@ class GroupState:
 
     @property
     def is_active(self) -> bool:
-        """Whether somebody consumes: what the group has committed then moves, and may not be set by others."""
+        """Whether somebody consumes. Then the committed offsets move, and nobody else may set them."""
         return bool(self.members) or self.state not in {s.name for s in _ABSENT}
 
 
@@ -48,7 +48,7 @@ def read_group_state(admin: ClusterAdmin, group: str) -> GroupState:
     try:
         return _describe_group(admin, group)
     except PlatformError as err:
-        # what brokers since Kafka 4 say of a group that is absent, and of one with the protocol of KIP-848
+        # Brokers since Kafka 4 say this of an absent group, and of one with the protocol of KIP-848.
         if _find_code(err) != KafkaError.GROUP_ID_NOT_FOUND:
             raise
     listed = _ask_coordinator(
@@ -81,11 +81,11 @@ def read_committed_offsets(
 ) -> dict[int, int]:
     """Read the offset that the group consumes next, by kafka partition, of those that have one.
 
-    Waits for transactions that commit offsets, TransientError where one stays open; of a kafka partition of which the
-    group has nothing yet only if `kafka_partitions` names it. A group that does not exist has none.
+    Waits for transactions that are about to commit offsets, and raises TransientError if one stays open. Of kafka
+    partitions without a committed offset, only those in `kafka_partitions` are waited for. An absent group has none.
     """
     what = f"reading the committed offsets of consumer group {group}"
-    # Asked for everything, a group tells of what it has committed, and not of what is under way beside that.
+    # Asked for everything, the coordinator tells what is committed, and not what a transaction is about to commit.
     known = {tp.partition for tp in _fetch_places(admin, group, None, what, require_stable=False) if tp.topic == topic}
     wanted = [TopicPartition(topic, p) for p in sorted({*known, *kafka_partitions})]
     found = _fetch_places(admin, group, wanted, what, require_stable=True) if wanted else []
@@ -103,7 +103,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class GroupListing:
-    """Group -> its state, Kafka's word, of those that the brokers named; `errors` are of brokers that did not."""
+    """`states` is group -> its state, in Kafka's words. `errors` are of brokers that did not name their groups."""
 
     states: Mapping[str, str]
     errors: tuple[str, ...]
@@ -120,7 +120,7 @@ def list_groups(admin: ClusterAdmin) -> GroupListing:
 def read_committed(
     admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int]
 ) -> dict[int, Committed]:
-    """Read what the group has committed of those kafka partitions, where it has; they may be empty.
+    """Read what the group has committed of those kafka partitions. Those without a commit are left out.
 
     An offset that an open transaction is about to commit does not count yet, and is not waited for.
     """
@@ -137,7 +137,7 @@ def _fetch_places(
 ) -> list[TopicPartition]:
     """Fetch where the group has committed something of what is wanted, or of all that the client may see.
 
-    What is wrong with one place is raised, and never taken for nothing committed; what passes is waited for.
+    An error of one place is raised, and never taken for "nothing committed". Transient errors are waited out.
     """
     deadline = time.monotonic() + STABLE_SECONDS
     while True:
@@ -177,10 +177,10 @@ def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partit
 
 
 def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> None:
-    """Take back what the group has committed of those kafka partitions, and nothing else.
+    """Delete what the group has committed of those kafka partitions, and nothing else.
 
-    Deleting the group would take along its offsets of other topics, of which the client may be shown none.
-    BusyError while it has members, PermanentError where only librdkafka connects, which has no call for it.
+    Deleting the group would also delete its offsets of other topics, which the client may have no right to see.
+    Raises BusyError while it has members, and PermanentError if only librdkafka can connect, which has no call for it.
     """
     what = f"removing offsets of topic {topic} from consumer group {group}"
     if not read_committed(admin, group, topic, kafka_partitions):

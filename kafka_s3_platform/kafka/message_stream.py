@@ -26,8 +26,8 @@ class MessageStream:
     """A place in a kafka partition that the consumer reads on from.
 
     Ranges up to `done` are read. Every record below `position` was taken, `last` is the last of them; `waiting` holds
-    what came after them, in runs of records or single error events. What comes has to begin at `expected` or after it;
-    `disorder` is what came otherwise, where `waiting` ends.
+    what came after them, in runs of records or single error events. The next record must be at `expected` or later.
+    `disorder` tells of the first one that is not, which came after all that is `waiting`.
     """
 
     tp: TopicPartition

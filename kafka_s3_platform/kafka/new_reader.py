@@ -23,7 +23,7 @@ def new_reader(
     What cannot be read as it is raises IntegrityError; with `skip_unreadable` it is told in `ReadEnd.unreadable` and
     `RangeRead.failures`, and reading goes on.
 
-    numba is only loaded here: it takes a second, which the code location need not spend.
+    The compiled kernel is only loaded here: that takes up to a second, which the code location need not spend.
     """
     try:
         from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader

@@ -35,7 +35,7 @@ from kafka_s3_platform.kafka.failures import NO_LEADER
 from kafka_s3_platform.model.frontier import Frontier
 
 LEADERS_SECONDS = 5.0
-"""How long leaders that were seen are believed: planning may ask for each of a thousand kafka partitions alone."""
+"""How long leaders are remembered: planning may ask for each of a thousand kafka partitions alone."""
 
 # ListOffsets calls of one plan that are under way at once; a plan may have thousands of hours to ask for.
 CALLS_IN_FLIGHT = 64
@@ -62,7 +62,7 @@ class OffsetAdmin(AdminCalls):
     def look(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
         """Return what `frontiers` does, and the error of each kafka partition that has no answer.
 
-        Raises what is no matter of a single kafka partition: the topic is absent, or no broker answers.
+        Raises only what concerns all kafka partitions: the topic is absent, or no broker answers.
         """
         what = f"reading the frontiers of topic {topic}"
         observed_at = datetime.now(timezone.utc)
@@ -75,7 +75,7 @@ class OffsetAdmin(AdminCalls):
     def _frontiers(self, topic: str, wanted: Iterable[int], observed_at: datetime, what: str) -> Answers[int, Frontier]:
         """Ask for the last stable offset after the high watermark is known.
 
-        Only then is it below that because of an open transaction, and never because of records that came in between.
+        In this order, only an open transaction puts it below the high watermark, and not records that came in between.
         """
         earliest = self._ask(topic, wanted, OffsetSpec.earliest())
         latest = self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
@@ -119,7 +119,7 @@ class OffsetAdmin(AdminCalls):
         leaders = ask_again(ask(kafka_partitions), ask)
         found = self._told_for_times(topic, tuple(leaders.found), times)
         doubted = self._doubted(topic, found.found)
-        # Records may have come since then, so that only the same answer once more is a wrong one.
+        # Records may have come since then. So an answer counts as wrong only if the second one is the same.
         again = self._told_for_times(topic, tuple(doubted), sorted({*chain.from_iterable(doubted.values())}))
         untold = again.checked(lambda p, each: {t: Untold.UNTOLD if each[t] is None else each[t] for t in doubted[p]})
         offsets = {p: {**each, **untold.found.get(p, {})} for p, each in found.found.items() if p not in again.failures}
@@ -135,7 +135,7 @@ class OffsetAdmin(AdminCalls):
         if not silent:
             return {}
         told = self._newest(topic, tuple(silent))
-        # where a broker cannot tell the newest record (before Kafka 3.0), nothing confirms what it says
+        # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
         newest = {p: max(silent[p]) for p in silent}
         newest |= {p: info.timestamp if info.offset >= 0 else -1 for p, info in told.found.items()}
         doubted: dict[int, list[int]] = {}
@@ -208,9 +208,9 @@ class OffsetAdmin(AdminCalls):
     def _leaders(self, topic: str, wanted: Iterable[int], what: str) -> Answers[int, int]:
         """Return the id of each kafka partition's leader, which librdkafka then has in its cache.
 
-        ListOffsets is asked only of kafka partitions that had one when we looked, which is seconds ago at most. Of
-        another one, librdkafka asks for metadata in our thread, and an answer that arrives meanwhile ends that question
-        in a thread of its own and frees it under our feet: the process dies
+        ListOffsets is asked only of kafka partitions that had one when we looked, which is seconds ago at most. For any
+        other, librdkafka asks for metadata in our thread. If the answer arrives meanwhile, a thread of librdkafka ends
+        that question and frees its memory, which ours still uses: the process crashes
         (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
         wanted = tuple(wanted)
@@ -253,9 +253,9 @@ class OffsetAdmin(AdminCalls):
         return Answers(found, failures)
 
     def _refusal(self, err: KafkaException, where: str) -> PlatformError:
-        # whatever it is, the leaders may be others now
+        # After any error, the leaders may have changed.
         self._seen_leaders.clear()
-        # librdkafka finds the leaders by itself, and says no more than this where none is left since ours looked
+        # librdkafka looks for leaders itself. If one is gone since we looked, this code is all that it tells.
         leaderless = err.args[0].code() == NO_LEADER
         failure = BrokerUnavailableError(f"{where} has no leader any more") if leaderless else self._failure(err, where)
         failure.__cause__ = err

@@ -18,8 +18,8 @@ _HEADERS = RECORD_SCHEMA.field("headers").type
 def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Return the records of `batches`, in their order, as one batch of RECORD_SCHEMA.
 
-    With it come the offsets of records with header names that are not UTF-8, and the reasons: their bytes are escaped.
-    Several batches may weigh no more than LARGEST_BATCH together.
+    Also return, by offset, why a record differs from that in the log: in a header name that is not UTF-8, bytes are
+    escaped. Several batches together must not weigh more than LARGEST_BATCH.
     """
     sizes: Int64s = np.array([b.sizes for b in batches]).sum(axis=0)
     columns = _Columns(sum(b.batch.count for b in batches), sizes)
@@ -90,7 +90,7 @@ class _Columns:
         return headers, failures
 
     def _texts(self) -> tuple[pa.Array, dict[int, str]]:
-        """Return the header names, and where one had to be escaped: distinct names are few."""
+        """Return the header names, and the reason by offset where one is escaped. Few names are distinct."""
         names = self._names.array()
         try:
             return names.cast(pa.string()), {}

@@ -1,7 +1,7 @@
 """A blocking connection to one broker, for FETCH requests and for what librdkafka has no call for.
 
-It speaks to clusters without security, over TLS, and with SASL PLAIN or SCRAM. What it does not know it refuses
-(`UnsupportedError`), so that confluent-kafka reads instead.
+It connects without security, over TLS, and with SASL PLAIN or SCRAM. For anything else it raises UnsupportedError, and
+confluent-kafka reads instead.
 """
 
 import socket
@@ -17,7 +17,7 @@ from kafka_s3_platform.model.offsets import TopicPartition
 
 # Every answer begins with its length, in four bytes.
 _FRAME = 4
-# Properties that are followed here. One that decides how to connect and is missing here is left to librdkafka.
+# The properties that we obey. If any other one decides how to connect, librdkafka has to connect.
 _UNDERSTOOD = frozenset(
     {
         "client.dns.lookup",
@@ -34,7 +34,7 @@ _UNDERSTOOD = frozenset(
         "ssl.key.password",
     }
 )
-# A rack asks for the nearest replica, which librdkafka finds.
+# How properties begin that decide how to connect. With `client.rack`, librdkafka reads from the nearest replica.
 _DECIDING = (
     "client.dns",
     "client.rack",
@@ -50,11 +50,11 @@ _EVERY_ADDRESS = "use_all_dns_ips"
 
 
 class UnsupportedError(Exception):
-    """The cluster, or its answer, is left to confluent-kafka."""
+    """Only confluent-kafka can handle this cluster, or its answer."""
 
 
 def is_supported(properties: Mapping[str, str]) -> bool:
-    """Whether all of librdkafka's properties that decide how to connect are followed here."""
+    """Whether we obey all of these librdkafka properties that decide how to connect."""
     deciding = {name for name in properties if name.startswith(_DECIDING)}
     return (
         deciding <= _UNDERSTOOD
@@ -65,7 +65,7 @@ def is_supported(properties: Mapping[str, str]) -> bool:
 
 @final
 class BrokerConnection:
-    """One connection. Every method raises OSError when it breaks, ValueError for answers that make no sense."""
+    """One connection. Methods raise OSError if it breaks, and ValueError or IndexError if an answer makes no sense."""
 
     def __init__(self, host: str, port: int, properties: Mapping[str, str], timeout: float) -> None:
         self._correlation_id = 0
@@ -107,13 +107,13 @@ class BrokerConnection:
         self.unanswered += 1
 
     def answer(self) -> FetchAnswer:
-        """Read the answer to the oldest `ask` that has none yet."""
+        """Read the answer to the oldest `ask` that is not answered yet."""
         found = wire.read_fetch_answer(self._receive())
         self.unanswered -= 1
         return found
 
     def log_dirs(self) -> tuple[int, list[LogDir]]:
-        """Return Kafka's error code and the broker's log directories. UnsupportedError: the broker tells no sizes."""
+        """Return Kafka's error code and the broker's log directories. UnsupportedError if the broker tells no sizes."""
         self._send(wire.API_VERSIONS, b"")
         if not wire.supports_api(self._receive(), wire.DESCRIBE_LOG_DIRS):
             raise UnsupportedError("it tells no sizes of its volumes, as brokers before Kafka 3.3 do not")
@@ -121,7 +121,7 @@ class BrokerConnection:
         return wire.read_log_dirs(self._receive())
 
     def delete_offsets(self, group: str, topic: str, kafka_partitions: Collection[int]) -> dict[int | None, int]:
-        """Take back what a group has committed, at its coordinator: the answer's error codes, as `wire` gives them."""
+        """Delete offsets of a group, at its coordinator. Return what `wire.read_offset_delete_errors` does."""
         self._send(wire.OFFSET_DELETE, wire.write_offset_delete_request(group, topic, kafka_partitions))
         return wire.read_offset_delete_errors(self._receive())
 

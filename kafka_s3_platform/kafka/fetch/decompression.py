@@ -1,4 +1,4 @@
-"""What a record batch was compressed with, undone within bounds: a few bytes may pretend to be terabytes.
+"""Decompresses record batches up to a limit: a few bytes can become terabytes.
 
 Kafka's Java broker and clients read streams that follow one another (two gzip members, two frames) as one; so does
 this. Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's frame format, snappy-java's SnappyInputStream (xerial).
@@ -22,7 +22,7 @@ _CODECS: Mapping[int, tuple[str, Any]] = {
 }
 # Facts of the formats: DEFLATE makes at most 258 bytes of two bits, LZ4 255 of one byte of length.
 _MOST = {_GZIP: 1032, _LZ4: 255}
-"""By how much a byte can grow at most."""
+"""Codec -> how many bytes one byte can become at most."""
 
 _XERIAL = b"\x82SNAPPY\x00"
 # The magic bytes and two numbers of four bytes: the version, and the least one that can read it.
@@ -43,7 +43,7 @@ _ONE_BYTE_BLOCK = 1
 
 
 class TooLargeError(ValueError):
-    """There are more bytes than are allowed."""
+    """The bytes decompress to more than is allowed."""
 
 
 def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
@@ -51,7 +51,7 @@ def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
 
     Raises:
         KeyError: there is no such codec.
-        TooLargeError: they are more than `most`.
+        TooLargeError: they become more than `most`.
         ValueError: they are not of that codec.
     """
     try:
@@ -79,7 +79,7 @@ def _decompress_snappy(body: memoryview, most: int) -> bytes:
     """Decompress raw snappy, or the blocks in which snappy-java (Kafka's Java clients) frames it."""
     blocks = list(_split_xerial(body)) if bytes(body[:8]) == _XERIAL else [body]
     sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-    # The size is the writer's word, for which memory is taken: it is held against what the bytes can come to.
+    # Memory is taken for the size that the writer claims. So that is first compared with what the bytes can become.
     if any(size > _SNAPPY_MOST * len(b) for size, b in zip(sizes, blocks, strict=True)):
         raise ValueError(f"snappy data of {len(body)} bytes says it is {sum(sizes)}")
     if sum(sizes) > most:

@@ -51,22 +51,22 @@ FETCH_BYTES = 8 * 1024 * 1024
 GROUP_BYTES = 64 * 1024 * 1024
 # How long a broker may wait for records at the end of its log.
 WAIT_MS = 500
-# Past this, confluent-kafka connects, which knows every bootstrap server and all their errors.
+# After this, confluent-kafka connects instead: it knows every bootstrap server and all their errors.
 CONNECT_SECONDS = 10.0
+# How often, and after how long, we ask again if the next answer may be better.
 MAX_AGAIN = 3
 AGAIN_SECONDS = 0.1
-"""How often, and after how long, an answer that may be a better one in a moment is asked for again."""
 
 
 class PassingError(UnsupportedError):
-    """An answer that the broker may give otherwise in a moment; else confluent-kafka knows what it means."""
+    """The broker may answer otherwise in a moment. If it does not, confluent-kafka knows what the answer means."""
 
 
 class _Progress:
     """What one range has given so far.
 
     `leader_epoch` is that of the batch which ends at `position`. `beyond` is the offset of the first record past the
-    range's end, once one was seen, `epoch_at_end` what `ReadEnd.leader_epoch` is.
+    range's end, if one was seen. `epoch_at_end` becomes `ReadEnd.leader_epoch`.
     """
 
     def __init__(self, wanted: OffsetRange, leader_epoch: int | None) -> None:
@@ -92,7 +92,7 @@ class _Progress:
         self.leader_epoch = leader_epoch
 
     def pass_over(self, batches: Sequence[LogBatch]) -> None:
-        """Move behind the batches of one answer, which were all taken."""
+        """Move the position behind the batches of one answer, which are all read."""
         last = batches[-1]
         if self.epoch_at_end is None:
             reaching = (b for b in batches if b.last_offset >= self.end - 1)
@@ -150,7 +150,7 @@ class FetchReader:
             self._fallback.close()
 
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
-        """Read one range; raises while it is iterated what `ConfluentReader.read` raises."""
+        """Read one range. Iterating raises the same errors as with `ConfluentReader.read`."""
         progress = _Progress(offsets, leader_epoch)
         return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
 
@@ -191,11 +191,11 @@ class FetchReader:
             yield from self._rest(tp, progress)
         finally:
             if self._connection is not None and self._connection.unanswered:
-                # nobody wants the answer that is under way any more
+                # The answer that is under way is no longer needed.
                 self._disconnect()
 
     def _fetched(self, tp: TopicPartition, progress: _Progress) -> Iterator[tuple[list[LogBatch], Aborted]]:
-        """Yield the batches of one answer after the other; the next answer is on its way while one is used."""
+        """Yield the batches of each answer. While they are used, the next answer is under way."""
         if progress.position >= progress.end:
             return
         if not is_supported(self._properties):
@@ -206,12 +206,12 @@ class FetchReader:
             batches, aborted = self._credible(tp, progress)
             last = batches[-1]
             if last.fault and last.base_offset != doubted:
-                # It may have been damaged on its way: only if another connection brings it again, it stands in the log.
+                # Maybe it was damaged on its way. If another connection brings it so again, it is so in the log.
                 doubted = last.base_offset
                 self._disconnect()
                 self._ask(tp, progress.position, progress.asked_epoch)
                 continue
-            # Asked before this answer is used, so that the broker works while we do.
+            # Ask before this answer is used, so that the broker works meanwhile.
             if last.last_offset + 1 < progress.end:
                 self._ask(tp, last.last_offset + 1, -1 if last.fault else last.leader_epoch)
             yield batches, aborted
@@ -219,9 +219,9 @@ class FetchReader:
                 return
 
     def _credible(self, tp: TopicPartition, progress: _Progress) -> tuple[list[LogBatch], Aborted]:
-        """Return the next answer that may be what the log holds; ask for any other again, on another connection.
+        """Return the next answer that can be what the log holds. After any other answer, connect and ask again.
 
-        Raises UnsupportedError or BrokerUnavailableError when there is none after MAX_AGAIN more.
+        Raises UnsupportedError or BrokerUnavailableError if MAX_AGAIN more answers are no better.
         """
         doubt: Exception | None = None
         for _ in range(MAX_AGAIN + 1):
@@ -234,8 +234,8 @@ class FetchReader:
             except (PassingError, BrokerUnavailableError) as err:
                 doubt = err
                 continue
-            # No checksum covers a batch's own offset. What the answer says of the log's end tells a wrong one, unless
-            # the log has grown since that was told.
+            # No checksum covers a batch's own offset. But the answer tells the log's end too: an offset beyond it is
+            # wrong, unless the log has grown since.
             if not leaps_beyond(batches, progress.position, progress.end, found.last_stable_offset):
                 return batches, found.aborted
             doubt = BrokerUnavailableError(
@@ -246,7 +246,7 @@ class FetchReader:
 
     def _answered(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
         found = self._connected(tp).answer()
-        # A leader that moves or comes up says otherwise in a moment; any other error is for confluent-kafka.
+        # While a leader moves or starts, its next answer may be another. All other errors are for confluent-kafka.
         if found.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[found.error_code].kind, TransientError):
             raise PassingError(f"Kafka's error {found.error_code}")
         if found.error_code or found.diverges:
@@ -254,7 +254,7 @@ class FetchReader:
         try:
             batches = cut_at_fault(list(parse_batches(found.records)))
         except OutOfOrderError as err:
-            # confluent-kafka would pass over what comes too late, and nobody would know
+            # confluent-kafka would skip what comes too late, and not tell.
             raise BrokerUnavailableError(
                 f"{tp}, offset {position}: the broker's answer cannot be what its log holds: {err}. The next try asks "
                 f"again"
@@ -262,7 +262,7 @@ class FetchReader:
         if not batches or batches[-1].last_offset < position:
             raise PassingError("the broker has nothing there (yet)")
         if position < min(found.log_start_offset, batches[0].base_offset):
-            # Kafka says OFFSET_OUT_OF_RANGE. A broker that goes on at its log start instead hides what is deleted
+            # Kafka would answer OFFSET_OUT_OF_RANGE. Records from the log start on instead hide that some are deleted.
             raise UnsupportedError(f"its log starts at {found.log_start_offset}")
         return batches, found
 
@@ -272,7 +272,7 @@ class FetchReader:
     def _records(
         self, tp: TopicPartition, batches: Sequence[LogBatch], aborted: Aborted, progress: _Progress
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the committed records from the position on and below the end."""
+        """Yield the committed records from the position to the end of the range."""
         for group in self._groups(tp, select_committed([b for b in batches if not b.fault], aborted), progress):
             records, failures = build_record_batch(tp, group)
             offsets = records.column("offset").to_numpy()

@@ -10,11 +10,13 @@ from numba import types
 from kafka_s3_platform.model.connect import Int64s
 
 Bytes = npt.NDArray[np.uint8]
-_NAMES = 3  # the only one that may not be null
+# The place of header names in `sizes`. Only a header's name must not be null.
+_NAMES = 3
 # What `measure_records` returns where it finds a fault.
 NO_RECORDS = 1
 BAD_OFFSETS = 2
-# Types of the compiled functions: given, they are compiled (or found compiled) at import, once, for read-only bytes.
+# Types of the compiled functions. Since they are given, numba compiles each function once, or loads it, at import.
+# Bytes are read-only.
 _I8 = types.int64
 _BUF = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.int64[::1]
@@ -77,7 +79,7 @@ def _measure_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # pr
 
 @numba.njit(_MEASURE, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
 def measure_records(buf: Bytes, count: int, last_delta: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
-    """Add up the parts of all records. Returns 0, or what is wrong: they do not fit, or offsets do not ascend."""
+    """Add up the sizes of all records. Return 0, NO_RECORDS (they do not fit) or BAD_OFFSETS (these do not ascend)."""
     pos = 0
     size = len(buf)
     reached = -1
@@ -136,7 +138,7 @@ def fill_rows(
     header_values: Any,
     at: Int64s,
 ) -> None:  # pragma: no cover - compiled
-    """Append the records of a batch that `measure_records` has checked; `at` are the row and the header reached."""
+    """Append the records of a batch that `measure_records` has checked. `at` holds the next row and the next header."""
     pos = 0
     row = at[0]
     header = at[1]

@@ -1,9 +1,8 @@
-"""Kafka's record batches (message format 2) to Arrow, without a Python object per record.
+"""Kafka's record batches (message format 2), parsed and checked without a Python object per record.
 
-Source of the format: Apache Kafka documentation, "Message Format". A kernel compiled by numba walks the records, which
-only one after the other can tell where the next begins. Everything is checked against the batch's own bounds and its
-CRC-32C before it is believed: whoever may write to a topic can write batches of his own making, of which the broker
-checks little.
+Source of the format: Apache Kafka documentation, "Message Format". Only a record tells where the next one begins, so
+compiled functions (`kernels`) walk through them. Nothing is believed before it is checked against the batch's own
+bounds and its CRC-32C: whoever may write to a topic can make up batches, and the broker checks little of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,9 +18,9 @@ from kafka_s3_platform.kafka.fetch.kernels import BAD_OFFSETS, NO_RECORDS, Bytes
 from kafka_s3_platform.model.connect import Int64s
 
 LARGEST_BATCH = 2**31 - 1
-"""Bytes that Arrow's int32 offsets reach."""
+"""The most bytes that Arrow's int32 offsets can count."""
 
-# A marker is some dozens of bytes.
+# The most bytes of a decompressed control batch. A transaction's marker has some dozens.
 _LARGEST_CONTROL = 65_536
 
 # About what a record and a header take in Arrow, besides their bytes. A byte that is no UTF-8 becomes four, `\xff`.
@@ -45,9 +44,9 @@ _PARTS = 5  # what `measure_records` counts: bytes of keys and values, headers, 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """One record batch of the log. `body` are its records, compressed as `attributes` say.
+    """One record batch of the log. `body` holds its records, compressed as `attributes` say.
 
-    `fault` is why its header cannot be believed, empty where nothing speaks against it.
+    `fault` tells why the batch cannot be believed. It is empty as long as nothing wrong is found.
     """
 
     base_offset: int
@@ -71,7 +70,7 @@ class LogBatch:
 
 
 def parse_batches(view: memoryview) -> Iterator[LogBatch]:
-    """Yield the whole batches of a fetched piece of the log, without one that is cut off at its end.
+    """Yield the complete batches of a fetched piece of the log. One that is cut off at its end is left out.
 
     Raises:
         ValueError: a batch is of a format before 2, or shorter than its header.
@@ -95,18 +94,18 @@ def parse_batches(view: memoryview) -> Iterator[LogBatch]:
 
 
 class OutOfOrderError(ValueError):
-    """Batches of one answer that no log holds so."""
+    """The batches of one answer are in an order that no log has."""
 
 
 def cut_at_fault(batches: Sequence[LogBatch]) -> list[LogBatch]:
-    """Return the batches up to the first whose header has a `fault`; that one ends where the next one begins.
+    """Return the batches up to the first one with a `fault`, which is taken to end where the next one begins.
 
-    What follows is asked for again: of a damaged batch nobody knows whether it ended a transaction. If it is the last
-    of several, it is left out, so that asking for it brings those behind it.
+    The caller asks again for those behind it: nobody knows whether a damaged batch ended a transaction. If it is the
+    last of several, it is left out, and the next answer brings it together with those behind it.
 
     Raises:
-        OutOfOrderError: they are not in order.
-        ValueError: where one ends can be told by nobody.
+        OutOfOrderError: the batches are not in order.
+        ValueError: nobody can tell where the damaged batch ends.
     """
     for at, batch in enumerate(batches):
         following = batches[at + 1].base_offset if at + 1 < len(batches) else None
@@ -155,7 +154,7 @@ def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int
 
 
 def select_committed(batches: Iterable[LogBatch], aborted: Aborted) -> Iterator[LogBatch]:
-    """Yield batches that no transaction aborted; `aborted` are (producer id, first offset) of the same fetch."""
+    """Yield the batches of records, without those of aborted transactions; `aborted` is from the same fetch."""
     waiting = sorted(aborted, key=lambda a: a[1], reverse=True)
     open_producers: set[int] = set()
     for batch in batches:
@@ -170,7 +169,7 @@ def select_committed(batches: Iterable[LogBatch], aborted: Aborted) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class OpenedBatch:
-    """A batch whose records were found to be what its header says. `weight` is about what they take in Arrow, bytes."""
+    """A batch whose records are what its header says. `weight` is about how many bytes they take in Arrow."""
 
     batch: LogBatch
     body: Bytes
@@ -182,7 +181,7 @@ def open_batch(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
     """Decompress the batch, and check it to its last byte. A compressed one may take `most` bytes.
 
     Raises:
-        ValueError: its records are not what its header says, or nobody could hold them.
+        ValueError: its records are not what its header says, or too large.
     """
     body = _read_body(batch, most)
     sizes = np.zeros(_PARTS, np.int64)

@@ -68,7 +68,7 @@ def frame_request(api: tuple[int, int], correlation_id: int, body: bytes) -> byt
 
 
 def write_metadata_request(topic: str) -> bytes:
-    """Write a request for one topic, which is never created by it."""
+    """Write a request for one topic. It never creates the topic."""
     return b"\2" + _write_string(topic) + _NO_TAGS + b"\0\0\0" + _NO_TAGS
 
 
@@ -159,7 +159,7 @@ def read_log_dirs(frame: memoryview) -> tuple[int, list[LogDir]]:
 
 
 def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
-    """Read the error codes of an OffsetDelete answer by kafka partition, under None that of all; 0 is no error."""
+    """Read the error codes of an OffsetDelete answer by kafka partition; None has that of the answer. 0 is no error."""
     answer = _Answer(frame, flexible=False)
     found: dict[int | None, int] = {None: answer.number(2)}
     answer.number(4)

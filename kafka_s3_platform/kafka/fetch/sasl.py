@@ -9,9 +9,9 @@ MECHANISMS = SCRAM | {"PLAIN"}
 
 
 def authenticate(mechanism: str, user: str, password: str, ask: Callable[[bytes], bytes]) -> None:
-    """Have the conversation; `ask` sends what we say and returns what the broker does.
+    """Exchange the mechanism's messages. `ask` sends one to the broker and returns its answer.
 
-    ValueError if the broker does not prove that it knows the password too, as SCRAM wants it.
+    Raises ValueError if the broker does not prove that it knows the password too, which SCRAM demands.
     """
     if mechanism not in SCRAM:
         ask(f"\0{user}\0{password}".encode())
