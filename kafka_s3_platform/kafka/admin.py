@@ -21,12 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafka_s3_platform.errors import (
-    BrokerUnavailableError,
-    ConfigError,
-    MissingTopicError,
-    PermanentError,
-)
+from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 

@@ -7,16 +7,10 @@ from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    ClusterMetadata,
-)
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import (
-    BrokerUnavailableError,
-    PlatformError,
-)
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.kafka.client import Reasons, fetch_metadata, open_admin
 
 # What librdkafka is given for one call.

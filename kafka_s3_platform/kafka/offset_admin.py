@@ -10,17 +10,10 @@ from itertools import chain
 from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    ListOffsetsResultInfo,
-    OffsetSpec,
-)
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import (
-    BrokerUnavailableError,
-    MissingTopicError,
-    PlatformError,
-)
+from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS, AdminCalls
 from kafka_s3_platform.kafka.answers import (
     Answers,

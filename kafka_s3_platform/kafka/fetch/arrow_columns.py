@@ -41,7 +41,7 @@ class _Columns:
         self._names = _Strings(headers, name_bytes)
         self._header_values = _Strings(headers, header_bytes)
         self._header_ends = np.zeros(rows + 1, np.int32)
-        self._at = np.zeros(6, np.int64)
+        self._at = np.zeros(2, np.int64)
 
     def fill(self, batch: LogBatch, body: Bytes) -> None:
         first = int(self._at[0])

@@ -248,7 +248,7 @@ def _read_log_dir(answer: _Answer) -> LogDir:
     answer.data()
     for _ in answer.array(_skip_log_dir_topic):
         pass
-    _ = answer.number(8)
+    answer.number(8)
     usable = answer.number(8)
     answer.tags()
     return LogDir(error, usable)

@@ -1,5 +1,6 @@
 """A producer that commits records and progress in one transaction."""
 
+import logging
 import time
 import warnings
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.produce.deliveries import DeliveryTrack
 from kafka_s3_platform.kafka.produce.pace import Pace
-from kafka_s3_platform.kafka.produce.producer import SETTLE_SECONDS, RecordSender, logger
+from kafka_s3_platform.kafka.produce.producer import SETTLE_SECONDS, RecordSender
 from kafka_s3_platform.kafka.produce.waiting import Waiting
+
+logger = logging.getLogger(__name__)
 
 # Short, because `flush` sends batches that are not full, and with little room each acknowledgement counts.
 SOON_SECONDS = 0.01
