@@ -76,6 +76,12 @@ def test_logical_types_keep_connect_s_names(avro: Any, name: str, kind: str) -> 
     assert field_of(avro) == expected
 
 
+@pytest.mark.parametrize("logical", ["date", "time-millis"])
+def test_a_logical_type_that_does_not_fit_its_type_has_no_name(logical: str) -> None:
+    found = field_of({"type": "long", "logicalType": logical})
+    assert found == {"type": "integer", "connect.type": "int64", "connect.index": 0}
+
+
 def test_a_decimal_is_a_number_with_its_scale() -> None:
     avro = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
     assert field_of(avro) == {
