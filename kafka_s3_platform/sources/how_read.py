@@ -72,9 +72,10 @@ def explain_missing(config: ConnectorConfig) -> Iterator[str]:
 
 def _has_part(config: ConnectorConfig, part: ObjectPart) -> bool:
     layout = config.layout
+    envelope = find_format(layout.format).envelope
     # Lenses' envelopes have a field for each part, whatever the connector file says.
-    if layout.is_envelope or layout.format.startswith("lenses."):
+    if envelope in {"ours", "lenses"}:
         return True
-    if layout.format.startswith("aiven."):
+    if envelope == "aiven":
         return part in (config.source or SourceSettings()).fields
     return (layout.keys_format if part == "key" else layout.headers_format) is not None

@@ -127,11 +127,10 @@ class ForeignStream:
     @property
     def _each_tells(self) -> bool:
         """Whether each record has its own offset, by the connector file."""
-        layout = self._config.layout
         source = self._config.source or SourceSettings()
-        if find_format(layout.format).is_envelope or source.offset_field is not None:
+        if self._config.layout.is_envelope or source.offset_field is not None:
             return True
-        return layout.format.startswith(("aiven.", "lenses.")) and "offset" in source.fields
+        return find_format(self._config.layout.format).envelope is not None and "offset" in source.fields
 
     def _is_order_told(self) -> bool:
         """Whether all objects that may overlap tell the offsets of their records."""
@@ -386,7 +385,7 @@ class ForeignStream:
 
     def _counted(self, batch: ConnectBatch) -> ConnectBatch:
         self.report.record_count += batch.num_rows
-        if not find_format(self._config.layout.format).is_envelope:
+        if not self._config.layout.is_envelope:
             self.report.timeless_count += int((batch.timestamps == NO_TIMESTAMP).sum())
         return batch
 
