@@ -43,6 +43,11 @@ def read_namespace(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+def is_record(schema: Any) -> bool:
+    """Whether a schema defines a record. Only there does the attribute `fields` mean something."""
+    return isinstance(schema, Mapping) and schema.get("type") in ("record", "error")
+
+
 def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
     """Return the named types of a schema by full name. Each one names its namespace, so it can be moved."""
     found: dict[str, Any] = {}
@@ -90,16 +95,12 @@ def strip_logical_types(schema: Any) -> Any:
     """Return the schema without logical types and defaults, so that fastavro reads and writes Avro's own types."""
     if isinstance(schema, Mapping):
         schema = {key: value for key, value in schema.items() if key != "logicalType"}
-        if "fields" in schema:
-            schema["fields"] = [_drop_default(field) for field in schema["fields"]]
-    return replace_parts(schema, strip_logical_types)
+    return replace_parts(_drop_defaults(schema), strip_logical_types)
 
 
 def strip_defaults(schema: Any) -> Any:
     """Return the schema without the defaults of its fields."""
-    if isinstance(schema, Mapping) and "fields" in schema:
-        schema = {**schema, "fields": [_drop_default(field) for field in schema["fields"]]}
-    return replace_parts(schema, strip_defaults)
+    return replace_parts(_drop_defaults(schema), strip_defaults)
 
 
 def has_choice_of_records(schema: Any) -> bool:
@@ -112,7 +113,13 @@ def has_choice_of_records(schema: Any) -> bool:
 def _may_be_record(branch: Any) -> bool:
     if isinstance(branch, str):
         return branch not in PRIMITIVE
-    return isinstance(branch, Mapping) and branch["type"] in ("record", "error")
+    return is_record(branch)
+
+
+def _drop_defaults(schema: Any) -> Any:
+    if not is_record(schema):
+        return schema
+    return {**schema, "fields": [_drop_default(field) for field in schema["fields"]]}
 
 
 def _drop_default(field: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,7 +230,7 @@ def replace_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
     if not isinstance(schema, Mapping) or _is_plain_type(schema["type"]):
         return schema
     kind = schema["type"]
-    if kind in ("record", "error"):
+    if is_record(schema):
         return {**schema, "fields": [{**field, "type": change(field["type"])} for field in schema["fields"]]}
     if kind == "array":
         return {**schema, "items": change(schema["items"])}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_s3_platform.avro.connect_schema import DEFAULT_NAME, NAMESPACE
-from kafka_s3_platform.avro.schema import NAMED, decode_default, qualify_name, read_full_name, read_namespace
+from kafka_s3_platform.avro.schema import NAMED, decode_default, is_record, qualify_name, read_full_name, read_namespace
 from kafka_s3_platform.model.connect import DataError, Schema
 
 NAMELESS = f"{NAMESPACE}.{DEFAULT_NAME}"
@@ -190,7 +190,7 @@ def _define_type(node: Mapping[str, Any], namespace: str, names: dict[str, Mappi
     definition = {key: full if key == "name" else value for key, value in node.items() if key != "namespace"}
     # Known before its fields, which may name the type itself.
     names[full] = definition
-    if "fields" in node:
+    if is_record(node):
         fields = [{**field, "type": _replace_definitions(field["type"], own, names)} for field in node["fields"]]
         names[full] = {**definition, "fields": fields}
     return full
@@ -235,6 +235,6 @@ class _Writer:
         spelt = {"namespace": own} if own != namespace else {}
         written = {"type": definition["type"], "name": name, **spelt}
         written |= {key: value for key, value in definition.items() if key not in written}
-        if "fields" in definition:
+        if is_record(definition):
             written["fields"] = [{**f, "type": self.node(f["type"], own)} for f in definition["fields"]]
         return written

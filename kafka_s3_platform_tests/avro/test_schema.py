@@ -1,14 +1,18 @@
+import io
 import json
 from typing import Any
 
 import numpy as np
+import pytest
 
-from kafka_s3_platform.avro.schema import collect_definitions
+from kafka_s3_platform.avro.schema import collect_definitions, strip_defaults, strip_logical_types
 from kafka_s3_platform.avro.structs import Avro
 from kafka_s3_platform.avro.values import AvroSchema
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
 from kafka_s3_platform.converters.encoding import new_encoder
+from kafka_s3_platform.formats.avro.read import AvroReader
 from kafka_s3_platform.model.connect import Payload, Schema
+from kafka_s3_platform_tests.formats.connect import decoded, written
 
 
 def record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
@@ -59,6 +63,30 @@ def test_a_default_of_a_union_is_of_the_first_branch_that_it_fits() -> None:
     root = record("Root", *({"name": f"f{i}", "type": t, "default": d} for i, (t, d, _) in enumerate(fields)))
     structs = Avro.of(Schema(json.dumps(root)))
     assert [field.default for field in structs.fields(structs.root, "a test")] == [found for _, _, found in fields]
+
+
+@pytest.mark.parametrize(
+    ("odd", "value"),
+    [
+        ({"type": "string", "fields": "a,b"}, "x"),
+        ({"type": "array", "items": "string", "fields": 3}, ["x"]),
+        ({"type": "enum", "name": "Kind", "symbols": ["A"], "fields": ["A"]}, "A"),
+    ],
+    ids=lambda each: each["type"] if isinstance(each, dict) else "",
+)
+def test_an_attribute_fields_of_a_type_that_is_no_record_means_nothing(odd: dict[str, Any], value: Any) -> None:
+    """Registries may hold such schemas: Avro's libraries ignore the attribute."""
+    root = record("Root", {"name": "odd", "type": odd}, {"name": "n", "type": "int"})
+    schema = Schema(json.dumps(root))
+    assert strip_logical_types(root) == strip_defaults(root) == root
+    structs = Avro.of(schema)
+    assert [field.name for field in structs.fields(structs.root, "a test")] == ["odd", "n"]
+    assert structs.schema().avro == root
+    body = written(
+        LayoutSettings(format="avro", codec="null"), decoded([{"odd": value, "n": 1}], schema), schema=schema
+    )
+    (found,) = AvroReader(io.BytesIO(body), "o").batches()
+    assert found.value.objects == [{"odd": value, "n": 1}]
 
 
 def test_a_namespace_of_null_is_that_of_the_enclosing_type() -> None:

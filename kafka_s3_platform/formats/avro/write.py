@@ -14,7 +14,7 @@ from fastavro import schemaless_writer
 from fastavro.schema import parse_schema
 from fastavro.write import LOGICAL_WRITERS
 
-from kafka_s3_platform.avro.schema import has_choice_of_records, strip_defaults
+from kafka_s3_platform.avro.schema import has_choice_of_records, is_record, strip_defaults
 from kafka_s3_platform.config.codecs import AVRO_CODECS
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.avro.codecs import new_compress
@@ -183,7 +183,7 @@ def _add_ranges(avro: Any) -> Any:
     inner = {key: _add_ranges(avro[key]) for key in ("type", "items", "values") if key in avro}
     if avro["type"] == "int":
         return inner["type"]
-    if "fields" in avro:
+    if is_record(avro):
         inner["fields"] = [{**field, "type": _add_ranges(field["type"])} for field in avro["fields"]]
     return {**avro, **inner}
 
