@@ -27,11 +27,11 @@ from kafka_s3_platform.restore.source.foreign_plan import (
     ForeignPlan,
     check_stored,
     collect_foreign_terms,
-    find_offset_bound,
     make_foreign_plan,
     make_foreign_targets,
 )
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.source.selection import find_offset_bound
 from kafka_s3_platform.restore.source.terms import check_terms
 from kafka_s3_platform.restore.target_topic import Rename
 from kafka_s3_platform.sources.how_read import explain_missing

@@ -13,12 +13,11 @@ from typing import Any
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.restore.documents import check_digest, hash_document, parse_document
-from kafka_s3_platform.restore.request import Offsets, RestoreRequest
+from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import Said
 from kafka_s3_platform.restore.source.base import BYTES_PER_SECOND, ObjectFacts, TargetPlan, TargetStart
-from kafka_s3_platform.restore.source.selection import FOREVER
+from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, round_up_to_ms
 from kafka_s3_platform.restore.source.sent_before import Known, Unsent
 from kafka_s3_platform.restore.source.terms import (
     Asked,
@@ -265,13 +264,6 @@ def _collect_facts(item: ForeignObject, window: tuple[int, int] | None) -> Objec
     return replace(facts, oldest=window[0], newest=window[1] - 1)
 
 
-def find_offset_bound(given: Offsets, kafka_partition: int) -> int | None:
-    """Return the bound of a kafka partition. None: it has no bound."""
-    if given is None or isinstance(given, int):
-        return given
-    return given.get(kafka_partition)
-
-
 def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
     return end_offset is not None and item.first_offset is not None and item.first_offset >= end_offset
 
@@ -285,19 +277,15 @@ def _name_target(request: RestoreRequest, rename: Rename | None, topic: str) -> 
 
 def _join_times(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
     """Return the windows of time of the request: a record must be in one of them. Empty if every time is wanted."""
-    first = _to_ms(request.from_time, -FOREVER)
-    last = _to_ms(request.to_time, FOREVER)
+    first = -FOREVER if request.from_time is None else round_up_to_ms(request.from_time)
+    last = FOREVER if request.to_time is None else round_up_to_ms(request.to_time)
     if not request.windows:
         if (first, last) == (-FOREVER, FOREVER):
             return ()
         return ((first, last),)
-    windows = ((max(first, _to_ms(s, 0)), min(last, _to_ms(e, 0))) for s, e in sorted(request.windows))
+    windows = ((max(first, round_up_to_ms(s)), min(last, round_up_to_ms(e))) for s, e in sorted(request.windows))
     # An empty window, not an empty tuple: the empty tuple means every time.
     return tuple((start, end) for start, end in windows if start < end) or ((0, 0),)
-
-
-def _to_ms(moment: datetime | None, default: int) -> int:
-    return default if moment is None else (moment - EPOCH) // ONE_MS
 
 
 def _choose_objects(

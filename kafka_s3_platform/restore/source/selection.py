@@ -163,14 +163,17 @@ def _check_known(request: RestoreRequest, wanted: list[int], archived: list[int]
 
 
 def _make_window(request: RestoreRequest, kafka_partition: int) -> OffsetWindow:
-    start = _find_bound(request.from_offset, kafka_partition, 0)
-    end = _find_bound(request.to_offset, kafka_partition, FOREVER)
+    start = find_offset_bound(request.from_offset, kafka_partition)
+    end = find_offset_bound(request.to_offset, kafka_partition)
+    start = 0 if start is None else start
+    end = FOREVER if end is None else end
     if not 0 <= start < end:
         raise ConfigError(f"restore of {request.topic}-{kafka_partition}: no offset is in [{start}, {end})")
     return OffsetWindow(kafka_partition, start, end)
 
 
-def _find_bound(offsets: Offsets, kafka_partition: int, default: int) -> int:
+def find_offset_bound(offsets: Offsets, kafka_partition: int) -> int | None:
+    """Return the bound of a kafka partition. None: it has no bound."""
     if isinstance(offsets, Mapping):
-        return offsets.get(kafka_partition, default)
-    return default if offsets is None else offsets
+        return offsets.get(kafka_partition)
+    return offsets

@@ -425,15 +425,23 @@ def test_the_same_restore_id_for_something_else_is_refused_by_name(load: Load, p
         restored(load(LINES, JSON), (), "{topic}-other", restore_id=topic_name)
 
 
+@pytest.mark.parametrize(("past", "first"), [(timedelta(), 30), (timedelta(microseconds=500), 31)])
 def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_they_were(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, load: Load, create_topic: CreateTopic, topic_name: str
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    load: Load,
+    create_topic: CreateTopic,
+    topic_name: str,
+    past: timedelta,
+    first: int,
 ) -> None:
+    """Times between two milliseconds choose as exactly as whole ones: the start leaves out, the end includes."""
     create_topic(topic_name, 2)
     sent = [Sent(b"v%d" % n, b"k", NOON + timedelta(minutes=n), (("h", None),), n % 2) for n in range(90)]
     produce(kafka_settings, topic_name, sent)
     archived(connector(kafka_settings, store_settings, topic_name))
     config = load(LINES.replace("io.confluent.connect.s3.format.json.JsonFormat", "EnvelopeParquetFormat"))
-    window = {"from_time": NOON + timedelta(minutes=30), "to_time": NOON + timedelta(minutes=70)}
+    window = {"from_time": NOON + timedelta(minutes=30) + past, "to_time": NOON + timedelta(minutes=70) + past}
     report = restored(
         config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})}),
         (),
@@ -442,7 +450,7 @@ def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_th
     )
     for p in (0, 1):
         found = records_of(kafka_settings, f"{topic_name}-copy", p)
-        there = [s for n, s in enumerate(sent) if n % 2 == p and 30 <= n < 70]
+        there = [s for n, s in enumerate(sent) if n % 2 == p and first <= n < first + 40]
         assert found.column("value").to_pylist() == [s.value for s in there]
         assert [t.as_py() for t in found.column("timestamp")] == [s.timestamp for s in there]
     assert (report.record_count, sum(p.altered_timestamps for p in report.kafka_partitions)) == (40, 0)
