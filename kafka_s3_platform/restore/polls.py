@@ -24,7 +24,7 @@ from kafka_s3_platform.restore.source.terms import (
     collect_request_terms,
     mask_terms,
 )
-from kafka_s3_platform.restore.target_topic import BY_RECORD
+from kafka_s3_platform.restore.target_topic import is_by_record
 from kafka_s3_platform.sources.objects import ForeignObject
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
@@ -150,8 +150,8 @@ def _write_choice(choice: _Choice | None) -> str:
 
 def _may_drop(step: AskedTransform) -> bool:
     """Whether a transform may leave records out, or send them elsewhere."""
-    by_record = step.type == "RegexRouter" and step.predicate is not None and step.predicate.type != "TopicNameMatches"
-    return step.type == "Filter" or "." in step.type or step.type.startswith(BY_RECORD) or by_record
+    predicate = step.predicate.type if step.predicate else None
+    return step.type == "Filter" or is_by_record(step.type, predicate)
 
 
 def claim_successor(request: RestoreRequest, after: str | None, store: ObjectStore) -> None:

@@ -18,7 +18,7 @@ TOPIC = "{topic}"
 """Stands in a template for the name of the source topic."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """The names that Kafka allows for a topic. It refuses `.` and `..` too."""
-BY_RECORD = ("TimestampRouter", "ExtractTopic")
+_BY_RECORD = ("TimestampRouter", "ExtractTopic")
 """The types of transforms that send records of one topic to several topics begin with one of these."""
 
 
@@ -118,10 +118,16 @@ def routes_by_topic(transforms: Sequence[TransformSettings]) -> bool:
 
 def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:
     """Whether transforms may send records of one topic to several topics."""
-    return any(
-        step.type.startswith(BY_RECORD) or "." in step.type or (step.type == "RegexRouter" and not _is_by_topic(step))
-        for step in transforms
-    )
+    return any(is_by_record(step.type, step.predicate.type if step.predicate else None) for step in transforms)
+
+
+def is_by_record(step_type: str, predicate_type: str | None) -> bool:
+    """Whether a transform with this predicate may send some records of a topic elsewhere than others.
+
+    A type with a dot is a user's own class, of which nothing is known.
+    """
+    routes = step_type == "RegexRouter" and predicate_type not in {None, "TopicNameMatches"}
+    return routes or "." in step_type or step_type.startswith(_BY_RECORD)
 
 
 def _is_by_topic(step: TransformSettings) -> bool:
