@@ -92,7 +92,7 @@ def verify(
     With --against, compare the archived records with the records of TOPIC: their number, their order and their content.
 
     Exit status 1 if an object is damaged, or if TOPIC lacks an archived record. With --exactly, also if TOPIC holds a
-    record twice or anything else, or if some of TOPIC could not be compared.
+    record twice or anything else, or if something could not be compared.
     """
     if against is not None:
         if topic is None or deep:
@@ -166,6 +166,8 @@ def _describe_comparison(found: Comparison) -> str:
         return "NOT the same"
     if found.exact:
         return "exactly the same"
+    if found.notes:
+        return "all that was compared is there"
     return "all is there, not that alone"
 
 

@@ -9,7 +9,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import delete_group
+from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records
 from kafka_s3_platform_tests.support import NOON, Sent, produce
 
 USAGE, FAILED = 2, 1
@@ -109,3 +109,7 @@ def test_a_topic_that_differs_from_the_archive_is_told_by_the_exit_status(
         "all is there, not that alone; 1 of 1 archived records found in order, 1 once more, 1 records" in found.stdout
     )
     assert parsed(kafka_s3(*first, "--json"))["ok"]
+
+    delete_records(kafka_settings, topic_name, 1)
+    found = kafka_s3("verify", "c", "--topic", topic_name, "--against", topic_name)
+    assert "all that was compared is there; 1 of 1 archived records found in order, 0 once more, 0" in found.stdout

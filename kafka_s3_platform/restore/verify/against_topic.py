@@ -71,7 +71,7 @@ class KafkaPartitionComparison:
 class Comparison:
     """How the archive of `topic` compares with `to_topic`.
 
-    `gaps` are sentences on what the archive lacks, `notes` on what of the topic was not compared.
+    `gaps` are sentences on what the archive lacks, `notes` on what of the archive or the topic was not compared.
     """
 
     topic: str
@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether every archived record of the window is in the topic, in its order."""
+        """Whether every archived record that was compared is in the topic, in its order."""
         return all(p.ok for p in self.kafka_partitions)
 
     @property
@@ -105,7 +105,8 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         topic = admin.describe_topic(request.to_topic)
         plan = make_plan(request)
         logs = admin.frontiers(request.to_topic, topic.kafka_partitions)
-    notes = list(_describe_uncompared(request, plan, topic, logs))
+    # Objects that hold values only cannot be compared, and so are not planned.
+    notes = (*plan.values_only, *_describe_uncompared(request, plan, topic, logs))
     if topic.topic_id == plan.source.topic_id:
         plan = _cut_to_held(plan, logs)
     tasks = [_make_task(request, plan, topic, p, logs.get(p)) for p in plan.kafka_partitions]
@@ -120,7 +121,7 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         progress.advance(result.archived_count, result.archived_count, 0)
         found.append(result)
     in_order = tuple(sorted(found, key=lambda r: r.kafka_partition))
-    return Comparison(request.topic, request.to_topic, in_order, (*plan.gaps, *plan.values_only), tuple(notes))
+    return Comparison(request.topic, request.to_topic, in_order, plan.gaps, notes)
 
 
 def compare_stream(task: CompareTask, attempt: Attempt) -> KafkaPartitionComparison:  # noqa: ARG001 - reading has no attempts

@@ -205,3 +205,25 @@ def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
     found = compared(config, kafka_partitions=(1,))
 
     assert (found.exact, [p.kafka_partition for p in found.kafka_partitions], found.notes) == (True, [1], ())
+
+
+def test_exactly_the_same_is_not_said_of_objects_that_hold_values_only(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    """Their records cannot be compared: whether the topic holds them is not known."""
+    topic = create_topic(config.topics[0])
+    values_only = connector(
+        config.kafka, config.store, topic, layout={"format": "json"}, records={"value": {"format": "JSON"}}
+    )
+    produce(config.kafka, topic, [Sent(b'{"n":0}')])
+    archived(values_only)
+    produce(config.kafka, topic, [Sent(b"one")])
+    archived(config)
+    target = create_topic(f"other-{topic}")
+    produce(config.kafka, target, [Sent(b"one")])
+
+    found = compared(config, to_topic=target)
+
+    assert (found.ok, found.exact, found.gaps) == (True, False, ())
+    [note] = found.notes
+    assert f"{topic}-0: 1 objects (1 records within offsets [0, 1)) are of format json" in note
