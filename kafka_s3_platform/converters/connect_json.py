@@ -24,7 +24,7 @@ _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 
 class _SpentError(Exception):
-    """A record has too many values. Other than for a misfit, no other type of a union is tried."""
+    """A record has too many values. Unlike after a misfit, no other type of a union is tried."""
 
 
 class Readers:

@@ -36,7 +36,7 @@ class Filter:
 
 
 class RegexRouter:
-    """Renames topics that the regex matches as a whole. It replaces the first match in the name, perhaps a part."""
+    """Renames topics whose whole name matches the regex. It replaces the first match, perhaps a part of the name."""
 
     def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
         self.executing_class = executing_class
