@@ -5,7 +5,7 @@ are immutable and picklable, because Spark tasks carry them. Secrets are `Secret
 them.
 """
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from kafka_s3_platform.config.keys.archive import ArchiveSettings
 from kafka_s3_platform.config.keys.converters import ConverterSettings, RegistrySettings
@@ -46,7 +46,7 @@ class ConnectorConfig(Settings):
     name: str
     topics: tuple[str, ...]
     topics_regex: str | None = None
-    tasks_max: int = TASKS_MAX.field
+    tasks_max: PositiveInt = TASKS_MAX.field
     kafka: KafkaSettings
     store: StoreSettings
     layout: LayoutSettings

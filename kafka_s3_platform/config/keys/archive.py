@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import Settings, declare_key, declare_setting, keys_by_field
@@ -24,7 +26,7 @@ class ArchiveSettings(Settings):
     """How to archive a topic, and where its documents are."""
 
     start_hour: datetime
-    allowed_lateness_ms: int = declare_setting(
+    allowed_lateness_ms: NonNegativeInt = declare_setting(
         "archive.allowed.lateness.ms",
         values.expect_integer(0),
         "How long an hour waits for late records after its end, in ms.",
@@ -48,14 +50,14 @@ class ArchiveSettings(Settings):
         default=None,
         shown="the archive's",
     )
-    task_size: int = declare_setting(
+    task_size: PositiveInt = declare_setting(
         "archive.task.size",
         values.expect_integer(1),
         "How many offsets one Spark task scans, at most.",
         default=1_000_000,
         for_sinks=True,
     )
-    daily_segment_bytes: int = declare_setting(
+    daily_segment_bytes: PositiveInt = declare_setting(
         "archive.daily.segment.bytes",
         values.expect_integer(1),
         "Target size of each object of a compacted day, in bytes.",
@@ -69,7 +71,7 @@ class ArchiveSettings(Settings):
         default=False,
         for_sinks=True,
     )
-    clock_tolerance_ms: int = declare_setting(
+    clock_tolerance_ms: NonNegativeInt = declare_setting(
         "archive.clock.tolerance.ms",
         values.expect_integer(0),
         "How far this machine's clock may differ from the store's or a broker's clock, in ms. Beyond that, nothing is"
@@ -92,14 +94,14 @@ class ArchiveSettings(Settings):
         " offsets that they have committed for the topic, so that `kafka-s3 groups` can set them on a restored topic.",
         default=(),
     )
-    records_per_second: float | None = declare_setting(
+    records_per_second: PositiveFloat | None = declare_setting(
         "archive.records.per.second",
         values.parse_rate,
         "A run reads at most this many records per second.",
         default=None,
         shown="unlimited",
     )
-    bytes_per_second: float | None = declare_setting(
+    bytes_per_second: PositiveFloat | None = declare_setting(
         "archive.bytes.per.second",
         values.parse_rate,
         "A run reads at most this many bytes per second.",

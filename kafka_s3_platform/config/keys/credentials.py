@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
@@ -109,7 +110,7 @@ class RoleSettings(Settings):
     arn: str
     session_name: str
     external_id: SecretStr | None = EXTERNAL_ID.field
-    duration_s: int = declare_setting(
+    duration_s: Annotated[int, Field(ge=900, le=43_200)] = declare_setting(
         "aws.sts.role.session.duration",
         values.expect_integer(900, 43_200),
         "How long a role's credentials last, in seconds: 900 to 43200.",

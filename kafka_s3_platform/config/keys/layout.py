@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from kafka_s3_platform.config.classes import PARTITIONER_CLASS, TIMESTAMP_EXTRACTOR
 from kafka_s3_platform.config.dialects import Dialect, KeyLayout
 from kafka_s3_platform.config.formats import FORMATS, NATIVE_FORMAT, find_format
@@ -257,11 +259,11 @@ class LayoutSettings(Settings):
     bytes_extension: str = BYTES_EXTENSION.field
     bytes_separator: str = BYTES_SEPARATOR.field
     decimal_format: Decimals = DECIMAL_FORMAT.field
-    block_size: int = BLOCK_SIZE.field
+    block_size: PositiveInt = BLOCK_SIZE.field
     partitioner: str = PARTITIONER.field
     partition_fields: tuple[str, ...] = PARTITION_FIELDS.field
     path_format: str = PATH_FORMAT.field
-    partition_duration_ms: int = PARTITION_DURATION.field
+    partition_duration_ms: PositiveInt = PARTITION_DURATION.field
     timezone: str = TIMEZONE.field
     locale: str = LOCALE.field
     timestamp_extractor: str = EXTRACTOR.field
@@ -269,13 +271,13 @@ class LayoutSettings(Settings):
     key_layout: KeyLayout = KEY_LAYOUT.field
     directory_delim: str = DIRECTORY_DELIM.field
     file_delim: str = FILE_DELIM.field
-    offset_pad_width: int = PAD_WIDTH.field
+    offset_pad_width: NonNegativeInt = PAD_WIDTH.field
     file_name_template: str | None = None
     extension: str | None = EXTENSION.field
-    flush_size: int | None = FLUSH_SIZE.field
-    rotate_interval_ms: int | None = ROTATION.field
-    rotate_schedule_interval_ms: int | None = SCHEDULE.field
-    segment_bytes: int = SEGMENT_BYTES.field
+    flush_size: PositiveInt | None = FLUSH_SIZE.field
+    rotate_interval_ms: PositiveInt | None = ROTATION.field
+    rotate_schedule_interval_ms: PositiveInt | None = SCHEDULE.field
+    segment_bytes: PositiveInt = SEGMENT_BYTES.field
     schema_compatibility: Compatibility = COMPATIBILITY.field
     null_values: Nulls = NULL_VALUES.field
     tombstone_partition: str = TOMBSTONE_FOLDER.field

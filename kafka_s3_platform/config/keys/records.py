@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from kafka_s3_platform.config.classes import CONVERTER_CLASS
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
@@ -170,7 +170,7 @@ class ErrorSettings(Settings):
     log_enable: bool = LOG.field
     log_include_messages: bool = LOG_MESSAGES.field
     dead_letter_topic: str | None = DEAD_LETTERS.field
-    dead_letter_replication_factor: int = REPLICAS.field
+    dead_letter_replication_factor: PositiveInt = REPLICAS.field
     dead_letter_headers: bool = DEAD_LETTER_HEADERS.field
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
+from pydantic import PositiveInt
+
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import AIVEN_WRITTEN, LINES_KEY, find_format
 from kafka_s3_platform.config.keys import values
@@ -201,7 +203,7 @@ class SourceSettings(Settings):
     """
 
     behavior_on_error: Behavior = BEHAVIOR.field
-    poll_interval_ms: int = POLL_INTERVAL.field
+    poll_interval_ms: PositiveInt = POLL_INTERVAL.field
     fields: tuple[str, ...] = ()
     value_encoding: Encoding = AIVEN_ENCODING.field
     csv_empty: CsvEmpty | None = CSV_EMPTY.field
@@ -210,7 +212,7 @@ class SourceSettings(Settings):
     header_converter: str = "SimpleHeaderConverter"
     offset_field: str | None = OFFSET_FIELD.field
     timestamp_field: str | None = TIMESTAMP_FIELD.field
-    thaw_days: int | None = THAW_DAYS.field
+    thaw_days: PositiveInt | None = THAW_DAYS.field
     thaw_tier: ThawTier = THAW_TIER.field
     cluster: str | None = CLUSTER.field
     separator_is_named: bool = False

@@ -2,10 +2,10 @@
 
 import base64
 import re
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 from urllib.parse import quote, urlsplit
 
-from pydantic import SecretStr
+from pydantic import Field, NonNegativeInt, SecretStr
 
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.credentials import (
@@ -174,17 +174,17 @@ class StoreSettings(Settings):
     region: str = REGION.field
     endpoint_url: str | None = ENDPOINT.field
     path_style: bool = PATH_STYLE.field
-    part_size: int = declare_setting(
+    part_size: Annotated[int, Field(ge=5_242_880)] = declare_setting(
         "s3.part.size",
         values.expect_integer(5_242_880, 2**31 - 1),
         "Size of one part of a multipart upload, in bytes: 5242880 or more.",
         default=26_214_400,
         for_sinks=True,
     )
-    max_retries: int = declare_setting(
+    max_retries: NonNegativeInt = declare_setting(
         "s3.part.retries", values.expect_integer(0, 1000), "How often to try a failed S3 request again.", default=3
     )
-    retry_backoff_ms: int = declare_setting(
+    retry_backoff_ms: NonNegativeInt = declare_setting(
         "s3.retry.backoff.ms",
         values.expect_integer(0),
         "Longest wait before a failed S3 request is tried again, in ms. It doubles before each further try, up to 20"
