@@ -1,6 +1,6 @@
 """The errors for objects that are damaged, or that exceed a limit."""
 
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 
 
 def build_damage_error(key: str, what: str) -> IntegrityError:
@@ -14,3 +14,9 @@ def build_limit_error(key: str, what: str, limit: str) -> IntegrityError:
         f"object {key} {what}, which is more than archive.read.max.{limit} allows. It is damaged, or made to use up "
         f"memory or time; if it is what it should be, set that key higher"
     )
+
+
+def add_remedy(error: IntegrityError) -> IntegrityError:
+    """Return the same error for an object that this platform wrote: it also tells, once, how to heal the object."""
+    text = str(error)
+    return IntegrityError(text if HEAL_OBJECT in text else f"{text}; {HEAL_OBJECT}")

@@ -16,6 +16,7 @@ from kafka_s3_platform.formats.avro.container import AvroContainer
 from kafka_s3_platform.formats.avro.records import AvroRecords
 from kafka_s3_platform.formats.avro.write import AvroBlocks
 from kafka_s3_platform.formats.columns import read_headers, read_strings
+from kafka_s3_platform.formats.damage import add_remedy
 from kafka_s3_platform.formats.envelope.rows import build_batch
 from kafka_s3_platform.formats.envelope.writer import WholeRecordWriter
 from kafka_s3_platform.formats.format_io import FormatIO
@@ -154,7 +155,7 @@ class EnvelopeAvroReader:
             try:
                 batch = next(batches, None)
             except IntegrityError as err:
-                raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err
+                raise add_remedy(err) from err
             except PlatformError:
                 raise
             except Exception as err:  # fastavro raises errors of any type for damaged data

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.compression import CompressedSink, decompress_lines
-from kafka_s3_platform.formats.damage import build_limit_error
+from kafka_s3_platform.formats.damage import add_remedy, build_limit_error
 from kafka_s3_platform.formats.envelope.rows import build_batch, list_rows
 from kafka_s3_platform.formats.envelope.writer import WholeRecordWriter
 from kafka_s3_platform.formats.format_io import FormatIO
@@ -106,7 +106,7 @@ class EnvelopeJsonReader:
             pieces = decompress_lines(self._source, self._key, self._limits)
             yield from split_lines(pieces, LINE, self._key, self._limits, open_end=False)
         except IntegrityError as err:
-            raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err
+            raise add_remedy(err) from err
 
 
 FORMAT_IO = FormatIO(

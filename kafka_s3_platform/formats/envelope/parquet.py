@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from kafka_s3_platform.config.codecs import PARQUET_CODECS
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.columns import count_record_bytes
+from kafka_s3_platform.formats.damage import add_remedy
 from kafka_s3_platform.formats.envelope.writer import WholeRecordWriter
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.parquet.batches import RowGroupReader
@@ -148,7 +149,7 @@ class EnvelopeReader:
         try:
             yield
         except IntegrityError as err:
-            raise IntegrityError(str(err) if HEAL_OBJECT in str(err) else f"{err}; {HEAL_OBJECT}") from err
+            raise add_remedy(err) from err
         except (pa.ArrowException, OSError, ValueError) as err:
             reason = str(err).rstrip(".")
             raise IntegrityError(
