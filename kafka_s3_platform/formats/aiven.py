@@ -36,7 +36,7 @@ from kafka_s3_platform.formats.reading import (
     build_datum_payload,
     read_pieces,
 )
-from kafka_s3_platform.formats.sink_lines import decode_text_bytes
+from kafka_s3_platform.formats.sink_lines import decode_text_bytes, encode_header_value
 from kafka_s3_platform.formats.times import convert_to_ms, find_time_unit
 from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
@@ -330,21 +330,13 @@ def _read_headers(found: Any) -> list[dict[str, Any]] | None:
     if not found:
         return None
     pairs = found.items() if isinstance(found, Mapping) else ((h["key"], h["value"]) for h in found)
-    return [{"key": _read_name(key), "value": _read_header_value(value)} for key, value in pairs]
+    return [{"key": _read_name(key), "value": encode_header_value(value)} for key, value in pairs]
 
 
 def _read_name(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"the name of a header is {key!r:.40}")
     return key
-
-
-def _read_header_value(value: Any) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    return msgspec.json.encode(value)
 
 
 def _read_csv_header(pair: bytes) -> Mapping[str, Any]:

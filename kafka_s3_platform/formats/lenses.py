@@ -32,6 +32,7 @@ from kafka_s3_platform.formats.reading import (
     build_datum_payload,
     read_pieces,
 )
+from kafka_s3_platform.formats.sink_lines import encode_header_value
 from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
@@ -204,7 +205,8 @@ class LensesReader:
 
     def _row(self, row: Mapping[str, Any]) -> _Row:
         metadata = msgspec.convert(row.get("metadata") or {}, _Metadata)
-        headers = [{"key": name, "value": _read_header(value)} for name, value in (row.get("headers") or {}).items()]
+        found = row.get("headers") or {}
+        headers = [{"key": name, "value": encode_header_value(value)} for name, value in found.items()]
         return _Row(None, None, headers or None, self._checked(metadata))
 
 
@@ -227,14 +229,6 @@ def _build_json_payload(parts: Sequence[Any], bad: dict[int, str]) -> Payload:
         if part is not None and not isinstance(part, bytearray):
             bad[at] = "is JSON among records of bytes"
     return build_bytes_payload(pa.array([None if part is None else bytes(part) for part in parts], pa.binary()))
-
-
-def _read_header(value: Any) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    return msgspec.json.encode(value)
 
 
 def _decode_avro(column: pa.BinaryArray | None, schema: Schema | None, count: int) -> Payload:

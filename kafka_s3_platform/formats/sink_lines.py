@@ -1,4 +1,4 @@
-"""Decodes what sinks write in formats of text: base64 in place of bytes, and the line `null` in place of a null."""
+"""Decodes what other sinks write: base64 in place of bytes, the line `null` in place of a null, values of headers."""
 
 import base64
 from collections.abc import Iterator
@@ -37,6 +37,15 @@ def decode_text_bytes(line: bytes) -> bytes | None:
         raise ValueError(
             f"a text that is no base64, as which sinks write the bytes of ByteArrayConverter: {err}"
         ) from err
+
+
+def encode_header_value(value: Any) -> bytes | None:
+    """Return the bytes of a header's value: text as UTF-8, bytes and null unchanged, all else as JSON."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return msgspec.json.encode(value)
 
 
 class NullLines:
