@@ -1,7 +1,6 @@
 """`kafka-s3 groups`."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.output import align_columns, json_option, print_result
 from kafka_s3_platform.cli.windows import read_target_kafka, target_worker_option
 from kafka_s3_platform.config.files import FOLDER_VARIABLE, find_connectors_folder, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig
@@ -138,7 +137,7 @@ def _make_document(found: Translation, file: Path | None) -> dict[str, Any]:
 def _format_translation(found: Translation, file: Path | None, *, is_applied: bool) -> list[str]:
     rows = [[_format_cell(getattr(offset, name)) for name in COLUMNS] for offset in found.offsets]
     heads = ["group", "kafka partition", "source offset", "target offset", "", "why"]
-    lines = [f"restore {found.restore_id}: {found.topic} -> {found.to_topic}", *_format_table([heads, *rows])]
+    lines = [f"restore {found.restore_id}: {found.topic} -> {found.to_topic}", *align_columns([heads, *rows])]
     if file is not None:
         return [*lines, f"committed and read back; to undo: kafka-s3 groups {found.restore_id} --rollback {file}"]
     return [*lines, "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"]
@@ -146,12 +145,3 @@ def _format_translation(found: Translation, file: Path | None, *, is_applied: bo
 
 def _format_cell(value: Any) -> str:
     return "-" if value is None else str(getattr(value, "value", value))
-
-
-def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return lines

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 
 import click
 
+from kafka_s3_platform.cli.output import json_option
 from kafka_s3_platform.local import stack
 from kafka_s3_platform.local.settings import StackSettings
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
 @click.command
 @click.option("--registry", is_flag=True, help="Start a Schema Registry as well.")
-@as_json
+@json_option
 def up(registry: bool, as_json: bool) -> None:
     """Start Kafka and S3 on this machine. Waits until they answer."""
     settings = StackSettings.from_environment()
@@ -23,7 +22,7 @@ def up(registry: bool, as_json: bool) -> None:
 
 
 @click.command
-@as_json
+@json_option
 def down(as_json: bool) -> None:
     """Stop Kafka and S3, and keep their data."""
     stopped = stack.stop_stack(StackSettings.from_environment())
@@ -31,7 +30,7 @@ def down(as_json: bool) -> None:
 
 
 @click.command
-@as_json
+@json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show how to reach Kafka and S3, and whether they answer. Exit status 1 if one does not."""
