@@ -17,9 +17,9 @@ class Code:
         texts = [file.read_text() for file in files]
         self.file_lines = [len(text.splitlines()) for text in texts]
         self.lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
-        self.nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
-        self.functions = [node for node in self.nodes if isinstance(node, FUNCTIONS)]
         modules = [ast.parse(text) for text in texts]
+        self.nodes = [node for module in modules for node in ast.walk(module)]
+        self.functions = [node for node in self.nodes if isinstance(node, FUNCTIONS)]
         self.own_functions = [node for module in modules for node in module.body if isinstance(node, FUNCTIONS)]
 
     def share_per_thousand(self, is_counted: Callable[[ast.AST], bool]) -> str:
