@@ -84,7 +84,7 @@ def resolve(
     decision = _make_decision(kafka_partition, offsets, begin_at)
     (found,) = find_archived_topics(connector, topic)
     report = decide(found.config, topic, decision, str(uuid4()), dry_run)
-    print_result(asdict(report), as_json, list(_format_rows(report)))
+    print_result(asdict(report), as_json, list(_format_report(report)))
 
 
 def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: int | None) -> Decision:
@@ -103,7 +103,7 @@ def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
     lines: list[str] = []
     for name, rows in found:
         documents.append({"topic": name, "unresolved": [_make_document(u) for u in rows]})
-        lines += _make_rows(connector, name, rows)
+        lines += _format_unresolved(connector, name, rows)
     print_result({"topics": documents}, as_json, lines)
     raise_failures(failures)
 
@@ -112,7 +112,7 @@ def _make_document(item: Unresolved) -> dict[str, Any]:
     return {**asdict(item), "found_at": item.found_at.isoformat()}
 
 
-def _make_rows(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
+def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
     now = datetime.now(timezone.utc)
     yield f"{topic}: {len(rows)} range(s) of offsets are unresolved" if rows else f"{topic}: nothing is unresolved"
     for item in rows:
@@ -121,7 +121,7 @@ def _make_rows(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterat
         yield f"    to do without them: {format_skip_command(connector, topic, item)}"
 
 
-def _format_rows(report: ResolveReport) -> Iterator[str]:
+def _format_report(report: ResolveReport) -> Iterator[str]:
     verb = "would be recorded" if report.dry_run else "recorded"
     count = f"{report.offset_count:,} offsets of the log stay out of the archive"
     yield f"{report.topic}: {len(report.gaps)} gap(s) {verb}; {count}"

@@ -69,8 +69,8 @@ def make_totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
 
 def make_kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap] = ()) -> dg.TableMetadataValue:
     """Make a row for each kafka partition: records, bytes, offsets, objects and gaps."""
-    by_kafka_partition = group_segments(segments, lambda s: s.kafka_partition)
-    lost = group_segments(gaps, lambda g: g.kafka_partition)
+    by_kafka_partition = group_items(segments, lambda s: s.kafka_partition)
+    lost = group_items(gaps, lambda g: g.kafka_partition)
     rows = [_make_row(p, by_kafka_partition.get(p, []), lost.get(p, [])) for p in sorted({*by_kafka_partition, *lost})]
     return make_metadata_table(
         rows, ["kafka_partition", "records", "record_bytes", "objects", "start_offset", "end_offset", "gaps"]
@@ -83,7 +83,7 @@ def make_metadata_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
 
 
-def group_segments(items: Iterable[T], key: Callable[[T], int]) -> dict[int, list[T]]:
+def group_items(items: Iterable[T], key: Callable[[T], int]) -> dict[int, list[T]]:
     """Group the items by the integer that `key` returns for each."""
     found: dict[int, list[T]] = {}
     for item in items:

@@ -82,7 +82,7 @@ def find_reason_to_wait(instance: dg.DagsterInstance, key: dg.AssetKey, fingerpr
         return _describe_run(same)
     requested = dg.RunsFilter(tags={REQUEST_TAG: key.to_user_string()})
     records = instance.get_run_records(requested, limit=REMEMBERED_RUNS)
-    failures = _count_failures(records)
+    failures = _list_failures(records)
     if not failures:
         return None
     ended = datetime.fromtimestamp(failures[0].end_time or failures[0].create_timestamp.timestamp(), timezone.utc)
@@ -130,7 +130,7 @@ def _is_transient(run: dg.DagsterRun) -> bool:
     return run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG) != "permanent"
 
 
-def _count_failures(records: Sequence[dg.RunRecord]) -> list[dg.RunRecord]:
+def _list_failures(records: Sequence[dg.RunRecord]) -> list[dg.RunRecord]:
     found: list[dg.RunRecord] = []
     for record in records:
         if record.dagster_run.status == dg.DagsterRunStatus.SUCCESS:

@@ -62,12 +62,12 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
     time = parse_time("--timestamp", timestamp, ZoneInfo(config.layout.timezone)) if timestamp else start
     sample = Sample(topic or (config.topics[0] if config.topics else "TOPIC"), time, value)
     hindrances: list[str] = []
-    keys = _try_connectors(lambda: make_sample_keys(config, sample), "no example of a key", hindrances)
-    credentials = _try_connectors(lambda: describe_credentials(config.store), "no credentials", hindrances)
+    keys = _try_call(lambda: make_sample_keys(config, sample), "no example of a key", hindrances)
+    credentials = _try_call(lambda: describe_credentials(config.store), "no credentials", hindrances)
     return _Outlook(keys or (), credentials, tuple(hindrances))
 
 
-def _try_connectors(what: Callable[[], T], failing: str, hindrances: list[str]) -> T | None:
+def _try_call(what: Callable[[], T], failing: str, hindrances: list[str]) -> T | None:
     try:
         return what()
     except PlatformError as err:
@@ -97,15 +97,15 @@ def _format_finding(finding: KeyFinding) -> dict[str, str]:
 def _format_outlook(report: CheckReport, outlook: _Outlook) -> Iterator[str]:
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
-    yield from _find_keys(report, (KeyClass.REFUSED,))
+    yield from _format_keys(report, (KeyClass.REFUSED,))
     yield from (f"an object's key, for example: {key}" for key in outlook.keys)
     if outlook.credentials:
         yield f"credentials: {outlook.credentials}"
     yield from outlook.hindrances
-    yield from _find_keys(report, (KeyClass.HONOURED, KeyClass.WITHOUT_MEANING))
+    yield from _format_keys(report, (KeyClass.HONOURED, KeyClass.WITHOUT_MEANING))
 
 
-def _find_keys(report: CheckReport, classes: Sequence[KeyClass]) -> Iterator[str]:
+def _format_keys(report: CheckReport, classes: Sequence[KeyClass]) -> Iterator[str]:
     """Yield the keys of each class, by file. If several keys in a row have the same effect, it follows the last one."""
     for path, findings in ((report.path, report.findings), (report.worker, report.worker_findings)):
         for key_class in classes:

@@ -32,7 +32,7 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
     variables. Reports the variables that have no counterpart.
     """
     try:
-        found = converted(os.environ if env_file is None else _find_variables(env_file))
+        found = converted(os.environ if env_file is None else _read_variables(env_file))
     except ValueError as err:
         raise ConfigError(f"{env_file or 'the environment'}: {err}") from err
     if output is not None:
@@ -47,7 +47,7 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
         click.echo(format_entry(f"{name}: {note}"), err=True)
 
 
-def _find_variables(path: Path) -> dict[str, str]:
+def _read_variables(path: Path) -> dict[str, str]:
     found = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:

@@ -27,21 +27,21 @@ def describe(connector_class: str | None, as_json: bool) -> None:
         found = described(connector_class)
     except ValueError as err:
         raise click.UsageError("\n".join([f"CLASS: {err}. The classes are:", *_format_classes()])) from err
-    print_result(asdict(found), as_json, list(_format_key(found)))
+    print_result(asdict(found), as_json, list(_format_description(found)))
 
 
 def _format_classes() -> list[str]:
     return [f"  {dialect.class_name}: {dialect.title}" for dialect in DIALECTS]
 
 
-def _format_key(found: Description) -> Iterator[str]:
+def _format_description(found: Description) -> Iterator[str]:
     yield f"{found.class_name}: {found.title}"
-    yield from _find_group("required:", found.required)
-    yield from _find_group("required there, optional here:", found.required_there)
-    yield from _find_group("optional:", found.optional)
+    yield from _format_group("required:", found.required)
+    yield from _format_group("required there, optional here:", found.required_there)
+    yield from _format_group("optional:", found.optional)
 
 
-def _find_group(title: str, keys: Sequence[DescribedKey]) -> Iterator[str]:
+def _format_group(title: str, keys: Sequence[DescribedKey]) -> Iterator[str]:
     if keys:
         yield title
     for key in keys:

@@ -58,7 +58,7 @@ def demo() -> None:
     with run_dagster_dev(Path(".dagster") / "demo.log") as ui:
         steps += [_archive_hours(ui, topic), _compact_days(ui, topic)]
     steps += _restore_copy(topic)
-    _format_summary(topic, settings, steps)
+    _print_summary(topic, settings, steps)
 
 
 def _check_addresses(topic: ArchivedTopic, settings: StackSettings) -> None:
@@ -73,7 +73,7 @@ def _check_addresses(topic: ArchivedTopic, settings: StackSettings) -> None:
 
 
 def _produce_flights(topic: ArchivedTopic) -> Step:
-    with _run_step(f"producing {FLIGHTS:,} flights to topic {TOPIC}, {KAFKA_PARTITIONS} kafka partitions") as seconds:
+    with _time_step(f"producing {FLIGHTS:,} flights to topic {TOPIC}, {KAFKA_PARTITIONS} kafka partitions") as seconds:
         produced = ensure_flights(topic.config.kafka)
     facts = f"{FLIGHTS:,} records" + ("" if produced else ", there from an earlier run")
     return Step(f"topic `{TOPIC}`", seconds(), facts)
@@ -81,8 +81,8 @@ def _produce_flights(topic: ArchivedTopic) -> Step:
 
 def _archive_hours(ui: DagsterUI, topic: ArchivedTopic) -> Step:
     hours = [JANUARY + timedelta(hours=h) for h in range(DAYS * 24)]
-    with _run_step(f"archiving January 2013 as a backfill of {len(hours)} hours (Dagster, Spark)") as seconds:
-        runs = ui.backfill(list(topic.key("hourly").path), [topic.hours.key(h) for h in hours], _print_step)
+    with _time_step(f"archiving January 2013 as a backfill of {len(hours)} hours (Dagster, Spark)") as seconds:
+        runs = ui.backfill(list(topic.key("hourly").path), [topic.hours.key(h) for h in hours], _print_line)
     reports = list(report_hours(topic.index.open(), hours, topic.lateness))
     records = sum(r.record_count for r in reports)
     size = sum(r.size for r in reports)
@@ -93,8 +93,8 @@ def _archive_hours(ui: DagsterUI, topic: ArchivedTopic) -> Step:
 
 def _compact_days(ui: DagsterUI, topic: ArchivedTopic) -> Step:
     days = [(JANUARY + timedelta(days=d)).date() for d in range(DAYS)]
-    with _run_step(f"compacting {DAYS} days") as seconds:
-        runs = ui.backfill(list(topic.key("daily").path), [d.isoformat() for d in days], _print_step)
+    with _time_step(f"compacting {DAYS} days") as seconds:
+        runs = ui.backfill(list(topic.key("daily").path), [d.isoformat() for d in days], _print_line)
     reports = [report_day(topic.index.open(), d) for d in days]
     records = sum(r.record_count for r in reports)
     size = sum(r.size for r in reports)
@@ -109,9 +109,9 @@ def _restore_copy(topic: ArchivedTopic) -> list[Step]:
     config = RestoreConfig(
         to_topic=target, from_time=RESTORED_DAY.isoformat(), to_time=end.isoformat(), create_topic=True
     )
-    with _run_step(f"restoring {RESTORED_DAY:%Y-%m-%d} to the new topic {target}") as restore_seconds:
+    with _time_step(f"restoring {RESTORED_DAY:%Y-%m-%d} to the new topic {target}") as restore_seconds:
         run_restore(topic, config)
-    with _run_step("comparing it with the source, record by record") as compare_seconds:
+    with _time_step("comparing it with the source, record by record") as compare_seconds:
         window = (RESTORED_DAY, end)
         source, restored = (read_topic_window(topic.config.kafka, name, window) for name in (TOPIC, target))
         if not compare_records(source, restored):
@@ -125,32 +125,32 @@ def _restore_copy(topic: ArchivedTopic) -> list[Step]:
 
 
 @contextmanager
-def _run_step(what: str) -> Iterator[Callable[[], float]]:
+def _time_step(what: str) -> Iterator[Callable[[], float]]:
     """Print the step that begins. Yield a function that returns the seconds that it took."""
-    _print_step(f"{what} ...")
+    _print_line(f"{what} ...")
     started = time.monotonic()
     ended = [0.0]
     yield lambda: ended[0]
     ended[0] = time.monotonic() - started
-    _print_step(f"  done in {ended[0]:.1f} s")
+    _print_line(f"  done in {ended[0]:.1f} s")
 
 
-def _print_step(text: str) -> None:
+def _print_line(text: str) -> None:
     click.echo(text)
 
 
-def _format_summary(topic: ArchivedTopic, settings: StackSettings, steps: list[Step]) -> None:
+def _print_summary(topic: ArchivedTopic, settings: StackSettings, steps: list[Step]) -> None:
     config = topic.config
     place = f"s3://{config.store.bucket}/{config.layout.topics_dir}/{topic.topic}/"
-    _print_step("")
+    _print_line("")
     for step in steps:
-        _print_step(f"  {step.what:<16} {step.seconds:>7.1f} s   {step.facts}")
-    _print_step("")
-    _print_step(f"  objects    {place} at {config.store.endpoint_url} (kafka-s3 status shows the keys)")
-    _print_step(
+        _print_line(f"  {step.what:<16} {step.seconds:>7.1f} s   {step.facts}")
+    _print_line("")
+    _print_line(f"  objects    {place} at {config.store.endpoint_url} (kafka-s3 status shows the keys)")
+    _print_line(
         f"  index      s3://{config.store.bucket}/{config.archive.index_dir}/{config.name}/{topic.topic}, a Delta table"
     )
-    _print_step(
+    _print_line(
         f"  data       {os.path.relpath(settings.data_dir)}; `make clean` removes it, `make down` stops the servers"
     )
-    _print_step("  look       make dev, then open http://127.0.0.1:3000 (Assets: each hour has its own numbers)")
+    _print_line("  look       make dev, then open http://127.0.0.1:3000 (Assets: each hour has its own numbers)")

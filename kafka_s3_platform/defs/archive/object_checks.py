@@ -38,7 +38,7 @@ def make_object_checks(topic: ArchivedTopic) -> dg.AssetChecksDefinition:
         names = {key.name for key in context.selected_asset_check_keys}
         with raise_dagster_failures(context):
             if "checksums" in names:
-                yield _check_checksums(topic, _check_damages(topic, _find_hours(context, topic), spark))
+                yield _check_checksums(topic, _find_damages(topic, _find_hours(context, topic), spark))
             if "orphans" in names:
                 yield _check_orphans(
                     topic, vacuum_topic(topic.config, topic.topic, context.run.run_id, ORPHAN_AGE, dry_run=True)
@@ -56,7 +56,7 @@ def _find_hours(context: dg.AssetCheckExecutionContext, topic: ArchivedTopic) ->
     return hours
 
 
-def _check_damages(topic: ArchivedTopic, hours: Sequence[datetime], spark: SparkResource) -> Sequence[Damage]:
+def _find_damages(topic: ArchivedTopic, hours: Sequence[datetime], spark: SparkResource) -> Sequence[Damage]:
     snapshot = topic.index.peek() if hours else None
     if snapshot is not None:
         return verify_hours(snapshot, ObjectStore(topic.config.store), set(hours))

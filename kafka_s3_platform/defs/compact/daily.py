@@ -66,7 +66,7 @@ def _make_failure(failures: Mapping[str, PermanentError]) -> PermanentError:
 
 
 def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:
-    """Make the metadata of one day. `merged_objects` and `run_records_per_second` are about the whole run."""
+    """Make the metadata of one day. `merged_objects` and `run_records_per_second` are about what this run merged."""
     rate = report.record_count / report.seconds if report.seconds else 0.0
     return {
         **make_segments_metadata(report.day.segments, bucket),
