@@ -60,7 +60,7 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> list[Obje
     log = f"{folder}/_delta_log/"
     found: dict[int, list[ObjectInfo]] = {}
     for each in _list_log(store, log, _read_hint(store, log), version):
-        number, name = _parse_entries(each.key.removeprefix(log))
+        number, name = _split_name(each.key.removeprefix(log))
         if number <= version:
             found.setdefault(number, []).append(each)
             if name not in {_COMMIT, _CHECKPOINT}:
@@ -96,7 +96,7 @@ def _list_log(store: ObjectStore, log: str, first: int, last: int) -> Iterator[O
         yield from store.list(f"{log}{hundred:0{_VERSION_DIGITS - _LISTED_DIGITS}d}")
 
 
-def _parse_entries(name: str) -> tuple[int, str]:
+def _split_name(name: str) -> tuple[int, str]:
     """Split the name of a log file into its version and the rest."""
     found = re.match(rf"[0-9]{{{_VERSION_DIGITS}}}", name)
     if found:

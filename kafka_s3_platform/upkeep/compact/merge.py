@@ -48,7 +48,7 @@ class MergeTask:
 
 @dataclass(frozen=True)
 class MergeResult:
-    """The segments that hold the records of `merge_segments`; they start to exist when their rows are committed."""
+    """The segments that hold the records of `merge`; they start to exist when their rows are committed."""
 
     merge: Merge
     segments: tuple[Segment, ...]

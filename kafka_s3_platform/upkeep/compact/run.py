@@ -1,4 +1,4 @@
-"""The compaction use case: reserve a day, merge, commit.
+"""Compact a day: reserve it, merge, commit.
 
 Every stage may be killed and run again: inputs stay live until the one commit that retires them and adds the outputs;
 a later compaction of the same day supersedes an earlier one, which then can never commit; keys carry the epoch.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
-    """Merge what is live of the day's hourly segments into daily ones. Raises the errors of its rooms.
+    """Merge what is live of the day's hourly segments into daily ones. Raises the errors of the stages.
 
     Nothing to merge is no error: the report then says what the day holds.
     """
