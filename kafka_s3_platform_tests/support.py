@@ -20,6 +20,7 @@ from kafka_s3_platform.config.settings import (
     RecordSettings,
     StoreSettings,
 )
+from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.spark.runner import Attempt
@@ -51,6 +52,28 @@ class InProcessRunner:
     def at_once(self, max_concurrent: int) -> int:
         """As on a cluster, for limits that are shared out."""
         return max_concurrent
+
+
+class InterleavedRunner(InProcessRunner):
+    """Does something else between the last task of a run and its commit."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        yield from list(super().run(function, tasks, max_concurrent))
+        self._then()
+
+
+class FailingRunner(InterleavedRunner):
+    """Does every task and something else, then ends the run before it can commit."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        super().__init__(then)
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        yield from super().run(function, tasks, max_concurrent)
+        raise StoreUnavailableError("the store went away")
 
 
 @dataclass(frozen=True)

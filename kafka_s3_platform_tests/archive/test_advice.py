@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +42,7 @@ from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import (
     NOON,
     InProcessRunner,
+    InterleavedRunner,
     archived,
     connector,
     produce,
@@ -238,17 +239,6 @@ def test_a_sink_is_taken_over_when_its_consumers_have_stopped(unarchived: Connec
     assert record_takeover(unarchived, unarchived.topics[0], group, "run").offsets == {0: 4}
 
 
-class EndingRunner(InProcessRunner):
-    """Does something between the last task of a run and its commit."""
-
-    def __init__(self, then: Callable[[], object]) -> None:
-        self._then = then
-
-    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-        yield from list(super().run(function, tasks, max_concurrent))
-        self._then()
-
-
 def kill_a_run(config: ConnectorConfig) -> None:
     """Leaves what a run has reserved, and an object that nobody committed."""
 
@@ -256,7 +246,7 @@ def kill_a_run(config: ConnectorConfig) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        archive_topic(ArchiveRequest(config, config.topics[0], "killed", None), EndingRunner(kill))
+        archive_topic(ArchiveRequest(config, config.topics[0], "killed", None), InterleavedRunner(kill))
     assert snapshot(config).state.reservations != ()
 
 
@@ -296,7 +286,7 @@ def test_a_run_that_was_superseded_is_run_again_for_what_is_still_missing(
 
     produce(config.kafka, topic, numbered(5))
     with pytest.raises(SupersededError, match="Run it again for what is still missing"):
-        archive_topic(ArchiveRequest(config, topic, "superseded", None), EndingRunner(supersede))
+        archive_topic(ArchiveRequest(config, topic, "superseded", None), InterleavedRunner(supersede))
     assert archived(config).record_count == missing
     assert stored(config).column("offset").to_pylist() == list(range(15))
 

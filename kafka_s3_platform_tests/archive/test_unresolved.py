@@ -30,6 +30,7 @@ from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
     InProcessRunner,
+    InterleavedRunner,
     Sent,
     archived,
     connector,
@@ -452,17 +453,6 @@ def test_what_a_killed_run_has_told_is_told_once_and_the_rest_by_the_next(
     assert snapshot(config).state.reservations == ()
 
 
-class Interleaved(InProcessRunner):
-    """Does something else between the upload of a run's objects and their commit."""
-
-    def __init__(self, then: Callable[[], object]) -> None:
-        self._then = then
-
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
-        yield from list(super().run(function, tasks, max_concurrent))
-        self._then()
-
-
 def test_offsets_lost_while_another_run_had_read_them_are_not_lost(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
 ) -> None:
@@ -475,7 +465,7 @@ def test_offsets_lost_while_another_run_had_read_them_are_not_lost(
         produce(kafka_settings, topic_name, numbered(10))
         assert [(g.start_offset, g.end_offset) for g in archived(config).gaps] == [(0, 100)]
 
-    archive_topic(ArchiveRequest(config, topic_name, "slow", None), Interleaved(lose_and_archive)).raise_failure()
+    archive_topic(ArchiveRequest(config, topic_name, "slow", None), InterleavedRunner(lose_and_archive)).raise_failure()
     assert snapshot(config).state.gaps == ()
     assert stored(config).column("offset").to_pylist() == list(range(110))
     assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).gaps == ()
@@ -493,6 +483,6 @@ def test_of_a_gap_only_what_nobody_had_read_stays_and_in_its_hour(
         assert [(g.start_offset, g.end_offset) for g in tried(config, [NOON]).gaps] == [(0, 100)]
 
     hour = ArchiveRequest(config, topic_name, "slow", (NOON + HOUR,))
-    archive_topic(hour, Interleaved(lose_and_archive)).raise_failure()
+    archive_topic(hour, InterleavedRunner(lose_and_archive)).raise_failure()
     assert snapshot(config).gaps_by_hour() == [(NOON, Gap(0, 0, 50, "retention"))]
     assert stored(config).column("offset").to_pylist() == list(range(50, 100))

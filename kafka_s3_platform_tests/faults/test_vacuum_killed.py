@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -25,6 +24,7 @@ from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
+    FailingRunner,
     InProcessRunner,
     Sent,
     archived,
@@ -40,14 +40,6 @@ pytestmark = pytest.mark.integration
 RECORDS = 90
 ALL = {0: list(range(RECORDS + 1))}
 NOW = timedelta(0)
-
-
-class FailingRunner(InProcessRunner):
-    """Does every task, then ends the run before it can commit."""
-
-    def run(self, function: Callable[..., Any], tasks: Sequence[Any], max_concurrent: int) -> Any:
-        yield from list(super().run(function, tasks, max_concurrent))
-        raise StoreUnavailableError("the store went away")
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
+    FailingRunner,
     InProcessRunner,
     Sent,
     archived,
@@ -43,18 +44,6 @@ R = TypeVar("R")
 
 NOW = timedelta(0)
 HOUR_FOLDER = "year=2026/month=01/day=01/hour=12"
-
-
-class FailingRunner(InProcessRunner):
-    """Does every task, then ends the run before it can commit."""
-
-    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
-        self._then = then
-
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
-        yield from list(super().run(function, tasks, max_concurrent))
-        self._then()
-        raise StoreUnavailableError("the store went away")
 
 
 @pytest.fixture

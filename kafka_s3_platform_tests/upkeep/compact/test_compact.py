@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -17,7 +16,7 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BusyError, IndexConflictError, IntegrityError, SupersededError
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Maintenance
-from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import Change, IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import match_row, match_segments
@@ -31,6 +30,7 @@ from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
     InProcessRunner,
+    InterleavedRunner,
     Sent,
     archived,
     connector,
@@ -59,17 +59,6 @@ RECORDS = [
     Sent(b"the day before", b"k", NOON - timedelta(days=1), (), 1),
     Sent(b"of a time before the archive", b"k", NOON - timedelta(days=60), (), 1),
 ]
-
-
-class InterruptedRunner(InProcessRunner):
-    """Does something between the last task and the commit."""
-
-    def __init__(self, between: Callable[[], object]) -> None:
-        self._between = between
-
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
-        yield from super().run(function, tasks, max_concurrent)
-        self._between()
 
 
 @pytest.fixture
@@ -244,7 +233,7 @@ def test_a_compaction_killed_at_any_stage_loses_nothing(config: ConnectorConfig,
 def test_of_two_compactions_of_one_day_the_earlier_commits_nothing(config: ConnectorConfig) -> None:
     before = records(config)
     with pytest.raises(SupersededError, match="a later one of the same day"):
-        compacted(config, runner=InterruptedRunner(lambda: compacted(config)))
+        compacted(config, runner=InterleavedRunner(lambda: compacted(config)))
     assert records(config).equals(before)
     assert len(snapshot(config).retired) == len({s.key for s in snapshot(config).retired})
     assert snapshot(config).state.compactions == ()
@@ -256,7 +245,7 @@ def test_compactions_of_different_days_and_archiving_do_not_hinder_each_other(co
         produce(config.kafka, config.topics[0], [Sent(b"late")])
         archived(config)
 
-    compacted(config, runner=InterruptedRunner(meanwhile))
+    compacted(config, runner=InterleavedRunner(meanwhile))
     assert len(records(config)) == len(RECORDS) + 1
     assert due(config) == [date(2025, 12, 31), DAY]
 
@@ -268,7 +257,7 @@ def test_a_compaction_whose_input_was_replaced_meanwhile_commits_nothing(config:
         now.commit(Change(retired=(row,), added=(), run_id="repair"))
 
     with pytest.raises(SupersededError, match=r"inputs were replaced .*; run it again"):
-        compacted(config, runner=InterruptedRunner(repaired))
+        compacted(config, runner=InterleavedRunner(repaired))
     compacted(config)
     assert DAY not in due(config)
 
@@ -278,7 +267,7 @@ def test_a_compaction_that_a_vacuum_has_ended_is_run_again(config: ConnectorConf
     with pytest.raises(SupersededError, match=r"or by a vacuum; .* Run it again for what is still due"):
         compacted(
             config,
-            runner=InterruptedRunner(lambda: vacuum_topic(config, config.topics[0], "v", timedelta(0), dry_run=False)),
+            runner=InterleavedRunner(lambda: vacuum_topic(config, config.topics[0], "v", timedelta(0), dry_run=False)),
         )
     compacted(config)
     assert DAY not in due(config)
