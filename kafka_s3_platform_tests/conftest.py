@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config import plugins
-from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.processes import is_port_free
@@ -26,6 +26,8 @@ from kafka_s3_platform.local.settings import StackSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kafka_s3_platform_tests.support import Sent
 
 # How long an example takes says more of the machine than of the code.
 hypothesis.settings.register_profile("tests", deadline=None)
@@ -125,6 +127,35 @@ def create_topic(kafka_settings: KafkaSettings) -> Iterator[CreateTopic]:
             return name
 
         yield create
+
+
+@pytest.fixture
+def fill_topic(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> Callable[..., ConnectorConfig]:
+    """Creates the test's topic with records. Returns a connector with these settings, which has archived nothing."""
+    # imported only here: it takes a second, and most tests do without it
+    from kafka_s3_platform_tests.support import connector, produce
+
+    def fill(sent: Iterable["Sent"], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
+        create_topic(topic_name, kafka_partitions)
+        produce(kafka_settings, topic_name, sent)
+        return connector(kafka_settings, store_settings, topic_name, **settings)
+
+    return fill
+
+
+@pytest.fixture
+def archive_records(fill_topic: Callable[..., ConnectorConfig]) -> Callable[..., ConnectorConfig]:
+    """Creates the test's topic with records, and archives it by a connector with these settings."""
+    from kafka_s3_platform_tests.support import archived
+
+    def archive(sent: Iterable["Sent"], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
+        config = fill_topic(sent, kafka_partitions, **settings)
+        archived(config)
+        return config
+
+    return archive
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -56,15 +56,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Two kafka partitions, in the first of which ten records are archived."""
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(10))
-    found = connector(kafka_settings, store_settings, topic_name)
-    archived(found)
-    return found
+    return archive_records(numbered(10), kafka_partitions=2)
 
 
 def changed(config: ConnectorConfig, name: str, **settings: Any) -> ConnectorConfig:

@@ -1,14 +1,14 @@
 """Taking over from a sink, against real Kafka and S3: its consumer group is a real one that has gone."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.archive.takeover import TakeOverReport, name_group, publish_coverage, record_takeover
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     BusyError,
@@ -42,9 +42,7 @@ from kafka_s3_platform_tests.support import (
     InProcessRunner,
     Sent,
     archived,
-    connector,
     offsets_by_kafka_partition,
-    produce,
     scanned,
     snapshot,
     stored,
@@ -54,14 +52,11 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(fill_topic: Callable[..., ConnectorConfig], topic_name: str) -> ConnectorConfig:
     """Ten records, two an hour from noon on, in each of two kafka partitions; nobody has archived any."""
-    create_topic(topic_name, 2)
     times = [NOON + HOUR * (n // 2) for n in range(10)]
-    produce(kafka_settings, topic_name, [Sent(timestamp=t, kafka_partition=p) for p in range(2) for t in times])
-    return connector(kafka_settings, store_settings, topic_name).model_copy(update={"name": topic_name})
+    records = [Sent(timestamp=t, kafka_partition=p) for p in range(2) for t in times]
+    return fill_topic(records, kafka_partitions=2).model_copy(update={"name": topic_name})
 
 
 def sink_committed(config: ConnectorConfig, offsets: Mapping[int, int]) -> None:

@@ -5,15 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import HourRange, Segment
 from kafka_s3_platform.store.index import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.checker import Known, Truth, judge, judge_healed
 from kafka_s3_platform_tests.chaos.lies import Hidden
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -22,13 +21,10 @@ HOURS = [NOON, NOON + HOUR, NOON + 2 * HOUR]
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """A connector whose topic holds 12 records over 3 hours."""
-    create_topic(topic_name, 1)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, b"k", NOON + n * HOUR / 4) for n in range(RECORDS)])
-    return connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 3})
+    records = [Sent(b"%d" % n, b"k", NOON + n * HOUR / 4) for n in range(RECORDS)]
+    return fill_topic(records, layout={"flush_size": 3})
 
 
 @pytest.fixture

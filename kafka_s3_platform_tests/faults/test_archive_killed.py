@@ -13,13 +13,12 @@ import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ForeignObjectError, PlatformError, SupersededError
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import SegmentUpload
-from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -28,9 +27,7 @@ from kafka_s3_platform_tests.support import (
     Sent,
     T,
     archived,
-    connector,
     offsets_by_kafka_partition,
-    produce,
     scanned,
     snapshot,
     stored,
@@ -45,14 +42,10 @@ RECORDS = 400
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """A connector whose topic holds 400 records in each of 2 kafka partitions, over 4 hours, in objects of 50."""
-    create_topic(topic_name, 2)
     records = [Sent(b"%d" % n, None, NOON + n * 4 * HOUR / RECORDS, (), p) for n in range(RECORDS) for p in range(2)]
-    produce(kafka_settings, topic_name, records)
-    return connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 50})
+    return fill_topic(records, kafka_partitions=2, layout={"flush_size": 50})
 
 
 def killed_on_call(owner: type, method: str, nth: int, after: bool) -> None:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -13,13 +14,12 @@ import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -28,7 +28,6 @@ from kafka_s3_platform_tests.support import (
     InProcessRunner,
     Sent,
     archived,
-    connector,
     offsets_by_kafka_partition,
     produce,
     snapshot,
@@ -43,17 +42,12 @@ NOW = timedelta(0)
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """A connector that has archived one record; a run left 90 orphans, of the records that follow."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"first")])
-    found = connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 1})
-    archived(found)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + HOUR) for n in range(RECORDS)])
+    found = archive_records([Sent(b"first")], layout={"flush_size": 1})
+    produce(found.kafka, found.topics[0], [Sent(b"%d" % n, None, NOON + HOUR) for n in range(RECORDS)])
     with pytest.raises(StoreUnavailableError):
-        archive_topic(ArchiveRequest(found, topic_name, "failed", None), FailingRunner())
+        archive_topic(ArchiveRequest(found, found.topics[0], "failed", None), FailingRunner())
     assert len(objects(found) - live(found)) == RECORDS
     return found
 

@@ -1,7 +1,7 @@
 """Files of connectors as they stand, at the servers of the test."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,7 @@ import pytest
 
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.foreign import BUCKET, Load, Put
-from kafka_s3_platform_tests.support import Sent, archived, connector, produce
 
 
 @pytest.fixture
@@ -46,19 +44,3 @@ def put(store_settings: StoreSettings, s3_client: Any) -> Put:
         return key
 
     return stored
-
-
-@pytest.fixture
-def archive_records(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> Callable[..., ConnectorConfig]:
-    """Creates the test's topic with records, and archives it by a connector with these settings."""
-
-    def archive(records: Iterable[Sent], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
-        create_topic(topic_name, kafka_partitions)
-        produce(kafka_settings, topic_name, records)
-        config = connector(kafka_settings, store_settings, topic_name, **settings)
-        archived(config)
-        return config
-
-    return archive

@@ -1,5 +1,6 @@
 """Deciding what to do without, on a real log: skipping, accepting a truncation, beginning again at an offset."""
 
+from collections.abc import Callable
 from datetime import datetime, timezone
 
 import pytest
@@ -33,13 +34,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Ten records of which those at 4, 5 and 8 cannot be archived, and a kafka partition without any."""
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(10, [4, 5, 8]))
-    found = connector(kafka_settings, store_settings, topic_name, **BY_VALUE)
+    found = fill_topic(numbered(10, [4, 5, 8]), kafka_partitions=2, **BY_VALUE)
     tried(found, [NOON])
     return found
 

@@ -22,7 +22,6 @@ from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -47,15 +46,9 @@ HOUR_FOLDER = "year=2026/month=01/day=01/hour=12"
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """A connector that has archived two hours of its topic."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"a"), Sent(b"b", None, NOON + HOUR)])
-    found = connector(kafka_settings, store_settings, topic_name)
-    archived(found)
-    return found
+    return archive_records([Sent(b"a"), Sent(b"b", None, NOON + HOUR)])
 
 
 def vacuumed(config: ConnectorConfig, older_than: timedelta = NOW, dry_run: bool = False) -> VacuumReport:

@@ -1,5 +1,6 @@
 """Verification on a real S3: whatever was deleted, cut off, replaced or counted wrongly is found and named."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
@@ -30,19 +31,13 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Three hours of two kafka partitions, one hour with late records, all archived."""
-    create_topic(topic_name, 2)
     hours = [
         Sent(f"{h}-{n}".encode(), None, NOON + h * HOUR, (), p) for p in (0, 1) for h in range(3) for n in range(9)
     ]
     late = [Sent(b"late", None, NOON, (), p) for p in (0, 1)]
-    produce(kafka_settings, topic_name, hours[:20] + late + hours[20:])
-    found = connector(kafka_settings, store_settings, topic_name)
-    archived(found)
-    return found
+    return archive_records(hours[:20] + late + hours[20:], kafka_partitions=2)
 
 
 def verified(config: ConnectorConfig, deep: bool = True) -> VerifyReport:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -62,15 +63,9 @@ RECORDS = [
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """A connector whose topic holds `RECORDS`, all archived."""
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, RECORDS)
-    found = connector(kafka_settings, store_settings, topic_name)
-    archived(found)
-    return found
+    return archive_records(RECORDS, kafka_partitions=2)
 
 
 def compacted(config: ConnectorConfig, day: date = DAY, runner: TaskRunner | None = None) -> CompactReport:
