@@ -29,11 +29,6 @@ pytestmark = pytest.mark.integration
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
-@pytest.fixture
-def index(store_settings: StoreSettings) -> TopicIndex:
-    return TopicIndex(store_settings, "_index", "flights", "topic.a")
-
-
 def scan(start: int, end: int) -> Scan:
     return Scan(0, start, end, end - start, None, 1)
 

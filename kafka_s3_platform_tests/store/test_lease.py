@@ -4,7 +4,6 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import SupersededError
 from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
 from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex
@@ -13,11 +12,6 @@ from kafka_s3_platform.store.lease import Lease, end_runs, take_lease
 pytestmark = pytest.mark.integration
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-
-
-@pytest.fixture
-def index(store_settings: StoreSettings) -> TopicIndex:
-    return TopicIndex(store_settings, "_index", "flights", "topic.a")
 
 
 def take(snapshot: IndexSnapshot, run_id: str, superseded: tuple[Reservation, ...] = ()) -> Lease:

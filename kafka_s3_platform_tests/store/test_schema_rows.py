@@ -1,14 +1,12 @@
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 from kafka_s3_platform.store.index import Change, TopicIndex
 
 pytestmark = pytest.mark.integration
 
 
-def test_schemas_come_back_as_they_were_committed(store_settings: StoreSettings) -> None:
-    index = TopicIndex(store_settings, "_index", "flights", "topic.a")
+def test_schemas_come_back_as_they_were_committed(index: TopicIndex) -> None:
     common = ArchivedSchema("http://r", 1, "PROTOBUF", 'message "M"', (SubjectVersion("it's", 3, None),))
     main = ArchivedSchema(
         "http://r",
