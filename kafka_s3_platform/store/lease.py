@@ -57,9 +57,6 @@ class Lease:
         """Give the lease back if the block fails, so that the vacuum need not wait for it."""
         try:
             yield
-        except SupersededError:
-            # the rows are gone already
-            raise
         except Exception:
             self._release()
             raise

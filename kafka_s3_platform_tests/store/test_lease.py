@@ -54,6 +54,14 @@ def test_a_run_that_fails_gives_its_lease_back(index: TopicIndex) -> None:
     assert index.open().version == snapshot.version
 
 
+def test_a_run_that_is_refused_while_it_holds_its_lease_gives_it_back(index: TopicIndex) -> None:
+    """As when the inputs of a compaction are not live any more: no other run has ended its lease."""
+    lease = take(index.open(), "first")
+    with pytest.raises(SupersededError), lease.released_on_failure():
+        raise SupersededError("an input was replaced")
+    assert index.open().state.reservations == ()
+
+
 def test_a_run_that_reserved_nothing_gives_nothing_back(index: TopicIndex) -> None:
     lease = take_lease(index.open(), Change(run_id="first"), ())
     with pytest.raises(ZeroDivisionError), lease.released_on_failure():

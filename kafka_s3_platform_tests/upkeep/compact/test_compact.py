@@ -253,6 +253,7 @@ def test_a_compaction_whose_input_was_replaced_meanwhile_commits_nothing(config:
 
     with pytest.raises(SupersededError, match=r"inputs were replaced .*; run it again"):
         compacted(config, runner=InterleavedRunner(repaired))
+    assert snapshot(config).state.compactions == ()
     compacted(config)
     assert DAY not in due(config)
 
