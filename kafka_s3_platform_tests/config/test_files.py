@@ -1,5 +1,7 @@
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -154,3 +156,8 @@ def test_a_broken_worker_file_breaks_each(folder: Path) -> None:
     found = broken(folder)
     assert found.keys() == {"a.json", "b.json"}
     assert all("worker.properties: 1 key refused" in problem for problem in found.values())
+
+
+def test_connector_files_are_read_without_pyarrow() -> None:
+    script = "import sys; from kafka_s3_platform.config import files; sys.exit('pyarrow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)

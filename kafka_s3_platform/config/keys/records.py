@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field, PositiveInt
 
@@ -31,13 +31,16 @@ from kafka_s3_platform.config.keys.transforms.steps import (
     parse_transforms,
 )
 from kafka_s3_platform.config.worker import Worker
-from kafka_s3_platform.model.connect import Side
+
+if TYPE_CHECKING:
+    # It imports pyarrow, which reading connector files does not need.
+    from kafka_s3_platform.model.connect import Side
 
 ErrorsTolerance = Literal["none", "all"]
 
 _WORDS = tuple(word for word in INPUTS if word != JSON_WITH_SCHEMA)
 _TOLERANCES: tuple[ErrorsTolerance, ...] = get_args(ErrorsTolerance)
-_UNREAD: Mapping[Side, str] = {
+_UNREAD: "Mapping[Side, str]" = {
     "key": "No object holds keys, and nothing reads keys.",
     "value": "The envelope keeps the bytes of values unchanged.",
 }
@@ -202,7 +205,7 @@ def read_records(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_sou
     )
 
 
-def _names_a_registry(sheet: Sheet, side: Side) -> bool:
+def _names_a_registry(sheet: Sheet, side: "Side") -> bool:
     """Whether the file names a converter and its registry. Then schemas are archived, whatever the objects hold."""
     named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
     return named and f"{side}.converter.schema.registry.url" in sheet
@@ -216,7 +219,7 @@ def _is_clock(layout: LayoutSettings) -> bool:
     return layout.timestamp_extractor in {"Record", "Wallclock"}
 
 
-def _read_converter(sheet: Sheet, worker: Worker, side: Side, *, needed: bool) -> ConverterSettings | None:
+def _read_converter(sheet: Sheet, worker: Worker, side: "Side", *, needed: bool) -> ConverterSettings | None:
     """Read the converter of one side: the file's own, else the worker's with the worker's options, as in Connect."""
     name, word = f"{side}.converter", CLOUD_FORMATS[side]
     if not needed:
@@ -235,7 +238,7 @@ def _read_converter(sheet: Sheet, worker: Worker, side: Side, *, needed: bool) -
 
 
 def _read_own_converter(
-    sheet: Sheet, side: Side, format_name: str, *, schemas_enable: bool
+    sheet: Sheet, side: "Side", format_name: str, *, schemas_enable: bool
 ) -> ConverterSettings | None:
     if not format_name:
         return None
@@ -249,7 +252,7 @@ def _read_own_converter(
     return found
 
 
-def _read_worker_converter(sheet: Sheet, worker: Worker, side: Side) -> ConverterSettings | None:
+def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> ConverterSettings | None:
     prefix = f"{side}.converter."
     entries = {name: secret.get_secret_value() for name, secret in worker.converters.items()}
     if not (class_name := entries.get(f"{side}.converter")):
@@ -265,7 +268,7 @@ def _read_worker_converter(sheet: Sheet, worker: Worker, side: Side) -> Converte
     return found
 
 
-def _leave_converter(sheet: Sheet, side: Side) -> None:
+def _leave_converter(sheet: Sheet, side: "Side") -> None:
     """Report that the converter of this side changes nothing, because nothing decodes this side."""
     own = [name for name in sheet.under("") if name.startswith(f"{side}.converter")]
     shared = [name for name in sheet.under("") if name.startswith("schema.registry.")] if side == "value" else []
@@ -289,7 +292,7 @@ def _judge_pairs(
             sheet.refuse(name, "values have no fields: set value.converter or input.data.format to what they hold")
 
 
-def _judge_part(sheet: Sheet, side: Side, output: str, converter: ConverterSettings | None) -> None:
+def _judge_part(sheet: Sheet, side: "Side", output: str, converter: ConverterSettings | None) -> None:
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
