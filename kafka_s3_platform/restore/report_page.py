@@ -113,10 +113,16 @@ def _choose_verdict(report: RestoreReport) -> tuple[str, str]:
         return "plan", "dry run, nothing was sent"
     if not report.verified:
         return "bad", "not verified"
+    return _choose_verified(report)
+
+
+def _choose_verified(report: RestoreReport) -> tuple[str, str]:
     if report.doubled_count:
         return "part", f"all records were found, plus {report.doubled_count:,} extra copies"
     if report.gaps or report.skipped:
         return "part", "verified, but not everything could be restored"
+    if not report.record_count:
+        return "plan", "no record was to be restored, so none was compared"
     return "good", f"verified: every record {'read' if report.of_others else 'sent'} was found once"
 
 

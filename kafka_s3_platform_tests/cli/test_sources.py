@@ -78,6 +78,11 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
     later = parsed(kafka_s3("restore", "c", "--restore-id", "later", "--after", "mine", "--json"))
     assert (later["records"], later["objects"], later["after"], later["verified"]) == (0, 0, "mine", True)
 
+    assert (
+        "no record was to be restored, so none was compared"
+        in kafka_s3("restore", "c", "--restore-id", "last", "--after", "later").stdout
+    )
+
     groups = kafka_s3("groups", "mine")
     assert groups.returncode == 1
     assert "objects that others wrote tell of none" in groups.stderr

@@ -117,6 +117,13 @@ def test_the_page_tells_what_was_restored_and_how_it_was_proven() -> None:
         assert words in found
 
 
+def test_of_no_record_it_does_not_say_that_every_one_was_found() -> None:
+    found = text(report(kafka_partitions=(), record_count=0, record_bytes=0, object_count=0, sent_count=0))
+
+    assert "no record was to be restored, so none was compared" in found
+    assert "found once" not in found
+
+
 def test_nothing_on_it_comes_from_elsewhere() -> None:
     assert not re.search(r"https?:|url\(|@import", render_page(report()))
 
