@@ -1,6 +1,7 @@
 """Restores that choose, rewrite and deal out records, from the archive to what a consumer reads."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -13,7 +14,6 @@ from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     KafkaSettings,
     RegistrySettings,
-    StoreSettings,
     TransformSettings,
 )
 from kafka_s3_platform.errors import IntegrityError
@@ -25,8 +25,7 @@ from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -54,18 +53,12 @@ def consumed(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """An archive of 40 records with 8 keys in 2 kafka partitions."""
-    create_topic(topic_name, 2)
     records = [
         Sent(b"v%d" % n, b"k%d" % (n % 8), NOON + timedelta(seconds=n), (("h", b"x"),), n % 2) for n in range(40)
     ]
-    produce(kafka_settings, topic_name, records)
-    found = connector(kafka_settings, store_settings, topic_name)
-    archived(found)
-    return found
+    return archive_records(records, 2)
 
 
 def test_records_are_chosen_by_key_and_by_a_condition(config: ConnectorConfig, topic_name: str) -> None:
@@ -107,12 +100,9 @@ class SkippingRunner(InProcessRunner):
 
 
 def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+    archive_records: Callable[..., ConnectorConfig], topic_name: str
 ) -> None:
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, [Sent(b"v", b"k", kafka_partition=p) for p in (0, 1)])
-    config = connector(kafka_settings, store_settings, topic_name)
-    archived(config)
+    config = archive_records([Sent(b"v", b"k", kafka_partition=p) for p in (0, 1)], 2)
     by_key: dict[str, Any] = {"outgoing": Outgoing(partitioning="murmur2"), "restore_id": "one"}
     with pytest.raises(IntegrityError, match=rf"source offset 0 of {topic_name}-. 1 times less often"):
         restored(config, f"{topic_name}-copy", SkippingRunner(), **by_key)
@@ -147,42 +137,28 @@ def test_a_dry_run_that_counts_says_how_many_records_pass_the_filter(config: Con
 
 
 def test_schema_ids_are_those_of_the_targets_registry(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
+    archive_records: Callable[..., ConnectorConfig], registry: RegistrySettings, topic_name: str
 ) -> None:
     """Source and target share a registry here, under other subjects: ids are mapped onto what is registered there."""
-    create_topic(topic_name)
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": "string"}]}
     [value] = framed(registry, topic_name, schema, [{"f": "x"}])
     schema_id = int.from_bytes(value[1:5], "big")
-    produce(kafka_settings, topic_name, [Sent(value)])
-    config = connector(kafka_settings, store_settings, topic_name, records=avro(registry))
-    archived(config)
+    config = archive_records([Sent(value)], records=avro(registry))
     assert [s.schema_id for s in snapshot(config).state.schemas] == [schema_id]
     outgoing = Outgoing(map_schema_ids=True, target_registry=registry)
     report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
     with SchemaRegistryClient({"url": registry.url}) as client:
         there = client.get_latest_version(f"{topic_name}-copy-value")
-    (row,) = consumed(kafka_settings, f"{topic_name}-copy")
+    (row,) = consumed(config.kafka, f"{topic_name}-copy")
     assert report.gaps == ()
     assert int.from_bytes(row["value"][1:5], "big") == there.schema_id
     assert report.schema_ids == ((schema_id, there.schema_id),)
 
 
 def test_schemas_that_were_not_archived_are_told_before_the_first_record(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
+    archive_records: Callable[..., ConnectorConfig], registry: RegistrySettings
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"\0\x77\0\0\1x"), Sent(b"plain")])
-    config = connector(kafka_settings, store_settings, topic_name, records=avro(registry))
-    archived(config)
+    config = archive_records([Sent(b"\0\x77\0\0\1x"), Sent(b"plain")], records=avro(registry))
     mapped: dict[str, Any] = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
     assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
         True

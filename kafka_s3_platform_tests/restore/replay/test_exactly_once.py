@@ -85,6 +85,11 @@ def marker_of(config: ConnectorConfig) -> Committed | None:
         return group.read()
 
 
+def delete_marker(config: ConnectorConfig) -> None:
+    with ClusterAdmin(config.kafka) as admin:
+        delete_group(admin, group_of(config))
+
+
 class InterruptedRunner(InProcessRunner):
     """Ends a restore in the middle: the archive's last object is not there when it is asked for."""
 
@@ -203,8 +208,7 @@ def test_a_marker_that_is_gone_over_records_of_the_restore_is_refused_and_not_gu
 ) -> None:
     interrupted()
     before = values(config.kafka, f"{config.topics[0]}-restored")
-    with ClusterAdmin(config.kafka) as admin:
-        delete_group(admin, group_of(config))
+    delete_marker(config)
 
     with pytest.raises(PreflightError, match=r"its progress marker is gone .* delivery=at_least_once"):
         restored(config)
@@ -222,8 +226,7 @@ def test_that_a_target_has_records_is_not_denied_by_a_broker_going_down(
     """Where the marker is gone as well, the restore was begun again over its own records."""
     interrupted()
     before = values(config.kafka, f"{config.topics[0]}-restored")
-    with ClusterAdmin(config.kafka) as admin:
-        delete_group(admin, group_of(config))
+    delete_marker(config)
 
     class GoingDownRunner(InProcessRunner):
         def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
@@ -242,8 +245,7 @@ def test_a_marker_that_is_gone_over_an_empty_target_is_begun_again(config: Conne
         def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
             if function is replay:
                 list(super().run(begin_only, tasks, max_concurrent))
-                with ClusterAdmin(config.kafka) as admin:
-                    delete_group(admin, group_of(config))
+                delete_marker(config)
             return super().run(function, tasks, max_concurrent)
 
     restore(ArchiveSource(request(config)), DeletingRunner())
