@@ -339,7 +339,11 @@ def expect_hour(zone: ZoneInfo) -> Parser[datetime]:
 
 
 def _move_hour(zone: ZoneInfo, moment: datetime, text: str) -> datetime:
-    moment = moment.astimezone(zone) if moment.tzinfo else resolve_local_time(moment, zone)
+    try:
+        moment = moment.astimezone(zone) if moment.tzinfo else resolve_local_time(moment, zone)
+        moment.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"{text!r} is outside of the years 1 to 9999, in {zone.key} or in UTC") from None
     if moment.minute or moment.second or moment.microsecond:
         raise ValueError(f"{text!r} is not on the hour")
     return moment

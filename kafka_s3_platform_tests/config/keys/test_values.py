@@ -105,3 +105,17 @@ def test_every_java_zone_is_one_that_exists() -> None:
 @given(st.lists(st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True), min_size=1))
 def test_a_topic_list_keeps_order_and_holds_each_topic_once(topics: list[str]) -> None:
     assert values.parse_topics(" , ".join(topics)) == tuple(dict.fromkeys(topics))
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("UTC", "0001-01-01T00:00+14:00"),
+        ("UTC", "9999-12-31T23:00-12:00"),
+        ("Asia/Tokyo", "0001-01-01T00:00"),
+        ("America/New_York", "9999-12-31T23:00"),
+    ],
+)
+def test_an_hour_outside_of_all_calendars_is_refused(zone: str, text: str) -> None:
+    with pytest.raises(ValueError, match="is outside of the years 1 to 9999"):
+        values.expect_hour(ZoneInfo(zone))(text)
