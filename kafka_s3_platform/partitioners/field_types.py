@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from kafka_s3_platform.avro.schema import is_record
 from kafka_s3_platform.model.connect import Schema
 
 
@@ -43,9 +44,10 @@ def _list_branches(node: Any, named: dict[str, Any]) -> list[dict[str, Any]]:
 def _list_members(node: dict[str, Any], name: str) -> Iterator[Any]:
     if node["type"] == "map":
         yield node["values"]
-    for member in node.get("fields", ()):
-        if member["name"] == name:
-            yield member["type"]
+    if is_record(node):
+        for member in node["fields"]:
+            if member["name"] == name:
+                yield member["type"]
 
 
 def _list_named_types(node: Any, namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -60,5 +62,15 @@ def _list_named_types(node: Any, namespace: str) -> Iterator[tuple[str, dict[str
         namespace = own or node.get("namespace", namespace)
         yield short, node
         yield f"{namespace}.{short}", node
-    for member in (node.get("items"), node.get("values"), node["type"], *(f["type"] for f in node.get("fields", ()))):
+    for member in _list_inner_types(node):
         yield from _list_named_types(member, namespace)
+
+
+def _list_inner_types(node: dict[str, Any]) -> Iterator[Any]:
+    """List the types inside a type. Other attributes of these names, which Avro allows, mean nothing."""
+    if is_record(node):
+        yield from (member["type"] for member in node["fields"])
+    elif node["type"] in ("array", "map"):
+        yield node["items" if node["type"] == "array" else "values"]
+    else:
+        yield node["type"]

@@ -11,12 +11,13 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.documents import check_digest, hash_document, parse_document
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import Said
-from kafka_s3_platform.restore.source.base import BYTES_PER_SECOND, ObjectFacts, TargetPlan, TargetStart
+from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, round_up_to_ms
 from kafka_s3_platform.restore.source.sent_before import Known, Unsent
 from kafka_s3_platform.restore.source.terms import (
@@ -85,11 +86,6 @@ class ForeignPlan:
     @property
     def object_bytes(self) -> int:
         return sum(o.size for o in self.objects)
-
-    @property
-    def estimated_seconds(self) -> float:
-        """A rough estimate, from the bytes of the objects."""
-        return self.object_bytes / BYTES_PER_SECOND
 
     @cached_property
     def digest(self) -> str:
@@ -228,7 +224,7 @@ def tells_times(config: ConnectorConfig) -> bool:
     """Whether objects hold the timestamps of their records."""
     source = config.source or SourceSettings()
     # Objects of Aiven's connector hold timestamps only if its file lists that field.
-    is_aivens = config.layout.format.startswith("aiven.") and "timestamp" in source.fields
+    is_aivens = find_format(config.layout.format).envelope == "aiven" and "timestamp" in source.fields
     return config.layout.is_envelope or is_aivens or source.timestamp_field is not None
 
 

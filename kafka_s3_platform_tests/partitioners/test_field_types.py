@@ -1,0 +1,36 @@
+"""The logical type of a field, by the Avro schema of its record."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.partitioners.field_types import find_logical_type
+
+DATE = {"type": "int", "logicalType": "date"}
+
+
+def record(name: str, *fields: tuple[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields]}
+
+
+def find(root: dict[str, Any], *path: str) -> str | None:
+    return find_logical_type(Schema(json.dumps(root)), path)
+
+
+def test_it_is_found_in_records_in_unions_in_maps_and_by_the_name_of_a_type() -> None:
+    inner = record("Inner", ("day", ["null", DATE]))
+    root = record("R", ("one", inner), ("two", "Inner"), ("by_key", {"type": "map", "values": inner["name"]}))
+
+    assert find(root, "one", "day") == find(root, "two", "day") == find(root, "by_key", "any", "day") == "date"
+    assert find(root, "one") is find(root, "one", "none") is find(root, "none") is None
+
+
+@pytest.mark.parametrize("name", ["fields", "items", "values"])
+@pytest.mark.parametrize("value", ["a,b", [], {}, 7, None])
+def test_attributes_that_mean_nothing_in_a_type_are_not_read(name: str, value: object) -> None:
+    root = record("R", ("text", {"type": "string", name: value}), ("day", DATE))
+
+    assert find(root, "day") == "date"
+    assert find(root, "text") is find(root, "text", "a") is None
