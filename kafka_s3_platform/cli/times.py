@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.config.keys.values import resolve_local_time
+from kafka_s3_platform.config.keys.values import move_to_zone
 
 
 def parse_time(option: str, text: str, zone: ZoneInfo) -> datetime:
@@ -15,6 +15,6 @@ def parse_time(option: str, text: str, zone: ZoneInfo) -> datetime:
     except ValueError as err:
         raise click.UsageError(f"{option} {text}: not an ISO 8601 time, such as 2013-01-31T15:00") from err
     try:
-        return (found if found.tzinfo else resolve_local_time(found, zone)).astimezone(timezone.utc)
+        return move_to_zone(found, zone).astimezone(timezone.utc)
     except ValueError as err:
         raise click.UsageError(f"{option} {text}: {err}") from err

@@ -190,7 +190,8 @@ def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
     end = segment.chunk_start + HOUR
     if segment.chunk == "daily":
         end = find_day_end(segment.chunk_start.astimezone(segment.zone).date(), segment.zone)
-    return any(segment.chunk_start < hour + HOUR and hour < end for hour in hours)
+    # A difference, not `hour + HOUR`: the last hour of the calendar has no end.
+    return any(segment.chunk_start - hour < HOUR and hour < end for hour in hours)
 
 
 def _look_at_all(store: ObjectStore, segments: Sequence[Segment]) -> list[Damage]:

@@ -131,6 +131,7 @@ def test_files_of_a_day_or_an_hour_are_those_that_hold_it(kafka_s3: KafkaS3, con
 
     assert len(listed()) == len(snapshot(config).segments) == 14
     assert len(listed("--hour", "2026-01-01T12")) == 2
+    assert listed("--hour", "9999-12-31T23") == []
     merged(config)
     day, hour = listed("--day", "2026-01-01"), listed("--hour", "2026-01-01T12")
     assert day == hour

@@ -18,6 +18,10 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         (["archive", "c", "--from", "yesterday", "--to", "2026-01-01T02"], "not an ISO 8601 time"),
         (["archive", "c", "--from", "1999-01-01T00", "--to", "1999-01-01T02"], "archive.start.hour"),
         (["archive", "c", "--from", "2026-01-01T00", "--to", "2999-01-01T00"], "now"),
+        (
+            ["archive", "c", "--from", "9999-12-31T23:00-12:00", "--to", "2026-01-01T02"],
+            "outside of the years 1 to 9999",
+        ),
         (["compact", "c"], "--day"),
         (["compact", "c", "--day", "2026-13-01"], "not a day"),
         (["compact", "c", "--day", "1999-01-01"], "from its start hour"),

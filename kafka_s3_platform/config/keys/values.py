@@ -333,24 +333,30 @@ def expect_hour(zone: ZoneInfo) -> Parser[datetime]:
             moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
         except ValueError:
             raise ValueError(f"{text!r} is no hour such as 2020-01-01T00:00") from None
-        return _move_hour(zone, moment, text)
+        moment = move_to_zone(moment, zone)
+        if moment.minute or moment.second or moment.microsecond:
+            raise ValueError(f"{text!r} is not on the hour")
+        return moment
 
     return parse
 
 
-def _move_hour(zone: ZoneInfo, moment: datetime, text: str) -> datetime:
+def move_to_zone(time: datetime, zone: ZoneInfo) -> datetime:
+    """Return the moment in `zone`. Without a UTC offset, it is the moment when the clocks of `zone` show `time`.
+
+    Raises:
+        ValueError: the clocks never show it, or do so twice, or the calendar has no such moment in `zone` or in UTC.
+    """
     try:
-        moment = moment.astimezone(zone) if moment.tzinfo else resolve_local_time(moment, zone)
+        moment = time.astimezone(zone) if time.tzinfo else _resolve_local_time(time, zone)
+        # Moments are compared and stored in UTC.
         moment.astimezone(timezone.utc)
     except OverflowError:
-        raise ValueError(f"{text!r} is outside of the years 1 to 9999, in {zone.key} or in UTC") from None
-    if moment.minute or moment.second or moment.microsecond:
-        raise ValueError(f"{text!r} is not on the hour")
+        raise ValueError(f"'{time.isoformat()}' is outside of the years 1 to 9999, in {zone.key} or in UTC") from None
     return moment
 
 
-def resolve_local_time(local: datetime, zone: ZoneInfo) -> datetime:
-    """Return the moment when clocks of `zone` show `local`. Raise ValueError if they never do, or do so twice."""
+def _resolve_local_time(local: datetime, zone: ZoneInfo) -> datetime:
     first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     if first.utcoffset() == second.utcoffset():
         return first

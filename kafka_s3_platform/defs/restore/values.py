@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.files import read_worker
 from kafka_s3_platform.config.keys.kafka import find_cluster
-from kafka_s3_platform.config.keys.values import resolve_local_time
+from kafka_s3_platform.config.keys.values import move_to_zone
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.request import Offsets
@@ -60,9 +60,7 @@ def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
     except ValueError as err:
         raise ConfigError(f"{name} {text!r} is no ISO 8601 time, such as 2013-01-31T15:00; correct it") from err
     try:
-        if moment.tzinfo:
-            return moment
-        return resolve_local_time(moment, zone)
+        return move_to_zone(moment, zone)
     except ValueError as err:
         raise ConfigError(f"{name} {text!r}: {err}") from err
 

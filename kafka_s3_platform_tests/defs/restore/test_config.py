@@ -110,6 +110,7 @@ def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
         ({"to_topic": "a", "hours": ["2026-01-01T12:30"]}, "hours '2026-01-01T12:30' is no start"),
         ({"to_topic": "a", "days": ["1999-01-01"]}, "days '1999-01-01' is no start"),
         ({"to_topic": "a", "hours": ["noon"]}, "no ISO 8601 time"),
+        ({"to_topic": "a", "hours": ["0001-01-01T00:00+12:00"]}, "hours .* is outside of the years 1 to 9999"),
         ({"to_topic": "a", "hours": ["2026-01-01-12:30"]}, "no start of one: it is within 2026-01-01-12:00"),
         ({"to_topic": "a", "hours": ["2026-01-01-12:59"]}, "it is within 2026-01-01-12:00"),
         ({"to_topic": "a", "days": ["2026-01-01T12:00"]}, "no start of one: it is within 2026-01-01"),
