@@ -1,4 +1,4 @@
-"""The command line `kafka-s3`. It imports the module of a command only when the command is used."""
+"""The command line `kafka-s3`. A command's module is imported when the command runs or a list shows it."""
 
 import importlib
 import logging
