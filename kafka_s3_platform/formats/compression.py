@@ -276,13 +276,15 @@ def _decompress_members(new_decompressor: Callable[[], _Decompressor], source: _
         raise EOFError
 
 
-def _decompress_frames(codec: str, source: _Behind) -> Iterator[bytes]:
-    """Decompress with Arrow.
+def decompress_frames(codec: str, source: pa.NativeFile) -> Iterator[bytes]:
+    """Decompress with Arrow, and yield pieces of at most `CHUNK_BYTES`.
 
     python-zstandard either returns the whole content at once, or does not notice that a stream is cut off.
     """
-    with pa.CompressedInputStream(pa.PythonFile(source, "r"), codec) as stream:
-        yield from iter(lambda: stream.read(CHUNK_BYTES), b"")
+    with pa.CompressedInputStream(source, codec) as stream:
+        # Not `read`: if that fails, it never frees the bytes that it has taken for the piece.
+        while piece := stream.read_buffer(CHUNK_BYTES):
+            yield piece.to_pybytes()
 
 
 @dataclass(frozen=True)
@@ -306,8 +308,8 @@ COMPRESSION: Mapping[str, LineCodec] = {
     "xz": LineCodec(
         lambda source, _: _decompress_members(lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES), source)
     ),
-    "zstd": LineCodec(lambda source, _: _decompress_frames("zstd", source), _new_zstd),
-    "lz4": LineCodec(lambda source, _: _decompress_frames("lz4", source)),
+    "zstd": LineCodec(lambda source, _: decompress_frames("zstd", pa.PythonFile(source, "r")), _new_zstd),
+    "lz4": LineCodec(lambda source, _: decompress_frames("lz4", pa.PythonFile(source, "r"))),
     "snappy": LineCodec(read_snappy),
     # Hadoop's blocks have no signature: only the object's name or the file shows them.
     "snappy of Hadoop": LineCodec(partial(read_hadoop_blocks, "snappy")),

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import cramjam
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -186,6 +187,16 @@ def test_codecs_of_others_are_read_whole_and_told_where_they_are_cut_off_or_dama
             damaged[at] ^= 0x10
             with pytest.raises(IntegrityError, match=r"object k .* damaged or cut off"):
                 read(bytes(damaged))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "bzip2", "zstd", "lz4", "snappy", "xz"])
+def test_a_stream_cut_off_keeps_none_of_the_memory_that_its_pieces_took(codec: str) -> None:
+    body = OTHERS[codec][1] if codec in OTHERS else compressed(codec, None, TEXT)
+    before = psutil.Process().memory_info().data
+    for _ in range(50):
+        with pytest.raises(IntegrityError):
+            list(decompress_lines(io.BytesIO(body[: len(body) // 2]), "k"))
+    assert psutil.Process().memory_info().data - before < 10 * compression.CHUNK_BYTES
 
 
 @pytest.mark.parametrize(

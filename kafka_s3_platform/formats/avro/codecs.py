@@ -21,7 +21,7 @@ from zlib_ng import zlib_ng
 from kafka_s3_platform.config.codecs import AVRO_CODECS
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.compressed_blocks import MOST_EMPTY_STREAMS
-from kafka_s3_platform.formats.compression import CHUNK_BYTES, FIRST_BYTES
+from kafka_s3_platform.formats.compression import CHUNK_BYTES, FIRST_BYTES, decompress_frames
 
 # Avro puts a CRC-32 of the uncompressed data after each block of snappy.
 _CRC_BYTES = 4
@@ -145,18 +145,13 @@ def _decompress_whole(stream: Any, data: bytes, most: int) -> bytes:
 
 
 def _decompress_zstd(data: bytes, most: int) -> bytes:
-    """Decompress with Arrow.
-
-    python-zstandard either returns the whole content at once, or does not notice that a stream is cut off.
-    """
     found = []
     left = most
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        while piece := stream.read(min(CHUNK_BYTES, left + 1)):
-            found.append(piece)
-            left -= len(piece)
-            if left < 0:
-                raise TooLargeBlockError
+    for piece in decompress_frames("zstd", pa.BufferReader(data)):
+        found.append(piece)
+        left -= len(piece)
+        if left < 0:
+            raise TooLargeBlockError
     return found[0] if len(found) == 1 else b"".join(found)
 
 

@@ -60,7 +60,8 @@ def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
         name, library = _CODECS[codec]
         if _bound_size(codec, body) <= most:
             return library.decompress(body)
-        found = pa.CompressedInputStream(pa.BufferReader(body), name).read(most + 1)
+        # Not `read`: if that fails, it never frees the bytes that it has taken, which are as many as are allowed.
+        found = pa.CompressedInputStream(pa.BufferReader(body), name).read_buffer(most + 1)
     except (cramjam.DecompressionError, OSError) as err:
         raise ValueError(str(err)) from err
     if len(found) > most:

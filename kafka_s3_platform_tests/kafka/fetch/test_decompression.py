@@ -1,6 +1,7 @@
 import tracemalloc
 
 import cramjam
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,6 +59,19 @@ def test_a_bomb_of_an_older_zstd_is_refused() -> None:
     for before in (b"", COMPRESS[ZSTD](b"x")):
         with pytest.raises(ValueError, match="more than 67,108,864 bytes"):
             undone(ZSTD, before + frame_zstd_07(block * 513))
+
+
+@pytest.mark.parametrize("codec", COMPRESS)
+def test_a_damaged_body_keeps_none_of_the_memory_that_it_was_allowed(
+    codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that is never freed is not touched either. But a process that has taken more than there is cannot fork."""
+    monkeypatch.setattr(compression, "_MOST", {GZIP: 10**9, LZ4: 10**9})
+    before = psutil.Process().memory_info().data
+    for _ in range(20):
+        with pytest.raises(ValueError):  # noqa: PT011 - each codec has words of its own
+            undone(codec, COMPRESS[codec](b"x" * 50)[:20] + b"y" * 50)
+    assert psutil.Process().memory_info().data - before < MOST
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff\xff\xff\x07" + b"x" * 50, b"\xff\xff\xff\xff\x0f"])
