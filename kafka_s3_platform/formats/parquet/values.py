@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from fastavro import schemaless_writer
 from fastavro.schema import parse_schema
@@ -34,14 +35,18 @@ class ParquetValues:
 
     def data(self, column: pa.Array) -> pa.BinaryArray:
         """Encode each value; a null stays null. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
-        return pa.array([self._datum(value) for value in self._values(column, self._root)], pa.binary())
-
-    def _datum(self, value: Any) -> bytes | None:
-        if value is None:
-            return None
+        # All into one buffer, which becomes the array's: large values are copied once.
         body = io.BytesIO()
-        schemaless_writer(body, self._root, value)
-        return body.getvalue()
+        values = self._values(column, self._root)
+        ends = np.zeros(len(values) + 1, np.int32)
+        for row, value in enumerate(values):
+            if value is not None:
+                schemaless_writer(body, self._root, value)
+            ends[row + 1] = body.tell()
+        is_there = pa.array([value is not None for value in values]).buffers()[1]
+        return pa.BinaryArray.from_buffers(
+            pa.binary(), len(values), [is_there, pa.py_buffer(ends), pa.py_buffer(body.getbuffer())]
+        )
 
     def _values(self, column: pa.Array, node: Any) -> list[Any]:
         """Convert the values of a column to those that fastavro writes for the type `node`."""
