@@ -39,9 +39,10 @@ dev: up ## Start the stack and Dagster's UI with sensors and schedules
 	$(BIN)/dagster dev
 
 # Most tests wait for servers more than they compute: each of the two processes has servers of its own.
+# Files come in the order of the conftest, those that take long first.
 # When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.
 test: setup ## Run all tests, with real Kafka and S3
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 chaos: setup ## Archive under seeded lies of broker and store: SEED=1 RUNS=300
 	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))

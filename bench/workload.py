@@ -65,10 +65,23 @@ def ensure_topic(bootstrap_servers: str, records: int, topic: str = "", record: 
     return topic
 
 
-def create_topic(bootstrap_servers: str, topic: str) -> None:
+def ensure_topic_of_one(bootstrap_servers: str, records: int, topic: str, value_of: Callable[[int], bytes]) -> str:
+    """Return the topic, which has one kafka partition and records without keys; produce it if it is not there."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    if topic not in admin.list_topics(timeout=30).topics:
+        create_topic(bootstrap_servers, topic, kafka_partitions=1)
+        producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 20})
+        for n in range(records):
+            send(producer, topic, 0, None, value_of(n), START_MS + n)
+        if producer.flush(60):
+            raise RuntimeError(f"{topic}: not every record was sent")
+    return topic
+
+
+def create_topic(bootstrap_servers: str, topic: str, kafka_partitions: int = KAFKA_PARTITIONS) -> None:
     """Create an empty topic that keeps old timestamps."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    new = NewTopic(topic, KAFKA_PARTITIONS, 1, config={"retention.ms": "-1"})
+    new = NewTopic(topic, kafka_partitions, 1, config={"retention.ms": "-1"})
     admin.create_topics([new])[topic].result(30)
 
 
@@ -109,7 +122,9 @@ def produce(
         raise RuntimeError(f"{topic}: {len(failures)} records were not delivered: {failures[0]}")
 
 
-def send(producer: Producer, topic: str, kafka_partition: int, key: bytes, payload: bytes, timestamp: int) -> None:
+def send(
+    producer: Producer, topic: str, kafka_partition: int, key: bytes | None, payload: bytes, timestamp: int
+) -> None:
     """Produce one record, waiting while the local queue is full."""
     while True:
         try:

@@ -16,23 +16,24 @@ from dagster._core.definitions.metadata.metadata_value import CodeLocationRecons
 
 from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.checks import make_daily_checks, make_hourly_checks
-from kafka_s3_platform.defs.archive.hourly import make_hourly_asset
+from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
 from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
 from kafka_s3_platform.defs.archive.object_checks import make_object_checks
-from kafka_s3_platform.defs.compact.daily import make_daily_asset
+from kafka_s3_platform.defs.compact.daily import make_daily_assets
 from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
 from kafka_s3_platform.defs.file_checks import make_file_checks
 from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job
 from kafka_s3_platform.defs.resources import NoValues, SparkResource
 from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key
 from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
-from kafka_s3_platform.defs.restore.restored import make_restored_asset
+from kafka_s3_platform.defs.restore.restored import make_restored_assets
+from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
 from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
 from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
 from kafka_s3_platform.defs.topics.discovery import find_topics_folder, give_topics, resolve_from_memory
 from kafka_s3_platform.defs.topics.sensor import make_topics_sensor
 from kafka_s3_platform.defs.topics.specs import make_topic_specs
+from kafka_s3_platform.defs.upkeep.job import make_upkeep_job, make_upkeep_schedule
 from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,8 @@ def defs() -> dg.Definitions:
     # Resolve sinks only: each restore of a source finds the topics of its pattern in the bucket.
     sinks = _resolve_topics([c for c in files.connectors if c.source is None])
     sources = [c for c in files.connectors if c.source is not None]
-    parts, undefined = _make_parts([*sinks, *sources], autostart=os.environ.get(AUTOSTART_VARIABLE) == "1")
+    autostart = os.environ.get(AUTOSTART_VARIABLE) == "1"
+    parts, undefined = _make_parts([*sinks, *sources], autostart=autostart)
     names = {path: config.name for path, config in files.loaded.items()}
     unbuilt = {
         path: escape_unprintable(f"{path}: {undefined[name]}") for path, name in names.items() if name in undefined
@@ -74,7 +76,9 @@ def defs() -> dg.Definitions:
     for problem in (*files.broken.values(), *unbuilt.values()):
         logger.warning("a connector file does not load, the others do: %s", problem)
     checks = make_file_checks(sorted({*files.loaded, *files.broken}), problems)
-    found = dg.Definitions.merge(_merge_parts(sinks, parts), checks)
+    sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
+    cleaning = dg.Definitions(sensors=[make_retention_sensor(sensing)])
+    found = dg.Definitions.merge(_merge_parts(sinks, parts), checks, cleaning)
     topics = {c.name: c.topics for c in sinks if c.topics_regex is not None}
     if not topics:
         return found
@@ -137,18 +141,20 @@ def _define_connector(config: ConnectorConfig, autostart: bool) -> dg.Definition
     looking = dg.Definitions(sensors=[make_topics_sensor(config)] if config.topics_regex is not None else [])
     if not topics:
         return looking
-    object_level = [make_object_checks(topic) for topic in topics]
+    object_level = make_object_checks(topics)
     jobs = make_connector_jobs(topics, object_level)
+    upkeep = make_upkeep_job(config)
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     scheduling = dg.DefaultScheduleStatus.RUNNING if autostart else dg.DefaultScheduleStatus.STOPPED
     sink = dg.Definitions(
-        assets=[make_hourly_asset(topic) for topic in topics],
-        asset_checks=[*object_level, *map(make_hourly_checks, topics)],
-        jobs=jobs.all,
+        assets=[make_hourly_assets(topics)],
+        asset_checks=[object_level],
+        jobs=[*jobs.all, upkeep],
         sensors=[make_lag_sensor(topics, jobs.archive, sensing)],
         schedules=[
             make_hourly_schedule(topics, jobs.archive, scheduling),
             make_verify_schedule(topics, jobs.verify, scheduling),
+            make_upkeep_schedule(config, upkeep, scheduling),
         ],
     )
     return dg.Definitions.merge(looking, sink, _define_native(topics, jobs, sensing, scheduling))
@@ -164,8 +170,7 @@ def _define_native(
     if jobs.compact is None:
         return dg.Definitions()
     return dg.Definitions(
-        assets=[make(topic) for topic in topics for make in (make_daily_asset, make_restored_asset)],
-        asset_checks=[make_daily_checks(topic) for topic in topics],
+        assets=[make_daily_assets(topics), make_restored_assets(topics)],
         sensors=[make_folder_sensor(topics, jobs.compact, sensing)],
         schedules=[make_daily_schedule(topics, jobs.compact, scheduling)],
     )

@@ -1,24 +1,27 @@
 """Fixtures of all tests. Those that need servers get a Kafka and an S3 of the test session's own."""
 
 import dataclasses
+import functools
 import os
 import random
 import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import hypothesis
 import pytest
+from confluent_kafka import KafkaError
 from pydantic import SecretStr
 
 from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.local import broker
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.processes import is_port_free
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
@@ -65,10 +68,34 @@ class CreateTopic(Protocol):
     def __call__(self, name: str, kafka_partitions: int = 1, **configs: object) -> str: ...
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+# For Kafka and Spark, which live for some minutes at most: Java's better compiler and its larger collector cost them
+# more than they give. Each starts in half the CPU time.
+QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
+    # Files with servers take long. Last come those that take seconds, so that both processes end at the same time.
+    long = {item.path for item in items if item.get_closest_marker("integration")}
+    items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Let a bare KafkaError fail its test only. It can be raised, but pytest catches BaseException, and would die."""
+    test = pyfuncitem.obj
+
+    @functools.wraps(test)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return test(*args, **kwargs)
+        except KafkaError as err:  # type: ignore[misc]  # no BaseException to Python's own `isinstance`
+            raised = f"a bare KafkaError was raised: {err}"
+        pytest.fail(raised)
+
+    pyfuncitem.obj = call
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,6 +103,17 @@ def allowed_plugins() -> Iterator[None]:
     """The tests' own classes may be loaded, as a deployment allows those of its users."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(plugins.VARIABLE, "kafka_s3_platform_tests")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """Java starts quickly, also Spark's in processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        others = (option for option in broker.JVM_OPTIONS if not option.endswith("GC"))
+        patch.setattr(broker, "JVM_OPTIONS", (*others, *QUICK_JAVA))
+        for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+            patch.setenv(variable, " ".join(QUICK_JAVA))
         yield
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
+from deltalake import write_deltalake
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
@@ -25,6 +26,7 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 
 T = TypeVar("T")
@@ -179,3 +181,13 @@ def offsets_by_kafka_partition(table: pa.Table) -> dict[int, list[int]]:
 def scanned(config: ConnectorConfig, kafka_partition: int = 0) -> tuple[OffsetRange, ...]:
     """Coverage of one kafka partition."""
     return snapshot(config).state.coverage(kafka_partition).ranges
+
+
+def damage_topic(config: ConnectorConfig, topic: str) -> None:
+    """Write rows of one topic into the connector's index that nothing of ours writes: of its state, and of segments."""
+    index = TopicIndex.of(config, topic)
+    state = {"kind": "topic", "period": "state", "kafka_partitions": "{", "configs": "[]"}
+    segment = {"kind": "segment", "period": "none", "siblings": "{"}
+    common = {"commit_id": "c", "committed_at": NOON, "version": 1, "topic": topic}
+    table = pa.Table.from_pylist([{**common, **state}, {**common, **segment}], schema=TABLE_SCHEMA)
+    write_deltalake(index.uri, table, mode="append", storage_options=index.options)

@@ -4,6 +4,7 @@ Which hours are over, and so complete, is decided by this machine's clock. A wro
 """
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
@@ -40,32 +41,43 @@ def refuse_wrong_clock(config: ConnectorConfig, store: ObjectStore) -> None:
         )
 
 
-def refuse_wrong_clocks(
-    config: ConnectorConfig, store: ObjectStore, admin: ClusterAdmin, description: TopicDescription
-) -> None:
+def find_wrong_clocks(
+    config: ConnectorConfig, store: ObjectStore, admin: ClusterAdmin, descriptions: Mapping[str, TopicDescription]
+) -> dict[str, PlatformError]:
     """Do what `refuse_wrong_clock` does, then compare this machine's clock with the brokers' clocks.
 
     A topic with `LogAppendTime` shows them: the broker's clock has at least reached the time that it wrote into a
-    record. A broker's clock that is ahead raises ClockError only where the store's answers have no Date. Where the
-    store agrees with this machine, the difference is logged, and archiving goes on.
+    record. Where a broker's clock is ahead, the topic has a ClockError only if the store's answers have no Date. Where
+    the store agrees with this machine, the difference is logged, and archiving goes on.
     """
-    refuse_wrong_clock(config, store)
-    found = _find_future_append(config, admin, description)
-    if found is None:
-        return
-    message = f"{found}. {_advise_on_clocks(config)}"
-    if store.clock.latest is None:
-        raise ClockError(f"{message}. Nothing was committed")
-    logger.warning("%s. The store agrees with this machine", message)
-
-
-def _find_future_append(config: ConnectorConfig, admin: ClusterAdmin, description: TopicDescription) -> str | None:
-    """Describe a record that a broker appended in the future, by this machine's clock. Return None if none is found."""
-    topic = description.topic
     try:
-        if admin.topic_configs(topic).get("message.timestamp.type") != "LogAppendTime":
-            return None
-        newest = admin.newest_records(topic, description.kafka_partitions)
+        refuse_wrong_clock(config, store)
+    except ClockError as err:
+        return dict.fromkeys(descriptions, err)
+    stamped = {
+        topic: found.kafka_partitions
+        for topic, found in descriptions.items()
+        if found.configs_in_force.get("message.timestamp.type") == "LogAppendTime"
+    }
+    failures: dict[str, PlatformError] = {}
+    for topic, newest in admin.newest_records(stamped).found.items():
+        found = _find_future_append(config, topic, newest.found)
+        if found is None:
+            continue
+        message = f"{found}. {_advise_on_clocks(config)}"
+        if store.clock.latest is None:
+            failures[topic] = ClockError(f"{message}. Nothing was committed")
+        else:
+            logger.warning("%s. The store agrees with this machine", message)
+    return failures
+
+
+def _find_future_append(config: ConnectorConfig, topic: str, newest: Mapping[int, tuple[int, int]]) -> str | None:
+    """Describe a record that a broker appended in the future, by this machine's clock. Return None if none is found.
+
+    `newest` is kafka partition -> offset and epoch ms of its record with the latest timestamp.
+    """
+    try:
         now = datetime.now(timezone.utc)
         for kafka_partition, (offset, timestamp_ms) in newest.items():
             appended = datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc)

@@ -1,46 +1,72 @@
 """Check what tasks have read and written, and commit it."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import uuid4
 
-from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.reserve import ReservedPlan
 from kafka_s3_platform.archive.retold import retell_rows
 from kafka_s3_platform.archive.task import ScanResult
-from kafka_s3_platform.errors import IntegrityError, TopicRecreatedError
+from kafka_s3_platform.archive.topics import try_topics
+from kafka_s3_platform.errors import IntegrityError, PlatformError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas, list_registries
-from kafka_s3_platform.store.index import Change, IndexSnapshot, retry_commit
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
+from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.index_rows import IndexRow
 
 logger = logging.getLogger(__name__)
 
 
-def refuse_recreated_topic(admin: ClusterAdmin, reserved: ReservedPlan) -> None:
-    """Refuse a topic that was deleted and created again while it was scanned: the archive must not mix the two."""
-    now = admin.describe_topic(reserved.description.topic)
-    if now.topic_id != reserved.description.topic_id:
-        raise TopicRecreatedError(
-            f"topic {now.topic} was deleted and created again during the scan (id {reserved.description.topic_id} "
-            f"became {now.topic_id}); nothing of it was committed"
-        )
+def find_recreated_topics(admin: ClusterAdmin, plans: Mapping[str, ReservedPlan]) -> dict[str, PlatformError]:
+    """Find topics that were deleted and created again while they were scanned: the archive must not mix the two.
+
+    Return the error of each, and of those of which it is not known.
+    """
+    now = admin.find_topics(plans)
+    failures = dict(now.failures)
+    for topic, found in now.found.items():
+        before = plans[topic].description.topic_id
+        if found.topic_id != before:
+            failures[topic] = TopicRecreatedError(
+                f"topic {topic} was deleted and created again during the scan (id {before} became {found.topic_id}); "
+                f"nothing of it was committed"
+            )
+    return failures
 
 
-def fetch_schemas(
-    request: ArchiveRequest, reserved: ReservedPlan, results: Sequence[ScanResult]
-) -> tuple[ArchivedSchema, ...]:
+@dataclass(frozen=True)
+class TopicSlice:
+    """What tasks have read and written of one topic, to be committed. With the `last` slice its lease ends."""
+
+    reserved: ReservedPlan
+    results: Sequence[ScanResult]
+    last: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.results and not (self.last and self.reserved.plan.needed)
+
+
+def _fetch_schemas(parts: Mapping[str, TopicSlice], index: ConnectorIndex) -> dict[str, tuple[ArchivedSchema, ...]]:
+    if not any(list_registries(part.reserved.request.config.records) for part in parts.values()):
+        return dict.fromkeys(parts, ())
+    snapshot = index.open()
+    return {topic: _fetch_topic_schemas(part, snapshot.topic(topic)) for topic, part in parts.items()}
+
+
+def _fetch_topic_schemas(part: TopicSlice, snapshot: IndexSnapshot) -> tuple[ArchivedSchema, ...]:
     """Fetch the schemas that the records of the results name, and those that an earlier run could not fetch."""
+    request = part.reserved.request
     records = request.config.records
-    if not list_registries(records):
-        return ()
-    snapshot = reserved.index.open()
     segments = [*snapshot.segments]
-    for result in results:
+    for result in part.results:
         segments += result.segments
     schema_ids: set[int] = set()
     for segment in segments:
@@ -51,32 +77,53 @@ def fetch_schemas(
     return found.rows
 
 
-def commit_results(
-    reserved: ReservedPlan, results: Sequence[ScanResult], schemas: Sequence[ArchivedSchema], last: bool
-) -> None:
-    """Commit a slice on the newest version of the index, if the reservation still exists in it.
+def commit_results(index: ConnectorIndex, parts: Mapping[str, TopicSlice]) -> dict[str, PlatformError]:
+    """Commit the slices of all topics in one commit on the newest version of the index.
 
-    The `last` slice ends the lease. Raises SupersededError if another run has ended it.
+    A topic is left out if its results do not fit its plan, or if another run has ended its lease. Return the errors of
+    the topics that were left out.
     """
-    _check_results(reserved, results)
-    if not results and not (last and reserved.plan.needed):
-        return
+    checked, failures = try_topics(parts, lambda topic: _check_results(parts[topic]))
+    wanted = [topic for topic in checked if not parts[topic].is_empty]
+    if not wanted:
+        return failures
     commit_id = str(uuid4())
-    lease_end = reserved.lease.end if last else ()
-    rows: list[IndexRow] = [*schemas]
-    for result in results:
-        rows += [*result.scans, *result.segments, *result.gaps]
-    gap_hours = _find_gap_hours(reserved, results)
+    # a registry is asked once, however often the commit is tried
+    schemas = _fetch_schemas({topic: parts[topic] for topic in wanted}, index)
+    left_out: dict[str, PlatformError] = {}
 
-    def step(snapshot: IndexSnapshot) -> None:
+    def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
         # an earlier try may have committed, and only its response was lost
-        if commit_id not in snapshot.state.commit_ids:
-            reserved.lease.refuse_superseded(snapshot.state)
-            told = retell_rows(snapshot, results)
-            change = Change((*rows, *told.added), (), (*lease_end, *told.removed), reserved.lease.run_id)
-            snapshot.commit(change, commit_id, {**told.gap_hours, **gap_hours})
+        snapshot.load_states(wanted)
+        if any(snapshot.topic(topic).has_commit(commit_id) for topic in wanted):
+            return left_out
+        changes, superseded = try_topics(
+            wanted, lambda topic: _build_change(parts[topic], snapshot.topic(topic), schemas[topic])
+        )
+        left_out.clear()
+        left_out.update(superseded)
+        if changes:
+            snapshot.commit(changes, commit_id)
+        return left_out
 
-    retry_commit(reserved.index, step)
+    return {**failures, **retry_commit(index, step)}
+
+
+def _build_change(part: TopicSlice, snapshot: IndexSnapshot, schemas: Sequence[ArchivedSchema]) -> Change:
+    """Return what the slice adds and removes. Raises SupersededError if another run has ended the lease."""
+    lease = part.reserved.lease
+    lease.refuse_superseded(snapshot.state)
+    rows: list[IndexRow] = [*schemas]
+    for result in part.results:
+        rows += [*result.scans, *result.segments, *result.gaps]
+    told = retell_rows(snapshot, part.results)
+    lease_end = lease.end if part.last else ()
+    return Change(
+        added=(*rows, *told.added),
+        removed=(*lease_end, *told.removed),
+        run_id=lease.run_id,
+        gap_hours={**told.gap_hours, **_find_gap_hours(part.reserved, part.results)},
+    )
 
 
 def _find_gap_hours(reserved: ReservedPlan, results: Sequence[ScanResult]) -> dict[Gap, datetime]:
@@ -91,8 +138,10 @@ def _find_gap_hours(reserved: ReservedPlan, results: Sequence[ScanResult]) -> di
     return found
 
 
-def _check_results(reserved: ReservedPlan, results: Sequence[ScanResult]) -> None:
+def _check_results(part: TopicSlice) -> None:
     """Check that all ranges are accounted for, each offset in one segment at most, each record in one segment."""
+    reserved = part.reserved
+    results = part.results
     for kafka_partition in {r.kafka_partition for r in results}:
         mine = [r for r in results if r.kafka_partition == kafka_partition]
         wanted = RangeSet(item for r in mine for item in r.ranges)

@@ -3,11 +3,14 @@
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 from kafka_s3_platform.archive.bad_records import count_offsets
-from kafka_s3_platform.archive.task import FailedScan
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError, UnresolvedOffsetsError
 from kafka_s3_platform.model.unresolved import Unresolved
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.archive.task import FailedScan
 
 SHOWN = 5
 UNREADABLE = "batch"
@@ -115,7 +118,7 @@ def _more(count: int) -> Iterable[str]:
     return [f"and {count} more"] if count > 0 else []
 
 
-def build_errors(failed: Iterable[FailedScan], connector: str, topic: str) -> Iterator[PlatformError]:
+def build_errors(failed: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:
     """Return the errors of failed tasks, each with the place where it failed."""
     for item in failed:
         ranges = ", ".join(map(str, item.ranges[:SHOWN]))

@@ -1,14 +1,14 @@
 """How far consumer groups have read: what a run notes of them, so that they can go on at a restored topic."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.java.regex import compile_java_regex
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.groups import list_groups, read_committed
+from kafka_s3_platform.kafka.groups import Committed, list_groups, read_committed_of
 from kafka_s3_platform.model.segment import CommittedOffset
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.predicates import RowPredicate, match_group
@@ -17,27 +17,42 @@ logger = logging.getLogger(__name__)
 
 
 def observe_groups(
-    admin: ClusterAdmin, config: ConnectorConfig, topic: str, kafka_partitions: Sequence[int], observed_at: datetime
-) -> tuple[CommittedOffset, ...]:
-    """Read what the groups of `archive.consumer.groups` have committed of `topic`, idle kafka partitions too.
+    admin: ClusterAdmin,
+    config: ConnectorConfig,
+    kafka_partitions: Mapping[str, Sequence[int]],
+    observed_at: datetime,
+) -> dict[str, list[CommittedOffset]]:
+    """Read what the groups of `archive.consumer.groups` have committed of the topics, idle kafka partitions too.
 
-    Archiving goes on without what cannot be read of them: that is logged. A group that has committed nothing of the
+    Archiving goes on without what cannot be read of them: that is logged. A group that has committed nothing of a
     topic has no row, so that what was noted of it earlier stays.
     """
+    rows: dict[str, list[CommittedOffset]] = {topic: [] for topic in kafka_partitions}
     if not config.archive.consumer_groups:
-        return ()
-    rows = []
-    for group, state in _choose_groups(admin, config, topic):
-        try:
-            found = read_committed(admin, group, topic, kafka_partitions)
-        except PlatformError as err:
-            _log_warning(topic, err)
-            continue
-        rows += [
-            CommittedOffset(group, p, c.offset, c.metadata, c.leader_epoch, state, observed_at)
-            for p, c in sorted(found.items())
-        ]
-    return tuple(rows)
+        return rows
+    for group, state in _choose_groups(admin, config):
+        for topic, found in _read_group(admin, group, kafka_partitions).items():
+            rows[topic] += [
+                CommittedOffset(group, p, c.offset, c.metadata, c.leader_epoch, state, observed_at)
+                for p, c in sorted(found.items())
+            ]
+    return rows
+
+
+def _read_group(
+    admin: ClusterAdmin, group: str, kafka_partitions: Mapping[str, Sequence[int]]
+) -> Mapping[str, Mapping[int, Committed]]:
+    """Read what the group has committed of the topics. If a topic fails, each is asked about alone."""
+    try:
+        return read_committed_of(admin, group, kafka_partitions)
+    except PlatformError as err:
+        if len(kafka_partitions) == 1 or isinstance(err, BrokerUnavailableError):
+            _log_warning(err)
+            return {}
+    found: dict[str, Mapping[int, Committed]] = {}
+    for topic, wanted in kafka_partitions.items():
+        found |= _read_group(admin, group, {topic: wanted})
+    return found
 
 
 def match_replaced_groups(state: IndexState, rows: Sequence[CommittedOffset]) -> tuple[RowPredicate, ...]:
@@ -47,22 +62,22 @@ def match_replaced_groups(state: IndexState, rows: Sequence[CommittedOffset]) ->
     return tuple(match_group(group_id) for group_id in sorted(replaced))
 
 
-def _choose_groups(admin: ClusterAdmin, config: ConnectorConfig, topic: str) -> list[tuple[str, str]]:
+def _choose_groups(admin: ClusterAdmin, config: ConnectorConfig) -> list[tuple[str, str]]:
     """List the groups that a pattern matches, with their states."""
     patterns = [compile_java_regex(p) for p in config.archive.consumer_groups]
     try:
         listing = list_groups(admin)
     except PlatformError as err:
-        _log_warning(topic, err)
+        _log_warning(err)
         return []
     for error in listing.errors:
-        _log_warning(topic, error)
+        _log_warning(error)
     found = [(g, s) for g, s in sorted(listing.states.items()) if any(p.fullmatch(g) for p in patterns)]
     if not found:
         names = ", ".join(config.archive.consumer_groups)
-        _log_warning(topic, f"no consumer group is named {names}, or none that may be seen (DESCRIBE)")
+        _log_warning(f"no consumer group is named {names}, or none that may be seen (DESCRIBE)")
     return found
 
 
-def _log_warning(topic: str, what: object) -> None:
-    logger.warning("topic %s: offsets of consumer groups were not archived, earlier ones stay: %s", topic, what)
+def _log_warning(what: object) -> None:
+    logger.warning("offsets of consumer groups were not archived, earlier ones stay: %s", what)

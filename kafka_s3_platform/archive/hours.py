@@ -1,24 +1,29 @@
 """Reports on hours from the index: the facts on an hour's page, and whether the hour is complete."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 
 from kafka_s3_platform.archive.request import HourReport
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Scan, Segment
+from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.row_filter import SegmentFilter
 
 
 def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
     """Report each of `hours`. Compacted segments count too: an hour keeps its numbers when its day is merged."""
-    segments = group_segments_by_hour(snapshot)
+    hours = sorted(hours)
+    segments = group_segments_by_hour(snapshot, hours)
     state = snapshot.state
     gaps: dict[datetime | None, list[Gap]] = defaultdict(list)
     for hour, gap in snapshot.gaps_by_hour():
         gaps[hour].append(gap)
     scans: dict[datetime | None, list[Scan]] = defaultdict(list)
-    for scan in state.scans:
+    folded = state.read_folded(hours)
+    for scan in chain(state.scans, *(month.scans for month in folded)):
         if scan.filtered_count or scan.dead_letter_count:
             scans[state.hour_of(scan.kafka_partition, scan.start_offset)].append(scan)
     unresolved: Counter[datetime | None] = Counter()
@@ -38,10 +43,13 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
         )
 
 
-def group_segments_by_hour(snapshot: IndexSnapshot) -> dict[datetime, list[Segment]]:
-    """Group the hourly segments, live or compacted since, by the start of their hour."""
+def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:
+    """Group the hourly segments of the ascending `hours`, live or compacted since, by the start of their hour."""
     found: dict[datetime, list[Segment]] = defaultdict(list)
-    for segment in (*snapshot.segments, *snapshot.retired):
-        if segment.chunk == "hourly" and segment.chunk_start is not None:
+    if not hours:
+        return found
+    wanted = SegmentFilter(chunk="hourly", chunk_starts=(hours[0], hours[-1] + HOUR))
+    for segment in (*snapshot.select_segments(wanted), *snapshot.select_segments(wanted, retired=True)):
+        if segment.chunk_start is not None:
             found[segment.chunk_start].append(segment)
     return found

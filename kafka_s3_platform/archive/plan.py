@@ -133,9 +133,7 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
     nothing of the kafka partition was archived before.
     """
     refuse_another_topic(given.description, given.state)
-    starts = {to_epoch_ms(hour) for hour in hours}
-    ends = {to_epoch_ms(hour + HOUR + given.lateness) for hour in hours}
-    answers = given.lookup(given.frontiers, sorted(starts | ends))
+    answers = given.lookup(given.frontiers, list_bounds(given, hours))
     found = answers.some()
     given = given.without(answers.failures)
 
@@ -153,6 +151,13 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
     for kafka_partition in failures:
         asked += [_build_unknown_range(given.state, kafka_partition, hour) for hour in hours]
     return _build_plan(given, reads, asked, failures)
+
+
+def list_bounds(given: PlanInput, hours: Sequence[datetime]) -> list[int]:
+    """Return the timestamps that `plan_hours` looks up: where hours begin, and where the lateness after them ends."""
+    starts = {to_epoch_ms(hour) for hour in hours}
+    ends = {to_epoch_ms(hour + HOUR + given.lateness) for hour in hours}
+    return sorted(starts | ends)
 
 
 def plan_until_now(given: PlanInput) -> ReservablePlan:
@@ -294,7 +299,8 @@ class _Offsets:
         reached = next((r.end_offset for r in covered if start in r), start)
         hours_left = int((self.given.now - last) / HOUR) + HOURS_AHEAD
         steps = [to_epoch_ms(last + HOUR * 2**n + self.given.lateness) for n in range(1, hours_left.bit_length() + 1)]
-        answers = self.given.lookup([self.frontier.kafka_partition], steps)
+        # all kafka partitions at once: the others look up the same
+        answers = self.given.lookup(self.given.frontiers, steps)
         if failure := answers.failures.get(self.frontier.kafka_partition):
             raise _UnansweredError(failure)
         found = answers.found[self.frontier.kafka_partition]

@@ -55,7 +55,7 @@ def _choose_epoch(state: IndexState, frontier: Frontier) -> int | None:
         return None
     known = state.leader_epoch(kafka_partition, end)
     seen = {
-        f.leader_epoch for f in state.frontiers if (f.kafka_partition, f.last_stable_offset) == (kafka_partition, end)
+        f.leader_epoch for f in state.all_looks if (f.kafka_partition, f.last_stable_offset) == (kafka_partition, end)
     }
     if known is not None and known < now and now not in seen:
         return known

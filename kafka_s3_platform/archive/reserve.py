@@ -1,24 +1,28 @@
-"""Plan a run and commit its plan. After that, only this run may archive the offsets that it needs."""
+"""Plan a run and commit its plans. After that, only this run may archive the offsets that it needs."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
+from itertools import chain
 
 from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
 from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
-from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, plan_hours, plan_until_now
+from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
 from kafka_s3_platform.archive.regrown import find_regrown_logs
 from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.topics import try_topics
+from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
+from kafka_s3_platform.kafka.known_offsets import KnownOffsets
 from kafka_s3_platform.model.segment import CommittedOffset, HourRange, Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.clock import StoreClock
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, retry_commit
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.index_rows import IndexRow
-from kafka_s3_platform.store.lease import Lease, take_lease
+from kafka_s3_platform.store.lease import Lease, take_leases
 from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
@@ -26,8 +30,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReservedPlan:
-    """A plan that is committed. `state` is the state of the index from which the plan was made."""
+    """A topic's plan that is committed. `state` is the state of the index from which the plan was made."""
 
+    request: ArchiveRequest
     lease: Lease
     description: TopicDescription
     plan: ReservablePlan
@@ -35,107 +40,156 @@ class ReservedPlan:
     index_id: str
 
     @property
-    def index(self) -> TopicIndex:
-        return self.lease.index
-
-    @property
     def planned_at(self) -> datetime:
         return self.plan.observed_at
 
-    def writer(self, connector: str) -> Provenance:
-        """Return the provenance of this run's objects."""
+    @property
+    def writer(self) -> Provenance:
+        """The provenance of this run's objects."""
         return Provenance(
-            connector,
+            self.request.config.name,
             self.description.topic,
             self.description.topic_id,
             self.index_id,
             self.lease.run_id,
             self.lease.epoch,
-            index_dir=self.index.index_dir,
+            index_dir=self.request.config.archive.index_dir,
         )
 
 
-def reserve_plan(
-    request: ArchiveRequest, index: TopicIndex, admin: ClusterAdmin, description: TopicDescription, clock: StoreClock
-) -> ReservedPlan:
-    """Commit the plan on the index version from which it was made. Plan again if another commit came first."""
+@dataclass(frozen=True)
+class Reservations:
+    """The plans that one commit has reserved, by topic, and why nothing is reserved of the other topics."""
 
-    def step(snapshot: IndexSnapshot) -> ReservedPlan:
-        snapshot.state.refuse_during_maintenance(request.topic, datetime.now(timezone.utc))
-        topic, (groups, plan) = look_until_unchanged(
-            admin, description, lambda seen: _observe_and_plan(request, snapshot.state, admin, seen, clock)
+    plans: Mapping[str, ReservedPlan]
+    failures: Mapping[str, PlatformError]
+
+
+def reserve_plans(
+    requests: Mapping[str, ArchiveRequest],
+    descriptions: Mapping[str, TopicDescription],
+    index: ConnectorIndex,
+    admin: ClusterAdmin,
+    clock: StoreClock,
+) -> Reservations:
+    """Commit the plans of the described topics on the index version from which they were made, in one commit.
+
+    An error of one topic leaves the others. Plans again if another commit came first.
+    """
+
+    def step(snapshot: ConnectorSnapshot) -> Reservations:
+        snapshot.load_states(descriptions)
+        snapshot.refuse_earlier(descriptions)
+        open_topics, closed = try_topics(descriptions, lambda topic: _refuse_during_maintenance(snapshot, topic))
+        looked = look_until_unchanged(
+            admin,
+            {topic: descriptions[topic] for topic in open_topics},
+            lambda seen: _observe_and_plan(requests, snapshot, admin, seen, clock),
         )
-        lease = _commit_plan(request, snapshot, plan, topic, groups)
-        _log_plan(request, plan, lease.epoch)
-        return ReservedPlan(lease, topic, plan, snapshot.state, snapshot.index_id)
+        failures = {**closed, **looked.failures}
+        planned = {topic: _Planned(seen, *found) for topic, (seen, found) in looked.found.items()}
+        leases = _commit_plans(requests, snapshot, planned)
+        plans: dict[str, ReservedPlan] = {}
+        for topic, found in planned.items():
+            _log_plan(topic, found.plan, leases[topic].epoch)
+            before = snapshot.topic(topic)
+            plans[topic] = ReservedPlan(
+                requests[topic], leases[topic], found.description, found.plan, before.state, before.index_id
+            )
+        return Reservations(plans, failures)
 
     return retry_commit(index, step)
 
 
+@dataclass(frozen=True)
+class _Planned:
+    description: TopicDescription
+    groups: Sequence[CommittedOffset]
+    plan: ReservablePlan
+
+
+def _refuse_during_maintenance(snapshot: ConnectorSnapshot, topic: str) -> None:
+    snapshot.topic(topic).state.refuse_during_maintenance(topic, datetime.now(timezone.utc))
+
+
 def _observe_and_plan(
-    request: ArchiveRequest, state: IndexState, admin: ClusterAdmin, description: TopicDescription, clock: StoreClock
-) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
-    observed_at = clock.earlier_now()
-    # The groups' offsets are read before the log's end, so that this run archives up to them at least.
-    groups = observe_groups(admin, request.config, request.topic, description.kafka_partitions, observed_at)
-    return groups, _make_plan(request, state, admin, description, observed_at)
-
-
-def _make_plan(
-    request: ArchiveRequest,
-    state: IndexState,
+    requests: Mapping[str, ArchiveRequest],
+    snapshot: ConnectorSnapshot,
     admin: ClusterAdmin,
-    description: TopicDescription,
-    observed_at: datetime,
-) -> ReservablePlan:
-    look = admin.look(request.topic, description.kafka_partitions)
-    failures = {**look.failures, **find_regrown_logs(request.config, description, state, look.found)}
-    sound = Answers({p: f for p, f in look.found.items() if p not in failures}, failures)
-    given = PlanInput(
-        request.config,
-        description,
-        complete_frontiers(description, observed_at, sound.some()),
-        state,
-        partial(admin.offsets_for_times, request.topic),
-        failures,
-    )
-    if request.hours is None:
-        return plan_until_now(given)
-    return plan_hours(given, request.hours)
+    descriptions: Mapping[str, TopicDescription],
+    clock: StoreClock,
+) -> Answers[str, tuple[Sequence[CommittedOffset], ReservablePlan]]:
+    config = next(iter(requests.values())).config
+    observed_at = clock.earlier_now()
+    kafka_partitions = {topic: description.kafka_partitions for topic, description in descriptions.items()}
+    # The groups' offsets are read before the log's end, so that this run archives up to them at least.
+    groups = observe_groups(admin, config, kafka_partitions, observed_at)
+    looked = admin.look_at(kafka_partitions)
+    offsets = KnownOffsets(admin.offsets_for_times_of)
+
+    def prepare(topic: str) -> PlanInput:
+        look = looked.found[topic]
+        state = snapshot.topic(topic).state
+        description = descriptions[topic]
+        lost = find_regrown_logs(requests[topic].config, description, state, look.found)
+        failures = {**look.failures, **lost}
+        sound = Answers({p: f for p, f in look.found.items() if p not in failures}, failures).some()
+        frontiers = complete_frontiers(description, observed_at, sound)
+        return PlanInput(requests[topic].config, description, frontiers, state, offsets.of_topic(topic), failures)
+
+    def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
+        hours = requests[topic].hours
+        if hours is None:
+            return groups[topic], plan_until_now(given[topic])
+        return groups[topic], plan_hours(given[topic], hours)
+
+    given, unprepared = try_topics(looked.found, prepare)
+    wanted = {topic: requests[topic].hours for topic in given}
+    offsets.ask_ahead({t: (given[t].frontiers, list_bounds(given[t], hours)) for t, hours in wanted.items() if hours})
+    planned, unplanned = try_topics(given, plan)
+    return Answers(planned, {**looked.failures, **unprepared, **unplanned})
 
 
-def _commit_plan(
-    request: ArchiveRequest,
-    snapshot: IndexSnapshot,
-    plan: ReservablePlan,
-    description: TopicDescription,
-    groups: Sequence[CommittedOffset],
-) -> Lease:
-    epoch = snapshot.version + 1
+def _commit_plans(
+    requests: Mapping[str, ArchiveRequest], snapshot: ConnectorSnapshot, planned: Mapping[str, _Planned]
+) -> Mapping[str, Lease]:
+    if not planned:
+        return {}
+    changes: dict[str, Change] = {}
+    superseded: dict[str, Sequence[Reservation]] = {}
+    for topic, found in planned.items():
+        state = snapshot.topic(topic).state
+        changes[topic] = _build_change(requests[topic], state, found, snapshot.version + 1)
+        superseded[topic] = state.conflicting(found.plan.needed)
+    return take_leases(snapshot, changes, superseded)
+
+
+def _build_change(request: ArchiveRequest, state: IndexState, planned: _Planned, epoch: int) -> Change:
+    plan = planned.plan
     reservations: list[Reservation] = []
     for kafka_partition, ranges in plan.needed.items():
         for item in ranges:
             place = (kafka_partition, item.start_offset, item.end_offset)
             reservations.append(Reservation(*place, request.run_id, epoch, plan.observed_at))
-    change = Change(
+    return Change(
         added=(
             *reservations,
-            *_new_hours(snapshot.state, plan.hours),
+            *_new_hours(state, plan.hours),
             *plan.frontiers,
-            *_new_generation(snapshot.state, description),
+            *_new_generation(state, planned.description),
             *plan.gaps,
-            *groups,
+            *planned.groups,
         ),
-        removed=match_replaced_groups(snapshot.state, groups),
+        removed=match_replaced_groups(state, planned.groups),
         run_id=request.run_id,
+        gap_hours=dict.fromkeys(plan.gaps, request.hours[0]) if request.hours else {},
     )
-    gap_hours = dict.fromkeys(plan.gaps, request.hours[0]) if request.hours else {}
-    return take_lease(snapshot, change, snapshot.state.conflicting(plan.needed), gap_hours)
 
 
 def _new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
-    known = set(state.hours)
-    return [hour for hour in hours if hour not in known]
+    asked = [*hours]
+    known = {*state.hours, *chain.from_iterable(month.hours for month in state.read_folded(h.hour for h in asked))}
+    return [hour for hour in asked if hour not in known]
 
 
 def _new_generation(state: IndexState, description: TopicDescription) -> list[IndexRow]:
@@ -144,11 +198,11 @@ def _new_generation(state: IndexState, description: TopicDescription) -> list[In
     return [description.generation]
 
 
-def _log_plan(request: ArchiveRequest, plan: ReservablePlan, epoch: int) -> None:
+def _log_plan(topic: str, plan: ReservablePlan, epoch: int) -> None:
     offsets = sum(len(r) for ranges in plan.needed.values() for r in ranges)
     logger.info(
         "%s: reserved %s offsets of %d kafka partitions as epoch %d",
-        request.topic,
+        topic,
         f"{offsets:,}",
         len(plan.needed),
         epoch,
@@ -156,7 +210,7 @@ def _log_plan(request: ArchiveRequest, plan: ReservablePlan, epoch: int) -> None
     for kafka_partition, offset in plan.waiting.items():
         logger.warning(
             "%s-%d: waiting for the transaction open at offset %d; what follows it is read when it ends",
-            request.topic,
+            topic,
             kafka_partition,
             offset,
         )

@@ -1,36 +1,38 @@
-"""Archive a topic: reserve, scan, commit, report.
+"""Archive topics: reserve, scan, commit, report. One run, one reservation, one pass of tasks over all topics.
 
 Every stage may be killed and run again. Nothing counts as archived before the commit. The next run that overlaps an
 unfinished reservation ends it. The key of an object names its offsets, so a second run finds what the first one left.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
-from kafka_s3_platform.archive.clock import refuse_wrong_clocks
-from kafka_s3_platform.archive.commit import commit_results, fetch_schemas, refuse_recreated_topic
+from kafka_s3_platform.archive.clock import find_wrong_clocks
+from kafka_s3_platform.archive.commit import TopicSlice, commit_results, find_recreated_topics
 from kafka_s3_platform.archive.failures import build_errors, build_failure, parse_retention_ms
 from kafka_s3_platform.archive.hours import report_hours
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.reserve import ReservedPlan, reserve_plan
-from kafka_s3_platform.archive.scan import try_scan
-from kafka_s3_platform.archive.split import build_tasks, look_up_hour_offsets
+from kafka_s3_platform.archive.reserve import ReservedPlan, reserve_plans
+from kafka_s3_platform.archive.scan import ENDING_TOPIC, try_scans
+from kafka_s3_platform.archive.split import build_tasks, group_tasks, look_up_hour_offsets
 from kafka_s3_platform.archive.takeover import publish_coverage
-from kafka_s3_platform.archive.task import FailedScan, ScanResult
-from kafka_s3_platform.errors import LogTruncatedError, PlatformError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.spark.progress import Progress
-from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.store.lease import release_leases, released_on_failure
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 
 logger = logging.getLogger(__name__)
 
 SLICE_TASKS = 64
-"""Number of tasks whose results are committed together: a long backfill that is killed keeps its finished slices."""
+"""Number of tasks of Spark whose results are committed together: a long backfill that is killed keeps what it has."""
 
 
 def archive_topic(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
@@ -39,75 +41,207 @@ def archive_topic(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
     An error of some offsets or of some kafka partitions does not stop the others: they are committed, and the error
     becomes the `failure` of the report. The caller raises it after it has reported the rest.
     """
-    config = request.config
+    found = archive_topics([request], runner)[request.topic]
+    if isinstance(found, ArchiveReport):
+        return found
+    raise found
+
+
+def archive_topics(
+    requests: Sequence[ArchiveRequest], runner: TaskRunner
+) -> Mapping[str, ArchiveReport | PlatformError]:
+    """Archive topics of one connector in one run: one reservation, one pass of tasks, one commit of the results.
+
+    Returns for each topic its report, or the error for which nothing of it was archived. Raises errors that all topics
+    share, of the store above all. What a slice has committed before stays.
+    """
+    wanted = {request.topic: request for request in requests}
+    config = requests[0].config
     store = ObjectStore(config.store)
-    index = TopicIndex.of(config, request.topic)
+    index = ConnectorIndex.of(config)
     with ClusterAdmin(config.kafka) as admin:
-        description = admin.describe_topic(request.topic)
-        # The store and the clocks are checked before anything is reserved, so that a refusal leaves nothing behind.
-        check_promises(store, config.archive.index_dir, uploads=True)
-        store.write_in_vain(f"{config.layout.topics_dir}/{WRITE_CHECK}".lstrip("/"))
-        refuse_wrong_clocks(config, store, admin, description)
-        reserved = reserve_plan(request, index, admin, description, store.clock)
-        with reserved.lease.released_on_failure():
-            done = _scan_and_commit(request, reserved, runner, admin)
-        return _build_report(request, reserved, done)
+        described = admin.describe_topics(wanted)
+        if not described.found:
+            # the store is not asked: what is wrong is at Kafka, and is what has to be told
+            return described.failures
+        _check_store(config, store)
+        failures = {**described.failures, **find_wrong_clocks(config, store, admin, described.found)}
+        sound = {topic: found for topic, found in described.found.items() if topic not in failures}
+        if not sound:
+            return failures
+        reserved = reserve_plans(wanted, sound, index, admin, store.clock)
+        failures |= reserved.failures
+        if not reserved.plans:
+            return failures
+        with released_on_failure(index, [plan.lease for plan in reserved.plans.values()]):
+            done = _Run(index, reserved.plans, admin, runner).run()
+        release_leases(index, [run.reserved.lease for run in done.values() if run.error])
+        return {**failures, **dict(_build_reports(index, done))}
+
+
+def _check_store(config: ConnectorConfig, store: ObjectStore) -> None:
+    """Check the store before anything is reserved, so that a refusal leaves nothing behind."""
+    check_promises(store, config.archive.index_dir, uploads=True)
+    store.write_in_vain(f"{config.layout.topics_dir}/{WRITE_CHECK}".lstrip("/"))
 
 
 @dataclass
-class _Done:
-    """The outcomes of a run's tasks, which read `kafka_partitions`. `results` are committed."""
+class _TopicRun:
+    """What a run has done of one topic. `results` are committed; of a topic with an `error`, nothing more is."""
 
-    kafka_partitions: frozenset[int]
+    reserved: ReservedPlan
+    left: int = 0
+    """How many of its tasks have no outcome yet."""
+
     results: list[ScanResult] = field(default_factory=list)
+    fresh: list[ScanResult] = field(default_factory=list)
+    """Results that are not committed yet."""
+
     failed: list[FailedScan] = field(default_factory=list)
+    error: PlatformError | None = None
+    is_closed: bool = False
+    """Whether its last slice is committed, which ended its lease."""
 
     @property
     def is_in_vain(self) -> bool:
         """Whether tasks of every kafka partition failed and none succeeded: the rest of a backfill is not tried."""
         failed = {f.kafka_partition for f in self.failed}
-        return bool(failed) and failed == self.kafka_partitions and not self.results
+        needed = self.reserved.plan.needed.keys()
+        return bool(failed) and failed == needed and not self.results and not self.fresh
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no further task of it is tried."""
+        return self.error is not None or self.is_in_vain
 
-def _scan_and_commit(request: ArchiveRequest, reserved: ReservedPlan, runner: TaskRunner, admin: ClusterAdmin) -> _Done:
-    hour_offsets = look_up_hour_offsets(request, reserved, admin)
-    tasks = build_tasks(request, reserved, hour_offsets.some(), runner)
-    progress = Progress(logger, f"archive {request.topic}", len(tasks), sum(t.size for t in tasks))
-    unread = [r for r in reserved.plan.reads if r.kafka_partition in hour_offsets.failures]
-    failed = [FailedScan(r.kafka_partition, r.ranges, hour_offsets.failures[r.kafka_partition]) for r in unread]
-    done = _Done(frozenset(reserved.plan.needed), failed=failed)
-    for at in range(0, len(tasks), SLICE_TASKS):
-        part = tasks[at : at + SLICE_TASKS]
-        slice_done = _Done(done.kafka_partitions)
-        _collect_outcomes(slice_done, request, runner.run(try_scan, part, request.config.tasks_max), progress)
-        done.failed += slice_done.failed
-        results = _add_retention(request, _drop_truncated(slice_done.results, done.failed), admin)
-        refuse_recreated_topic(admin, reserved)
-        done.results += results
-        schemas = fetch_schemas(request, reserved, results)
-        in_vain = done.is_in_vain and not slice_done.results
-        last = in_vain or at + SLICE_TASKS >= len(tasks)
-        commit_results(reserved, results, schemas, last=last)
-        if request.config.archive.publish_offsets:
-            publish_coverage(admin, request.config.name, request.topic, reserved.index.open().state)
-        if last:
-            break
-    return done
+    @property
+    def is_done(self) -> bool:
+        return self.is_over or not self.left
 
+    @property
+    def has_slice(self) -> bool:
+        """Whether there is something to commit."""
+        return self.error is None and not self.is_closed and (bool(self.fresh) or self.is_done)
 
-def _collect_outcomes(
-    done: _Done, request: ArchiveRequest, outcomes: Iterator[ScanResult | FailedScan], progress: Progress
-) -> None:
-    for outcome in outcomes:
-        if isinstance(outcome, FailedScan):
-            logger.warning("%s-%d: %s", request.topic, outcome.kafka_partition, outcome.error)
-            done.failed.append(outcome)
-            # two rounds of tasks have failed: the rest of the slice is not tried
-            if done.is_in_vain and len(done.failed) >= 2 * request.config.tasks_max:
-                break
+    def add(self, outcome: ScanResult | FailedScan) -> None:
+        """Note the outcome of a task."""
+        self.left -= 1
+        if isinstance(outcome, ScanResult):
+            self.fresh.append(outcome)
+        elif isinstance(outcome.error, ENDING_TOPIC):
+            self.error = self.error or outcome.error
         else:
-            progress.advance(outcome.size, outcome.record_count, outcome.record_bytes)
-            done.results.append(outcome)
+            self.failed.append(outcome)
+
+
+class _Run:
+    """The scan of the reserved plans, and the commits of its slices."""
+
+    def __init__(
+        self, index: ConnectorIndex, plans: Mapping[str, ReservedPlan], admin: ClusterAdmin, runner: TaskRunner
+    ) -> None:
+        self._index = index
+        self._admin = admin
+        self._runner = runner
+        self._topics = {topic: _TopicRun(plan) for topic, plan in plans.items()}
+        first = next(iter(plans.values())).request
+        self._config = first.config
+        self._what = f"archive {first.topic if len(plans) == 1 else f'{len(plans)} topics of {first.config.name}'}"
+
+    def run(self) -> Mapping[str, _TopicRun]:
+        """Scan and commit all. Raises errors that all topics share."""
+        groups = self._build_groups()
+        for at in range(0, max(1, len(groups)), SLICE_TASKS):
+            open_groups = [self._drop_over(group) for group in groups[at : at + SLICE_TASKS]]
+            again = self._scan([group for group in open_groups if group])
+            if again:
+                self._scan([(task,) for task in again])
+            self._commit()
+        return self._topics
+
+    def _build_groups(self) -> list[tuple[ScanTask, ...]]:
+        found = look_up_hour_offsets({topic: done.reserved for topic, done in self._topics.items()}, self._admin)
+        for topic, err in found.failures.items():
+            self._topics[topic].error = err
+        offsets = {}
+        for topic, answers in found.found.items():
+            done = self._topics[topic]
+            unread = [r for r in done.reserved.plan.reads if r.kafka_partition in answers.failures]
+            done.failed += [
+                FailedScan(r.kafka_partition, r.ranges, answers.failures[r.kafka_partition]) for r in unread
+            ]
+            try:
+                offsets[topic] = answers.some()
+            except PlatformError as err:
+                done.error = err
+        tasks = build_tasks([self._topics[topic].reserved for topic in offsets], offsets, self._runner)
+        for task in tasks:
+            self._topics[task.writer.topic].left += 1
+        self._progress = Progress(logger, self._what, len(tasks), sum(t.size for t in tasks))
+        return group_tasks(tasks, self._runner.at_once(self._config.tasks_max) if tasks else 1)
+
+    def _drop_over(self, group: Sequence[ScanTask]) -> tuple[ScanTask, ...]:
+        return tuple(task for task in group if not self._topics[task.writer.topic].is_over)
+
+    def _scan(self, groups: Sequence[tuple[ScanTask, ...]]) -> list[ScanTask]:
+        """Run the groups. Return the tasks that failed transiently beside others: each is to be tried again alone."""
+        again: list[ScanTask] = []
+        numbered = [ScanGroup(n, group) for n, group in enumerate(groups)]
+        for number, outcomes in self._runner.run(_scan_group, numbered, self._config.tasks_max):
+            group = groups[number]
+            for task, outcome in zip(group, outcomes, strict=True):
+                is_transient = isinstance(outcome, FailedScan) and isinstance(outcome.error, TransientError)
+                if is_transient and len(group) > 1:
+                    again.append(task)
+                else:
+                    self._note(task.writer.topic, outcome)
+            failed = sum(len(t.failed) for t in self._topics.values())
+            if failed >= 2 * self._config.tasks_max and all(t.is_over for t in self._topics.values()):
+                # two rounds of tasks have failed: the rest of the slice is not tried
+                return []
+        return again
+
+    def _note(self, topic: str, outcome: ScanResult | FailedScan) -> None:
+        if isinstance(outcome, FailedScan):
+            logger.warning("%s-%d: %s", topic, outcome.kafka_partition, outcome.error)
+        else:
+            self._progress.advance(outcome.size, outcome.record_count, outcome.record_bytes)
+        self._topics[topic].add(outcome)
+
+    def _commit(self) -> None:
+        """Commit what is fresh. A topic that was created again meanwhile, or whose lease was lost, is left out."""
+        wanted = {topic: done.reserved for topic, done in self._topics.items() if done.has_slice}
+        failures = find_recreated_topics(self._admin, wanted)
+        prepared = {topic: self._prepare_slice(topic) for topic in wanted if topic not in failures}
+        failures |= commit_results(self._index, prepared)
+        for topic, err in failures.items():
+            self._topics[topic].error = err
+        for topic in prepared.keys() - failures.keys():
+            done = self._topics[topic]
+            done.results += prepared[topic].results
+            done.fresh.clear()
+            done.is_closed = prepared[topic].last
+        if self._config.archive.publish_offsets:
+            whole = self._index.open()
+            for topic in prepared.keys() - failures.keys():
+                publish_coverage(self._admin, self._config.name, topic, whole.topic(topic).state)
+
+    def _prepare_slice(self, topic: str) -> TopicSlice:
+        done = self._topics[topic]
+        results = _add_retention(done.reserved.description, _drop_truncated(done.fresh, done.failed))
+        return TopicSlice(done.reserved, results, last=done.is_done)
+
+
+@dataclass(frozen=True)
+class ScanGroup:
+    """Tasks that one task of Spark does, one after the other."""
+
+    number: int
+    tasks: tuple[ScanTask, ...]
+
+
+def _scan_group(group: ScanGroup, attempt: Attempt) -> tuple[int, list[ScanResult | FailedScan]]:
+    return group.number, try_scans(group.tasks, attempt)
 
 
 def _drop_truncated(results: Sequence[ScanResult], failed: Sequence[FailedScan]) -> list[ScanResult]:
@@ -120,11 +254,11 @@ def _drop_truncated(results: Sequence[ScanResult], failed: Sequence[FailedScan])
     return [r for r in results if r.kafka_partition not in truncated]
 
 
-def _add_retention(request: ArchiveRequest, results: list[ScanResult], admin: ClusterAdmin) -> list[ScanResult]:
+def _add_retention(description: TopicDescription, results: list[ScanResult]) -> list[ScanResult]:
     """Note with unresolved offsets how long the topic keeps them. A later reader of the index need not ask Kafka."""
     if not any(r.unresolved for r in results):
         return results
-    kept = parse_retention_ms(admin.topic_configs(request.topic))
+    kept = parse_retention_ms(description.configs_in_force)
     noted = []
     for result in results:
         unresolved = tuple(replace(u, retention_ms=kept) for u in result.unresolved)
@@ -132,8 +266,18 @@ def _add_retention(request: ArchiveRequest, results: list[ScanResult], admin: Cl
     return noted
 
 
-def _build_report(request: ArchiveRequest, reserved: ReservedPlan, done: _Done) -> ArchiveReport:
-    snapshot = reserved.index.open()
+def _build_reports(
+    index: ConnectorIndex, done: Mapping[str, _TopicRun]
+) -> Iterator[tuple[str, ArchiveReport | PlatformError]]:
+    whole = index.open()
+    whole.load_states(done)
+    for topic, run in done.items():
+        yield topic, run.error or _build_report(whole, run)
+
+
+def _build_report(whole: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
+    reserved = done.reserved
+    request = reserved.request
     results = done.results
     segments = [s for r in results for s in r.segments]
     scans = [s for r in results for s in r.scans]
@@ -141,7 +285,7 @@ def _build_report(request: ArchiveRequest, reserved: ReservedPlan, done: _Done) 
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     seconds = (datetime.now(timezone.utc) - reserved.planned_at).total_seconds()
     return ArchiveReport(
-        hours=tuple(report_hours(snapshot, sorted(touched), lateness)),
+        hours=tuple(report_hours(whole.topic(request.topic), sorted(touched), lateness)),
         record_count=sum(r.record_count for r in results),
         record_bytes=sum(r.record_bytes for r in results),
         object_count=sum(len(s.keys) for s in segments),
@@ -150,14 +294,16 @@ def _build_report(request: ArchiveRequest, reserved: ReservedPlan, done: _Done) 
         out_of_range_count=sum(s.record_count for s in segments if s.chunk_start is None),
         gaps=(*reserved.plan.gaps, *(g for r in results for g in r.gaps)),
         waiting=reserved.plan.waiting,
-        version=snapshot.version,
+        version=whole.version,
         seconds=seconds,
         unresolved=tuple(u for r in results for u in r.unresolved),
-        failure=_build_failure(request, reserved, done),
+        failure=_build_failure(done),
     )
 
 
-def _build_failure(request: ArchiveRequest, reserved: ReservedPlan, done: _Done) -> PlatformError | None:
+def _build_failure(done: _TopicRun) -> PlatformError | None:
+    request = done.reserved.request
     unresolved = [u for r in done.results for u in r.unresolved]
-    failed = [*reserved.plan.failures.values(), *build_errors(done.failed, request.config.name, request.topic)]
+    errors = build_errors(done.failed, request.config.name, request.topic)
+    failed = [*done.reserved.plan.failures.values(), *errors]
     return build_failure(request.config.name, request.topic, unresolved, failed)

@@ -1,9 +1,13 @@
 """Scan: one Spark task reads ranges of one kafka partition once, and writes them as segments."""
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import cache, partial
+from itertools import islice
+from typing import TypeVar
 
 from kafka_s3_platform.archive.bad_records import BadRecords, list_good_ranges
 from kafka_s3_platform.archive.pipeline import Counts, Pipeline
@@ -27,67 +31,141 @@ from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import Scan, Segment
 from kafka_s3_platform.model.unresolved import subtract_offsets
+from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
 from kafka_s3_platform.segments.writers import SegmentWriters
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
-ENDING = (
-    SupersededError,
-    AuthorizationError,
-    ConfigError,
-    MissingBucketError,
-    StoreUnavailableError,
-    RegistryUnavailableError,
-)
+T = TypeVar("T")
+
+ENDING = (MissingBucketError, StoreUnavailableError)
 """Errors that every other task would get too: they end the run."""
 
+ENDING_TOPIC = (SupersededError, AuthorizationError, ConfigError, RegistryUnavailableError)
+"""Errors that every other task of the topic would get too: nothing more of the topic is committed."""
 
-def try_scan(task: ScanTask, attempt: Attempt) -> ScanResult | FailedScan:
-    """Call `scan_ranges`. Return a permanent error of this task alone as a result, so that the other tasks go on."""
+
+def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | FailedScan]:
+    """Scan one task after the other. An error of one is its result, so that the others go on.
+
+    A task's last objects are uploaded while the next one is read. A transient error is raised while Spark tries the
+    task again, if there is no other in the group. In a group it is the task's result: the run tries that one again
+    alone.
+    """
+    raises_transient = len(tasks) == 1 and not attempt.is_last
+    open_store = cache(ObjectStore)
+    results: list[ScanResult | FailedScan] = []
+    read: deque[ReadRanges | FailedScan] = deque()
+
+    def finish_next() -> None:
+        item = read.popleft()
+        if isinstance(item, ReadRanges):
+            results.append(_try(item.task, item.finish, raises_transient=raises_transient))
+        else:
+            results.append(item)
+
+    with SegmentUploads() as uploads:
+        for task in tasks:
+            begin = partial(read_ranges, task, attempt, open_store(task.store), uploads)
+            read.append(_try(task, begin, raises_transient=raises_transient))
+            # An error that ends the run must not wait until all others are read.
+            while read and (isinstance(read[0], FailedScan) or read[0].closed.are_uploaded):
+                finish_next()
+        while read:
+            finish_next()
+    return results
+
+
+def _try(task: ScanTask, work: Callable[[], T], *, raises_transient: bool) -> T | FailedScan:
     try:
-        return scan_ranges(task, attempt)
+        return work()
     except ENDING:
         raise
     except TransientError as err:
-        if not attempt.is_last:
+        if raises_transient:
             raise
         return FailedScan(task.kafka_partition, task.ranges, err)
     except PermanentError as err:
         return FailedScan(task.kafka_partition, task.ranges, err)
 
 
-def scan_ranges(task: ScanTask, attempt: Attempt) -> ScanResult:
-    """Read the task's ranges and upload their segments. The vacuum removes the objects of a failed scan."""
-    scans: list[Scan] = []
-    segments: list[Segment] = []
-    gaps: list[Gap] = []
+@dataclass(frozen=True)
+class _ReadRange:
+    """A range that was read to its end. `segments` is the number of those that it was written to."""
+
+    wanted: OffsetRange
+    end: ReadEnd
+    records: int
+    counts: Counts
+    segments: int
+
+
+@dataclass(frozen=True)
+class ReadRanges:
+    """The ranges of a task, read to their ends. `bad` are their records that failed.
+
+    The segments of all are `closed`, and may not be uploaded yet.
+    """
+
+    task: ScanTask
+    ranges: Sequence[_ReadRange]
+    bad: BadRecords
+    closed: ClosedSegments
+
+    def finish(self) -> ScanResult:
+        """Wait for the uploads. Raises the error of the first one that failed."""
+        scans: list[Scan] = []
+        gaps: list[Gap] = []
+        segments = self.closed.collect()
+        left = iter(segments)
+        for part in self.ranges:
+            _check_scanned(self.task, part, [*islice(left, part.segments)])
+            gaps += part.end.gaps
+            pieces = list_good_ranges(part.wanted, self.bad.inside(part.wanted))
+            scans += _build_rows(self.task, pieces, part.end, part.counts)
+        unresolved = tuple(subtract_offsets(self.bad.rows, RangeSet(g.offsets for g in gaps)))
+        task = self.task
+        return ScanResult(
+            task.kafka_partition, task.ranges, _join_pieces(scans), tuple(segments), tuple(gaps), unresolved
+        )
+
+
+def read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, uploads: SegmentUploads) -> ReadRanges:
+    """Read the task's ranges and begin to upload their segments. The vacuum removes the objects of a failed scan."""
+    closed = ClosedSegments(uploads)
+    try:
+        return _read_ranges(task, attempt, store, closed)
+    except BaseException:
+        closed.give_up()
+        raise
+
+
+def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: ClosedSegments) -> ReadRanges:
+    ranges: list[_ReadRange] = []
     bad = BadRecords(task.kafka_partition, datetime.now(timezone.utc))
     with ExitStack() as open_clients:
-        clients = _Clients(task, attempt, open_clients)
+        clients = _Clients(task, attempt, store, open_clients)
         for wanted, epoch_before in zip(task.ranges, task.leader_epochs, strict=True):
             if bad.is_full:
                 bad.give_up(wanted)
                 continue
-            end, counts, written = _scan_range(task, wanted, epoch_before, clients, bad)
-            segments += written
-            gaps += end.gaps
-            scans += _build_rows(task, list_good_ranges(wanted, bad.inside(wanted)), end, counts)
+            closed.raise_failure()
+            ranges.append(_read_range(task, wanted, epoch_before, clients, closed, bad))
         if clients.dead_letters is not None:
             clients.dead_letters.flush()
-    unresolved = tuple(subtract_offsets(bad.rows, RangeSet(g.offsets for g in gaps)))
-    return ScanResult(task.kafka_partition, task.ranges, _join_pieces(scans), tuple(segments), tuple(gaps), unresolved)
+    return ReadRanges(task, ranges, bad, closed)
 
 
 class _Clients:
-    """What a task reads from and writes to. `stack` closes it."""
+    """What a task reads from and writes to. `stack` closes what is the task's own."""
 
-    def __init__(self, task: ScanTask, attempt: Attempt, stack: ExitStack) -> None:
+    def __init__(self, task: ScanTask, attempt: Attempt, store: ObjectStore, stack: ExitStack) -> None:
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
         reader = new_reader(
             task.kafka, task.writer.topic, throttle, allow_gaps=task.archive.allow_gaps, skip_unreadable=True
         )
         self.reader = stack.enter_context(reader)
-        self.store = ObjectStore(task.store)
+        self.store = store
         self.target = task.target(attempt)
         self.watermark_ms = task.watermark_ms
         errors = task.records.errors
@@ -97,14 +175,20 @@ class _Clients:
             self.dead_letters = stack.enter_context(queue)
 
 
-def _scan_range(
-    task: ScanTask, wanted: OffsetRange, epoch_before: int | None, clients: _Clients, bad: BadRecords
-) -> tuple[ReadEnd, Counts, list[Segment]]:
+def _read_range(
+    task: ScanTask,
+    wanted: OffsetRange,
+    epoch_before: int | None,
+    clients: _Clients,
+    closed: ClosedSegments,
+    bad: BadRecords,
+) -> _ReadRange:
+    closed_before = len(closed)
     read = clients.reader.read(task.kafka_partition, wanted, epoch_before)
     pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms, bad)
     reached = wanted.start_offset
     unused = 0
-    with SegmentWriters(clients.target, clients.store, pipeline.refuse) as out:
+    with SegmentWriters(clients.target, clients.store, closed, pipeline.refuse) as out:
         for batch in read:
             # Too much has failed. The rest is read only for the gaps and the leader epoch, which are known at its end.
             if bad.is_full:
@@ -113,13 +197,12 @@ def _scan_range(
             for part in pipeline.parts(batch, read.failures):
                 out.write(part)
             reached = int(batch.column("offset")[-1].as_py()) + 1
-        written = out.close()
+        out.close()
     bad.insert(u for u in read.end.unreadable if not unused or u.end_offset <= reached)
     if unused:
         bad.give_up(OffsetRange(reached, wanted.end_offset))
     clients.watermark_ms = pipeline.watermark_ms
-    _check_scanned(task, wanted, read.end.records - unused, pipeline.counts, written)
-    return read.end, pipeline.counts, written
+    return _ReadRange(wanted, read.end, read.end.records - unused, pipeline.counts, len(closed) - closed_before)
 
 
 def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: Counts) -> Iterator[Scan]:
@@ -142,16 +225,15 @@ def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, cou
         )
 
 
-def _check_scanned(
-    task: ScanTask, wanted: OffsetRange, records: int, counts: Counts, written: Sequence[Segment]
-) -> None:
+def _check_scanned(task: ScanTask, part: _ReadRange, written: Sequence[Segment]) -> None:
+    wanted = part.wanted
     stored = sum(s.record_count for s in written)
     outside = [s.key for s in written if not (s.start_offset in wanted and s.end_offset <= wanted.end_offset)]
-    if (counts.read, counts.output) != (records, stored) or outside:
+    if (part.counts.read, part.counts.output) != (part.records, stored) or outside:
         raise IntegrityError(
-            f"{task.writer.topic}-{task.kafka_partition} {wanted}: {records} records were read, {counts} came of them, "
-            f"{stored} were written, objects outside the range: {outside}. This is a defect of the platform; nothing "
-            f"was committed"
+            f"{task.writer.topic}-{task.kafka_partition} {wanted}: {part.records} records were read, {part.counts} "
+            f"came of them, {stored} were written, objects outside the range: {outside}. This is a defect of the "
+            f"platform; nothing was committed"
         )
 
 

@@ -1,10 +1,9 @@
 """Split a plan's ranges into tasks."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafka_s3_platform.archive.plan import ReadPlan
-from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.reserve import ReservedPlan
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.settings import ConnectorConfig
@@ -13,6 +12,7 @@ from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, to_epoch_ms
+from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.runner import TaskRunner
 
 logger = logging.getLogger(__name__)
@@ -23,31 +23,50 @@ HourOffsets = Mapping[int, OffsetAtTime]
 
 
 def look_up_hour_offsets(
-    request: ArchiveRequest, reserved: ReservedPlan, admin: ClusterAdmin
-) -> Answers[int, HourOffsets]:
+    plans: Mapping[str, ReservedPlan], admin: ClusterAdmin
+) -> Answers[str, Answers[int, HourOffsets]]:
     """Look up where each hour up to now begins in each kafka partition. Only the Wallclock extractor needs it."""
-    config = request.config
-    wanted = [r.kafka_partition for r in reserved.plan.reads if r.ranges]
-    if config.layout.timestamp_extractor != "Wallclock":
-        return Answers({p: {} for p in wanted}, {})
-    times = range(to_epoch_ms(config.archive.start_hour), to_epoch_ms(reserved.planned_at), HOUR_MS)
-    return admin.offsets_for_times(request.topic, wanted, times)
+    wanted: dict[str, tuple[list[int], Sequence[int]]] = {}
+    for topic, reserved in plans.items():
+        archive = reserved.request.config.archive
+        times = range(to_epoch_ms(archive.start_hour), to_epoch_ms(reserved.planned_at), HOUR_MS)
+        wanted[topic] = [r.kafka_partition for r in reserved.plan.reads if r.ranges], times
+    if all(plan.request.config.layout.timestamp_extractor != "Wallclock" for plan in plans.values()):
+        return Answers({t: Answers({p: {} for p in reads}, {}) for t, (reads, _) in wanted.items()}, {})
+    return admin.offsets_for_times_of(wanted)
 
 
 def build_tasks(
-    request: ArchiveRequest, reserved: ReservedPlan, hour_offsets: Mapping[int, HourOffsets], runner: TaskRunner
+    plans: Iterable[ReservedPlan], hour_offsets: Mapping[str, Mapping[int, HourOffsets]], runner: TaskRunner
 ) -> list[ScanTask]:
-    """Return the plan's ranges as tasks of about `archive.task.size` offsets each."""
-    groups: list[tuple[ReadPlan, tuple[OffsetRange, ...]]] = []
-    for read in reserved.plan.reads:
-        if read.kafka_partition in hour_offsets:
-            ranges_of_tasks = _group_ranges(read, reserved.state, request.config.archive.task_size)
-            groups += ((read, ranges) for ranges in ranges_of_tasks)
-    concurrent = min(runner.at_once(request.config.tasks_max), len(groups)) if groups else 1
-    return [
-        _build_task(request, reserved, hour_offsets[read.kafka_partition], read, ranges, concurrent)
-        for read, ranges in groups
-    ]
+    """Return the ranges of the plans as tasks of about `archive.task.size` offsets each.
+
+    `hour_offsets` are by topic and kafka partition. What is missing there is not read. A limit of the connector's
+    speed is shared out to the tasks that run at the same time.
+    """
+    parts: list[tuple[ReservedPlan, ReadPlan, tuple[OffsetRange, ...]]] = []
+    for reserved in plans:
+        task_size = reserved.request.config.archive.task_size
+        for read in reserved.plan.reads:
+            if read.kafka_partition in hour_offsets[reserved.request.topic]:
+                parts += ((reserved, read, ranges) for ranges in _group_ranges(read, reserved.state, task_size))
+    if not parts:
+        return []
+    concurrent = min(runner.at_once(parts[0][0].request.config.tasks_max), len(parts))
+    tasks: list[ScanTask] = []
+    for reserved, read, ranges in parts:
+        offsets = hour_offsets[reserved.request.topic][read.kafka_partition]
+        tasks.append(_build_task(reserved, offsets, read, ranges, concurrent))
+    return tasks
+
+
+TASK_COST = 20_000
+"""What a task costs besides its offsets, in offsets: a connection's questions, a segment's beginning and end."""
+
+
+def group_tasks(tasks: Sequence[ScanTask], at_once: int) -> list[tuple[ScanTask, ...]]:
+    """Deal out the tasks into groups of about the same cost. A task that fails in a group is tried again alone."""
+    return deal_out(tasks, lambda task: task.size + TASK_COST, at_once)
 
 
 def _group_ranges(read: ReadPlan, state: IndexState, task_size: int) -> Iterator[tuple[OffsetRange, ...]]:
@@ -72,14 +91,13 @@ def _fill_groups(ranges: Sequence[OffsetRange], task_size: int) -> list[tuple[Of
 
 
 def _build_task(
-    request: ArchiveRequest,
     reserved: ReservedPlan,
     hour_offsets: HourOffsets,
     read: ReadPlan,
     ranges: tuple[OffsetRange, ...],
     concurrent: int,
 ) -> ScanTask:
-    config = request.config
+    config = reserved.request.config
     start_offset = ranges[0].start_offset
     return ScanTask(
         kafka=config.kafka,
@@ -87,7 +105,7 @@ def _build_task(
         layout=config.layout,
         archive=config.archive,
         records=config.records,
-        writer=reserved.writer(config.name),
+        writer=reserved.writer,
         kafka_partition=read.kafka_partition,
         ranges=ranges,
         leader_epochs=tuple(_find_leader_epoch(reserved, read.kafka_partition, r.start_offset) for r in ranges),

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kafka_s3_platform.archive.clock import refuse_wrong_clocks
+from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
 from kafka_s3_platform.archive.plan import refuse_another_topic, refuse_truncated_log
 from kafka_s3_platform.config.settings import ConnectorConfig
@@ -21,13 +21,15 @@ from kafka_s3_platform.errors import (
     PlatformError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets, refuse_active_group
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.clock import StoreClock
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, retry_commit
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -77,7 +79,7 @@ def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str
                 f"--topic"
             )
         store = ObjectStore(config.store)
-        refuse_wrong_clocks(config, store, admin, description)
+        Answers({}, find_wrong_clocks(config, store, admin, {topic: description})).get()
         step = _Step(config, description, group, offsets, store.clock)
         return retry_commit(index, lambda snapshot: step.run(snapshot, admin, run_id))
 
@@ -106,13 +108,8 @@ class _Step:
         """Commit on the snapshot what is not recorded yet."""
         state = snapshot.state
         topic = self.description.topic
-        description, frontiers = look_until_unchanged(
-            admin,
-            self.description,
-            lambda seen: complete_frontiers(
-                seen, self.clock.earlier_now(), admin.frontiers(topic, seen.kafka_partitions)
-            ),
-        )
+        looked = look_until_unchanged(admin, {topic: self.description}, lambda seen: self._look(admin, seen))
+        description, frontiers = looked.get()[topic]
         refuse_another_topic(description, state)
         for frontier in frontiers.values():
             refuse_truncated_log(self.config.name, topic, state, frontier)
@@ -122,6 +119,11 @@ class _Step:
             snapshot.commit(Change(added=(*gaps, *frontiers.values(), *generation), run_id=run_id))
         log_starts = {p: f.log_start_offset for p, f in frontiers.items() if p not in self.offsets}
         return TakeOverReport(topic, self.group, self.offsets, log_starts, gaps)
+
+    def _look(self, admin: ClusterAdmin, seen: Mapping[str, TopicDescription]) -> Answers[str, Mapping[int, Frontier]]:
+        observed_at = self.clock.earlier_now()
+        looked = admin.look_at({topic: found.kafka_partitions for topic, found in seen.items()})
+        return looked.checked(lambda topic, look: complete_frontiers(seen[topic], observed_at, look.get()))
 
     def _gaps(self, kafka_partition: int, frontiers: Mapping[int, Frontier], state: IndexState) -> Iterator[Gap]:
         below = make_span(0, self.offsets[kafka_partition])

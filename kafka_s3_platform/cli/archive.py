@@ -12,9 +12,8 @@ from kafka_s3_platform.cli.runs import (
     RunOutcome,
     find_archived_topics,
     raise_failures,
-    run_job,
+    run_assets,
     topic_option,
-    try_each,
 )
 from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.defs.names import make_op_name
@@ -52,16 +51,16 @@ def archive(
     if (from_hour is None) != (to_hour is None) or (until_now and from_hour is not None):
         raise click.UsageError("give both --from and --to, or --until-now, or none of them")
     topics = find_archived_topics(connector, topic, at_kafka=True)
-    outcomes, failures = try_each(topics, lambda t: _archive_topic(t, from_hour, to_hour))
+    # the hours are the connector's: each topic has the same
+    keys = _choose_keys(topics[0], from_hour, to_hour) if topics and from_hour and to_hour else []
+    job_name = make_op_name("archive", connector)
+    outcomes, failures = run_assets({t.key("hourly"): t.topic for t in topics}, job_name, keys) if topics else ([], {})
+    if not outcomes:
+        raise_failures(failures)
     documents = [_make_document(o) for o in outcomes]
     lines = [line for d in documents for line in _format_hours(d)]
     print_result({"runs": documents}, as_json, lines)
     raise_failures(failures)
-
-
-def _archive_topic(topic: ArchivedTopic, from_hour: str | None, to_hour: str | None) -> RunOutcome:
-    keys = _choose_keys(topic, from_hour, to_hour) if from_hour and to_hour else []
-    return run_job(topic, make_op_name("archive", topic.config.name), topic.key("hourly"), keys)
 
 
 def _choose_keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.cli.output import json_option, print_result
-from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_job, topic_option, try_each
+from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets, topic_option
 from kafka_s3_platform.defs.names import make_op_name
 
 
@@ -20,7 +20,7 @@ from kafka_s3_platform.defs.names import make_op_name
 def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
     """Merge the hourly objects of a day into daily ones.
 
-    Does so for the topics of CONNECTOR, one after the other.
+    Does so for all topics of CONNECTOR in one run.
     """
     try:
         key = date.fromisoformat(day).isoformat()
@@ -31,7 +31,10 @@ def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
     for found in topics:
         if not found.days.definition.has_partition_key(key):
             raise click.UsageError(f"--day {day}: the days of {found.name} are those from its start hour to today")
-    documents, failures = try_each(topics, lambda t: _make_document(run_job(t, job_name, t.key("daily"), [key])))
+    outcomes, failures = run_assets({t.key("daily"): t.topic for t in topics}, job_name, [key])
+    if not outcomes:
+        raise_failures(failures)
+    documents = [_make_document(o) for o in outcomes]
     print_result({"runs": documents}, as_json, [_format_day(d) for d in documents])
     raise_failures(failures)
 

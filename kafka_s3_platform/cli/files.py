@@ -12,8 +12,8 @@ from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, top
 from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.upkeep.compact.days import find_day, select_day_segments
-from kafka_s3_platform.upkeep.verify import overlaps_hours
+from kafka_s3_platform.upkeep.compact.days import find_day, read_day_segments, select_day_segments
+from kafka_s3_platform.upkeep.verify import read_hour_segments
 
 
 @click.command
@@ -55,11 +55,14 @@ def _find_live_segments(topic: ArchivedTopic, day: date | None, hour: str | None
     """Return the live segments, sorted by kafka partition and offset."""
     start = None if hour is None else _parse_hour(hour, ZoneInfo(topic.config.layout.timezone))
     snapshot = topic.index.peek()
-    found = snapshot.segments if snapshot else ()
+    if snapshot is None:
+        return []
+    if start is not None:
+        found = tuple(read_hour_segments(snapshot, [start]))
+    else:
+        found = snapshot.segments if day is None else read_day_segments(snapshot, day)
     if day is not None:
         found = select_day_segments(found, day)
-    if start is not None:
-        found = tuple(s for s in found if overlaps_hours(s, [start]))
     return sorted(found, key=lambda s: (s.kafka_partition, s.start_offset, s.key))
 
 

@@ -13,7 +13,8 @@ from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
-from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key, name_foreign_op
+from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
+from kafka_s3_platform.defs.restore.restored import name_restored_op
 from kafka_s3_platform.defs.topic import ArchivedTopic
 
 RESOLUTION = timedelta(milliseconds=1)
@@ -83,14 +84,14 @@ def _restore_archived(connector: str, topics: tuple[str, ...], config: RestoreCo
 
 
 def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
-    """Run the topic's restore job on the hours of its window, or on the newest hour. The UI shows the run there."""
+    """Run the restore job for the topic on the hours of its window or the newest hour. The UI shows the run there."""
     keys = _choose_hours(topic, config)
     return run_job(
         topic,
-        topic.op_name("restore"),
+        make_op_name("restore", topic.config.name),
         topic.key("restored"),
         keys,
-        ops={topic.op_name("restored"): config},
+        ops={name_restored_op(topic.config.name): config},
         only_looks=config.dry_run,
     )
 
@@ -98,7 +99,7 @@ def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
 def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig) -> RunOutcome:
     """Run a source connector's restore job."""
     name = connector.name
-    ops = {name_foreign_op(name): config}
+    ops = {name_restored_op(name): config}
     topic = ArchivedTopic(connector, EVERY_TOPIC)
     job_name = make_op_name("restore", name)
     return run_job(topic, job_name, make_foreign_key(name), ops=ops, only_looks=config.dry_run)

@@ -17,10 +17,10 @@ from kafka_s3_platform.config.parse import read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG
-from kafka_s3_platform.defs.processes import describe_place, make_process_tags
+from kafka_s3_platform.defs.failures import FAILURE_TAG, FAILURES, RETRIES_TAG
+from kafka_s3_platform.defs.processes import describe_place, find_unfinished_runs, make_process_tags
 from kafka_s3_platform.defs.restore.request import allow_paths
-from kafka_s3_platform.defs.runs import find_unfinished
+from kafka_s3_platform.defs.runs import is_changing
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topics.discovery import find_gone_topics, find_topics_folder, resolve_now
@@ -160,12 +160,46 @@ def run_job(
     *,
     only_looks: bool = False,
 ) -> RunOutcome:
-    """Run one asset of a job in this process, on the contiguous `partition_keys` or without any.
+    """Run one asset as `run_assets` does. Raises its error."""
+    done, failures = run_assets({key: topic.topic}, job_name, partition_keys, ops, only_looks=only_looks)
+    raise_failures(failures)
+    return done[0]
 
-    A run that `only_looks` changes nothing and may run beside other runs of its topic.
 
-    Raises TransientError or PermanentError with the message of the error that ended the run.
+def run_assets(
+    topics: Mapping[dg.AssetKey, str],
+    job_name: str,
+    partition_keys: Sequence[str] = (),
+    ops: Mapping[str, dg.Config] | None = None,
+    *,
+    only_looks: bool = False,
+) -> tuple[list[RunOutcome], dict[str, PlatformError]]:
+    """Run assets, each of a topic, as one run of a job in this process.
+
+    The run is for the contiguous `partition_keys` or without any. One that `only_looks` changes nothing and may run
+    beside other runs of its topics. Returns what succeeded, and the errors by topic: a TransientError or PermanentError
+    with the message of what ended the run, or the topic's part of it.
     """
+    with open_instance() as found, allow_paths():
+        busy = {} if only_looks else _find_overlaps(found, topics)
+        free = [key for key in topics if key not in busy]
+        failures = {topics[key]: err for key, err in busy.items()}
+        if not free:
+            return [], failures
+        result = _execute(found, job_name, free, partition_keys, ops or {})
+        failed = {} if result.success else _make_errors(result, found, free)
+    done = {key: _find_events(result, key) for key in free if key not in failed}
+    outcomes = [RunOutcome(topics[key], result.run_id, tuple(events)) for key, events in done.items()]
+    return outcomes, {**failures, **{topics[key]: err for key, err in failed.items()}}
+
+
+def _execute(
+    found: dg.DagsterInstance,
+    job_name: str,
+    keys: Sequence[dg.AssetKey],
+    partition_keys: Sequence[str],
+    ops: Mapping[str, dg.Config],
+) -> dg.ExecuteInProcessResult:
     run_id = str(uuid4())
     tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
     if partition_keys:
@@ -173,22 +207,15 @@ def run_job(
             ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
             ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
         }
-    job = defs().resolve_job_def(job_name)
-    with open_instance() as found, allow_paths():
-        if not only_looks:
-            _refuse_overlap(found, topic, key)
-        result = job.get_subset(
-            asset_selection=frozenset([key]), asset_check_selection=frozenset(list_index_checks(key))
-        ).execute_in_process(
-            run_config=dg.RunConfig(ops=dict(ops or {}), loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
-            instance=found,
-            run_id=run_id,
-            tags=tags,
-            raise_on_error=False,
-        )
-        if not result.success:
-            raise _make_error(result, found)
-    return RunOutcome(topic.topic, result.run_id, tuple(_find_events(result, key)))
+    checks = frozenset(check for key in keys for check in list_index_checks(key))
+    job = defs().resolve_job_def(job_name).get_subset(asset_selection=frozenset(keys), asset_check_selection=checks)
+    return job.execute_in_process(
+        run_config=dg.RunConfig(ops=dict(ops), loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
+        instance=found,
+        run_id=run_id,
+        tags=tags,
+        raise_on_error=False,
+    )
 
 
 def open_instance() -> dg.DagsterInstance:
@@ -220,16 +247,26 @@ def _convert_value(value: dg.MetadataValue) -> Any:
     return value.value
 
 
-def _refuse_overlap(found: dg.DagsterInstance, topic: ArchivedTopic, key: dg.AssetKey) -> None:
-    """Refuse a run if another one changes the topic. Pools hold back only runs that the daemon starts, not this one."""
-    changing = [topic.key("hourly"), topic.key("daily")]
-    keys = changing if key in changing else [key]
-    runs = [run for each in keys for run in find_unfinished(found, each)]
-    if runs:
-        raise TransientError(
-            f"topic {topic.topic}: run {runs[0].run_id} is queued or under way {describe_place(runs[0])}; try again "
-            f"when it ended. If its process is gone, terminate it in the UI"
-        )
+def _find_overlaps(found: dg.DagsterInstance, topics: Mapping[dg.AssetKey, str]) -> dict[dg.AssetKey, PlatformError]:
+    """Return an error for each topic that another run changes. Pools hold back only runs that the daemon starts."""
+    unfinished = find_unfinished_runs(found)
+    busy: dict[dg.AssetKey, PlatformError] = {}
+    for key, topic in topics.items():
+        run = next((run for run in unfinished if any(is_changing(run, each) for each in _list_changing(key))), None)
+        if run is not None:
+            busy[key] = TransientError(
+                f"topic {topic}: run {run.run_id} is queued or under way {describe_place(run)}; try again when it "
+                f"ended. If its process is gone, terminate it in the UI"
+            )
+    return busy
+
+
+def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
+    """Return the assets of the topic that no other run may change meanwhile."""
+    changing = ("hourly", "daily")
+    if len(key.path) < len(("connector", "group", "topic")) or key.path[1] not in changing:
+        return [key]
+    return [dg.AssetKey([key.path[0], group, *key.path[2:]]) for group in changing]
 
 
 def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
@@ -246,25 +283,42 @@ def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[di
     return found
 
 
-def _make_error(result: dg.ExecuteInProcessResult, found: dg.DagsterInstance) -> Exception:
-    """Return the platform's error that ended the run, or a new error with Dagster's text for any other error."""
+def _make_errors(
+    result: dg.ExecuteInProcessResult, found: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
+) -> dict[dg.AssetKey, PlatformError]:
+    """Return the errors that ended the run, by asset. An asset without one is done.
+
+    An error that was not the platform's becomes one with Dagster's text. Raises RunInterruptedError.
+    """
     failed = next((e for e in result.all_events if e.is_step_failure), None)
     if failed is None:
-        return PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
+        err = PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
+        return dict.fromkeys(keys, err)
     data = failed.step_failure_data
     if data.error and data.error.cls_name in _INTERRUPTS:
-        return RunInterruptedError(
+        raise RunInterruptedError(
             f"run {result.run_id} was interrupted. What it had committed stays; run the command again to go on, a "
             f"restore with its --restore-id ({result.run_id}, where none was given)"
         )
-    said = data.user_failure_data.description if data.user_failure_data else None
-    message = f"run {result.run_id}: {said or (data.error.to_string() if data.error else 'failed')}"
+    told = data.user_failure_data
+    if told and FAILURES in told.metadata:
+        each: Any = told.metadata[FAILURES].value
+        by_name = {key.to_user_string(): key for key in keys}
+        return {by_name[name]: _make_error(result.run_id, **about) for name, about in each.items()}
+    said = told.description if told else None
     run = found.get_run_by_id(result.run_id)
-    is_transient = run is not None and run.tags.get(FAILURE_TAG) == "transient"
-    if not is_transient:
-        return PermanentError(message)
-    name = data.user_failure_data.metadata["error"].value if data.user_failure_data else None
-    return next((kind for kind in NO_ANSWER if kind.__name__ == name), TransientError)(message)
+    kind = run.tags.get(FAILURE_TAG, "") if run else ""
+    name = str(told.metadata["error"].value) if told and "error" in told.metadata else ""
+    text = said or (data.error.to_string() if data.error else "failed")
+    return dict.fromkeys(keys, _make_error(result.run_id, name, kind, text))
+
+
+def _make_error(run_id: str, error: str, kind: str, message: str) -> PlatformError:
+    """Make an error of a class that tells the command's exit status."""
+    text = f"run {run_id}: {message}"
+    if kind != "transient":
+        return PermanentError(text)
+    return next((cls for cls in NO_ANSWER if cls.__name__ == error), TransientError)(text)
 
 
 def _suggest_name(what: str, name: str, known: Sequence[str]) -> str:

@@ -36,7 +36,8 @@ def show(connector: str, topic: str | None, as_json: bool) -> None:
 def _show_topic(topic: ArchivedTopic) -> tuple[dict[str, Any], list[str]]:
     """Make the JSON document and the lines of a topic. Raises if the index lacks something that it reads."""
     snapshot = topic.index.peek()
-    return _make_topic_document(topic, snapshot), _format_topic(topic, snapshot)
+    days = _group_days(topic, snapshot)
+    return _make_topic_document(topic, snapshot, days), _format_topic(topic, snapshot, days)
 
 
 def _group_days(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> list[DaySummary]:
@@ -50,10 +51,12 @@ def _count_unresolved(snapshot: IndexSnapshot | None) -> int:
     return count_offsets(snapshot.state.unresolved) if snapshot else 0
 
 
-def _make_topic_document(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> dict[str, Any]:
+def _make_topic_document(
+    topic: ArchivedTopic, snapshot: IndexSnapshot | None, days: Sequence[DaySummary]
+) -> dict[str, Any]:
     return {
         "topic": topic.topic,
-        "days": [_make_document(day) for day in _group_days(topic, snapshot)],
+        "days": [_make_document(day) for day in days],
         "unresolved_offsets": _count_unresolved(snapshot),
     }
 
@@ -72,10 +75,10 @@ def _make_document(day: DaySummary) -> dict[str, Any]:
     }
 
 
-def _format_topic(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> list[str]:
+def _format_topic(topic: ArchivedTopic, snapshot: IndexSnapshot | None, days: Sequence[DaySummary]) -> list[str]:
     count = _count_unresolved(snapshot)
     listed = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
-    return _format_table(topic, _group_days(topic, snapshot)) + (
+    return _format_table(topic, days) + (
         [f"{topic.topic}: {count:,} offset(s) could not be archived; to see them: {listed}"] if count else []
     )
 

@@ -3,15 +3,23 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import dagster as dg
 
 from kafka_s3_platform.defs.processes import make_process_tags
+from kafka_s3_platform.defs.request_tags import make_failed_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
-from kafka_s3_platform.errors import ClockError, OpenTransactionError, PermanentError, TransientError
+from kafka_s3_platform.errors import ClockError, OpenTransactionError, PermanentError, PlatformError, TransientError
 
 FAILURE_TAG = "kafka_s3/failure"
-"""Tag of failed runs: `transient`, `permanent`, or `clock`. A clock that is set right changes no input of a run."""
+"""Tag of failed runs: `transient`, `permanent`, or `clock`. A clock that is set right changes no input of a run.
+
+If only some assets of a run failed, or for different reasons, `FAILED_TAG` tells which. This tag then holds the reason
+that waits longest: `permanent` before `clock` before `transient`.
+"""
+
+KINDS = ("permanent", "clock", "transient")
 
 RETRIES_TAG = "kafka_s3/retries"
 """Run tag: how often a transient error is retried within the run; the command line sets 0."""
@@ -19,6 +27,8 @@ RETRIES_TAG = "kafka_s3/retries"
 MAX_RETRIES = 4
 RETRY_SECONDS = 15.0
 TRANSACTION_SECONDS = 60.0
+
+StepContext: TypeAlias = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext
 
 _IGNORED = {
     "resources": f"Spark's properties belong into the file that {SPARK_VARIABLE} names in the deployment",
@@ -28,7 +38,7 @@ _IGNORED = {
 
 
 @contextmanager
-def raise_dagster_failures(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Iterator[None]:
+def raise_dagster_failures(context: StepContext) -> Iterator[None]:
     """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
 
     Every step begins here. So this also tags the run with the processes that execute it, and warns of keys in its
@@ -39,17 +49,91 @@ def raise_dagster_failures(context: dg.AssetExecutionContext | dg.AssetCheckExec
     try:
         yield
     except TransientError as err:
-        retries = _count_retries(context.run.tags.get(RETRIES_TAG, ""))
+        retries = count_retries(context)
         if context.op_execution_context.retry_number < retries:
-            raise dg.RetryRequested(retries, _choose_delay(err, context.op_execution_context.retry_number)) from err
-        raise _make_failure(context, "transient", err) from err
-    except ClockError as err:
-        raise _make_failure(context, "clock", err) from err
+            raise dg.RetryRequested(retries, choose_delay(err, context.op_execution_context.retry_number)) from err
+        raise _make_failure(context, err) from err
     except PermanentError as err:
-        raise _make_failure(context, "permanent", err) from err
+        raise _make_failure(context, err) from err
 
 
-def _tell_ignored(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> None:
+def raise_all(failures: Mapping[str, PlatformError]) -> None:
+    """Raise what `join_errors` makes of the failures, if there are any."""
+    if failures:
+        raise join_errors(failures)
+
+
+def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
+    """Return the only error, or one error that names them all. It is transient if one of them is.
+
+    So a step must do no harm where it does again what it has done. A wrong clock fails everything: it is told once.
+    """
+    first = next(iter(failures.values()))
+    if len(failures) == 1 or isinstance(first, ClockError):
+        return first
+    may_pass = any(isinstance(err, TransientError) for err in failures.values())
+    text = "\n".join(f"{name}: {err}" for name, err in failures.items())
+    return (TransientError if may_pass else PermanentError)(text)
+
+
+def count_retries(context: StepContext) -> int:
+    """Return how often transient errors are tried again within the run."""
+    # the tag may hold anything: anybody who launches a run can set its tags
+    tag = context.run.tags.get(RETRIES_TAG, "")
+    return int(tag) if re.fullmatch("[0-9]{1,4}", tag) else MAX_RETRIES
+
+
+def choose_delay(err: TransientError, retry_number: int) -> float:
+    """Return how many seconds to wait before the next try."""
+    seconds = TRANSACTION_SECONDS if isinstance(err, OpenTransactionError) else RETRY_SECONDS
+    return float(seconds * 2**retry_number)
+
+
+def make_assets_failure(
+    context: StepContext, failures: Mapping[dg.AssetKey, PlatformError], selected: int
+) -> dg.Failure:
+    """Make the failure of a step that has `selected` assets, of which some failed and the others are done.
+
+    Its metadata tells the command line of each. Dagster does not try again: that would do the others again too.
+    """
+    found = {key: classify_failure(err) for key, err in failures.items()}
+    kind = next(kind for kind in KINDS if kind in found.values())
+    tags = {FAILURE_TAG: kind}
+    if len(found) < selected or set(found.values()) != {kind}:
+        tags |= make_failed_tags(found)
+    context.instance.add_run_tags(context.run.run_id, tags)
+    each = {
+        key.to_user_string(): {"error": type(err).__name__, "kind": found[key], "message": str(err)}
+        for key, err in failures.items()
+    }
+    text = _describe_failures(failures, selected)
+    first = next(iter(failures.values()))
+    metadata = {"error": type(first).__name__, "kind": kind}
+    return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(each)}, allow_retries=False)
+
+
+FAILURES = "failures"
+"""Metadata of a failure: what failed of each asset, by its key."""
+
+
+def classify_failure(err: PlatformError) -> str:
+    """Return what the tag of a failed run says of the error."""
+    if isinstance(err, ClockError):
+        return "clock"
+    return "transient" if isinstance(err, TransientError) else "permanent"
+
+
+def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: int) -> str:
+    """Name each topic and its error. An error that all share is told once."""
+    texts = set(map(str, failures.values()))
+    if len(texts) == 1 and (selected == 1 or len(failures) > 1):
+        of = f"{len(failures)} of {selected} topics" if selected > 1 else ""
+        names = ", ".join(key.path[-1] for key in failures)
+        return "\n".join([*texts, *([f"This is so for {of}: {names}"] if of else [])])
+    return "\n".join(f"{key.path[-1]}: {err}" for key, err in failures.items())
+
+
+def _tell_ignored(context: StepContext) -> None:
     for section, instead in _IGNORED.items():
         if names := _list_names(context.run.run_config.get(section), section):
             context.log.warning(
@@ -72,19 +156,8 @@ def _list_names(given: object, path: str) -> list[str]:
     return names
 
 
-def _count_retries(tag: str) -> int:
-    """Return the number in the tag, if it holds one: anybody who launches a run can set its tags."""
-    return int(tag) if re.fullmatch("[0-9]{1,4}", tag) else MAX_RETRIES
-
-
-def _choose_delay(err: TransientError, retry_number: int) -> float:
-    seconds = TRANSACTION_SECONDS if isinstance(err, OpenTransactionError) else RETRY_SECONDS
-    return float(seconds * 2**retry_number)
-
-
-def _make_failure(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, kind: str, err: Exception
-) -> dg.Failure:
+def _make_failure(context: StepContext, err: PlatformError) -> dg.Failure:
+    kind = classify_failure(err)
     context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: kind})
     metadata = {"error": type(err).__name__, "kind": kind}
     return dg.Failure(str(err), metadata=metadata, allow_retries=False)

@@ -1,4 +1,4 @@
-"""Jobs: archive, compact and verify for each connector, restore for each topic."""
+"""Jobs: archive, compact, verify and restore for each connector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,29 +15,24 @@ Job = UnresolvedAssetJobDefinition
 
 @dataclass(frozen=True)
 class ConnectorJobs:
-    """The jobs of one connector. There is a `restore` job for each topic, since a restore's config is for one topic.
-
-    `compact` and `restore` exist only if the objects have the native format.
-    """
+    """The jobs of one connector. `compact` and `restore` exist only if the objects have the native format."""
 
     archive: Job
     compact: Job | None
     verify: Job
-    restore: dict[str, Job]
+    restore: Job | None
 
     @property
     def all(self) -> list[Job]:
-        compact = [self.compact] if self.compact else []
-        return [self.archive, *compact, self.verify, *self.restore.values()]
+        native = [job for job in (self.compact, self.restore) if job is not None]
+        return [self.archive, self.verify, *native]
 
 
-def make_connector_jobs(
-    topics: Sequence[ArchivedTopic], slow_checks: Sequence[dg.AssetChecksDefinition]
-) -> ConnectorJobs:
+def make_connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: dg.AssetChecksDefinition) -> ConnectorJobs:
     """Make the jobs of one connector. Checks that read the store run in `verify`, not after every hour."""
     connector = topics[0].config.name
     hourly = dg.AssetSelection.assets(*(topic.key("hourly") for topic in topics))
-    slow = dg.AssetSelection.checks(*slow_checks)
+    slow = dg.AssetSelection.checks(slow_checks)
     return ConnectorJobs(
         archive=dg.define_asset_job(
             make_op_name("archive", connector), hourly - slow, description=f"Archive hours of connector {connector}."
@@ -46,7 +41,7 @@ def make_connector_jobs(
         verify=dg.define_asset_job(
             make_op_name("verify", connector), slow, description=f"Check the objects of connector {connector} in S3."
         ),
-        restore={topic.topic: _make_restore_job(topic) for topic in topics if topic.is_native},
+        restore=_make_restore_job(topics) if topics[0].is_native else None,
     )
 
 
@@ -61,17 +56,11 @@ def make_foreign_job(connector: str, key: dg.AssetKey) -> Job:
 
 def list_changing_jobs(key: dg.AssetKey) -> frozenset[str]:
     """Return the names of the jobs that write the asset when they run as a whole. `verify` writes no asset."""
-    if len(key.path) == len(("connector", "group")) and key.path[1] == "restored":
-        return frozenset({make_op_name("restore", key.path[0])})
-    if len(key.path) != len(("connector", "group", "topic")):
+    if len(key.path) < len(("connector", "group")):
         return frozenset()
-    connector, group, topic = key.path
-    names = {
-        "hourly": make_op_name("archive", connector),
-        "daily": make_op_name("compact", connector),
-        "restored": make_op_name("restore", connector, topic),
-    }
-    return frozenset({names[group]} if group in names else ())
+    connector, group = key.path[:2]
+    verb = {"hourly": "archive", "daily": "compact", "restored": "restore"}.get(group)
+    return frozenset({make_op_name(verb, connector)} if verb else ())
 
 
 def _make_compact_job(topics: Sequence[ArchivedTopic]) -> Job:
@@ -82,9 +71,11 @@ def _make_compact_job(topics: Sequence[ArchivedTopic]) -> Job:
     )
 
 
-def _make_restore_job(topic: ArchivedTopic) -> Job:
+def _make_restore_job(topics: Sequence[ArchivedTopic]) -> Job:
+    connector = topics[0].config.name
     return dg.define_asset_job(
-        topic.op_name("restore"),
-        dg.AssetSelection.assets(topic.key("restored")),
-        description=f"Restore records of {topic.name} to another topic.",
+        make_op_name("restore", connector),
+        dg.AssetSelection.assets(*(topic.key("restored") for topic in topics)),
+        description=f"Restore records of a topic of connector {connector} to another topic. Pick the asset of one "
+        "topic.",
     )

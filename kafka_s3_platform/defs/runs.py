@@ -1,7 +1,11 @@
-"""Requests runs and reads from the instance which runs of a topic are unfinished and how earlier requests ended."""
+"""Requests runs, and reads from the instance which runs are unfinished and how earlier requests ended."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from sys import intern
 from typing import Any
 
 import dagster as dg
@@ -12,48 +16,199 @@ from dagster._core.storage.tags import (
 )
 
 from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.failures import FAILURE_TAG, KINDS
 from kafka_s3_platform.defs.jobs import list_changing_jobs
 from kafka_s3_platform.defs.processes import find_unfinished_runs
+from kafka_s3_platform.defs.request_tags import (
+    REQUEST_TAG,
+    digest_inputs,
+    find_failure,
+    find_request_name,
+    is_request_for,
+    make_request_tags,
+    read_failed,
+    read_inputs,
+)
 from kafka_s3_platform.defs.topic import Windows
 
-REQUEST_TAG = "kafka_s3/request"
-"""Tag of runs that a sensor or schedule requested. It holds the asset's key."""
+REMEMBERED_RUNS = 100
+"""So many runs that ended last are looked at. What ended well before these may be asked for once more."""
 
-INPUTS_TAG = "kafka_s3/inputs"
-"""Tag of the same runs. It holds the fingerprint of the inputs that they were requested with."""
+REMEMBERED_FAILURES = 100
+"""So many runs that failed last are looked at, however long ago: what fails for good is not tried for ever."""
 
-# Enough to count failures: the wait doubles with each, and after seven it is at LONGEST_WAIT.
-REMEMBERED_RUNS = 10
 FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(hours=1)
+DOUBLINGS = 6
+"""After so many doublings the wait is at LONGEST_WAIT."""
+
+_FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_ENDED = [dg.DagsterRunStatus.SUCCESS, *_FAILED]
 
 
-def request_run(
-    instance: dg.DagsterInstance,
-    key: dg.AssetKey,
-    job_name: str,
-    keys: Sequence[str],
-    fingerprint: str = "",
-    run_config: Mapping[str, Any] | None = None,
-) -> dg.RunRequest:
-    """Return a request for one run of the contiguous partition keys `keys`. Without keys, the run has no partitions."""
-    picked = {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]} if keys else {}
-    known = {REQUEST_TAG: key.to_user_string(), INPUTS_TAG: fingerprint}
-    # If the request named no checks, Dagster would run all checks of the asset, also those that list the bucket.
-    return dg.RunRequest(
-        run_key=_make_run_key(instance, key, fingerprint),
-        job_name=job_name,
-        asset_selection=[key],
-        asset_check_keys=list_index_checks(key),
-        tags={**picked, **known},
-        run_config=run_config,
-    )
+@dataclass(frozen=True)
+class Due:
+    """What is due of an asset: contiguous partition keys, or none for a run without partitions."""
+
+    key: dg.AssetKey
+    partition_keys: tuple[str, ...]
+    fingerprint: str
+    """A digest of the inputs that decide how the run ends."""
 
 
-def find_unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.DagsterRun]:
-    """Return the unfinished runs that change the asset. Report a run whose process was killed as failed."""
-    return [run for run in find_unfinished_runs(instance) if _is_changing(run, key)]
+class Requests:
+    """The runs of a connector's assets of one group, as one tick sees them, and what the tick asks for.
+
+    Runs are read once in a tick, when the first asset needs them, and ended ones once in a process.
+    """
+
+    def __init__(self, instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> None:
+        self._instance = instance
+        self._keys = keys
+        self._name = find_request_name(keys[0])
+        self._due: list[Due] = []
+
+    def list_unfinished(self, key: dg.AssetKey) -> list[dg.DagsterRun]:
+        """Return the unfinished runs that change the asset. Runs whose process was killed are reported as failed."""
+        return [run for run in self._unfinished if is_changing(run, key)]
+
+    def is_requested(self, key: dg.AssetKey) -> bool:
+        """Return whether a sensor or schedule requested an unfinished run of the asset."""
+        return any(is_request_for(run.tags, key) for run in self.list_unfinished(key))
+
+    def find_reason_to_wait(self, key: dg.AssetKey, fingerprint: str) -> str | None:
+        """Return why no run should be requested now, or None if one should.
+
+        The reason is a run with the same inputs that has not failed transiently, or a failure a short time ago.
+        """
+        digest = digest_inputs(key, fingerprint)
+        for run in self.list_unfinished(key):
+            if is_request_for(run.tags, key) and digest in read_inputs(run.tags):
+                return f"run {run.run_id} with the same inputs is queued or under way"
+        ended = [run for run in self._ended if run.names(key)]
+        same = next((run for run in ended if digest in run.inputs), None)
+        if same is not None and not same.is_transient(key):
+            return f"run {same.run_id} with the same inputs {same.describe(key)}"
+        failures = _list_failures(ended, key)
+        if not failures:
+            return None
+        wait = min(FIRST_WAIT * 2 ** min(len(failures) - 1, DOUBLINGS), LONGEST_WAIT)
+        until = failures[0].ended_at + wait
+        if datetime.now(timezone.utc) < until:
+            return f"run {failures[0].run_id} failed; asked for again at {until:%H:%M:%S} UTC"
+        return None
+
+    def ask(self, key: dg.AssetKey, partition_keys: Sequence[str], fingerprint: str) -> str | None:
+        """Ask for a run of the asset. If it has to wait, ask for none and return why."""
+        reason = self.find_reason_to_wait(key, fingerprint)
+        if reason is None:
+            self._due.append(Due(key, tuple(partition_keys), fingerprint))
+        return reason
+
+    def has_asked(self, key: dg.AssetKey) -> bool:
+        """Return whether a run of the asset was asked for in this tick."""
+        return any(due.key == key for due in self._due)
+
+    def make(self, job_name: str, run_config: Mapping[str, Any] | None = None) -> list[dg.RunRequest]:
+        """Make one request for all assets with the same partition keys."""
+        groups: dict[tuple[str, ...], list[Due]] = {}
+        for due in self._due:
+            groups.setdefault(due.partition_keys[:: max(1, len(due.partition_keys) - 1)], []).append(due)
+        return [self._make_request(job_name, ends, group, run_config) for ends, group in groups.items()]
+
+    def _make_request(
+        self, job_name: str, ends: Sequence[str], group: Sequence[Due], run_config: Mapping[str, Any] | None
+    ) -> dg.RunRequest:
+        keys = [due.key for due in group]
+        picked = {ASSET_PARTITION_RANGE_START_TAG: ends[0], ASSET_PARTITION_RANGE_END_TAG: ends[-1]} if ends else {}
+        # If the request named no checks, Dagster would run all checks of the assets, also those that list the bucket.
+        return dg.RunRequest(
+            run_key=self._make_run_key(group),
+            job_name=job_name,
+            asset_selection=keys,
+            asset_check_keys=[check for key in keys for check in list_index_checks(key)],
+            tags={**picked, **make_request_tags({due.key: due.fingerprint for due in group})},
+            run_config=run_config,
+        )
+
+    def _make_run_key(self, group: Sequence[Due]) -> str:
+        """Make a run key that no other request has. It names the inputs and the last run that was requested.
+
+        A schedule that makes several requests needs a different key for each. Dagster drops a sensor's request if an
+        earlier run of the sensor has the same key, so the next try needs another key.
+        """
+        inputs = "".join(digest_inputs(due.key, due.fingerprint) for due in group)
+        digest = hashlib.sha256(inputs.encode()).hexdigest()[:16]
+        return f"{self._name} {digest}" + (f" after {self._newest}" if self._newest else "")
+
+    @cached_property
+    def _unfinished(self) -> list[dg.DagsterRun]:
+        return find_unfinished_runs(self._instance)
+
+    @cached_property
+    def _newest(self) -> str | None:
+        """The run that was requested last, whether it has ended or not."""
+        return next(iter(self._instance.get_run_ids(dg.RunsFilter(tags=self._tags), limit=1)), None)
+
+    @cached_property
+    def _ended(self) -> list["_EndedRun"]:
+        """Requested runs that ended, the newest first."""
+        # A run that ends meanwhile is in the first list: so look at it first.
+        _ = self._unfinished
+        newest = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_ENDED), limit=REMEMBERED_RUNS)
+        failed = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_FAILED), limit=REMEMBERED_FAILURES)
+        ids = list(dict.fromkeys([*newest, *failed]))
+        kept = _kept.get(self._name, {})
+        found = {run_id: kept[run_id] for run_id in ids if run_id in kept}
+        found |= _read_ended(self._instance, [run_id for run_id in ids if run_id not in found])
+        _kept[self._name] = found
+        return [found[run_id] for run_id in ids if run_id in found]
+
+    @property
+    def _tags(self) -> Mapping[str, list[str]]:
+        # Runs that an earlier version requested name their only asset.
+        return {REQUEST_TAG: [self._name, *(key.to_user_string() for key in self._keys)]}
+
+
+@dataclass(frozen=True)
+class _EndedRun:
+    """What a requested run that ended tells of its assets. It changes no more."""
+
+    run_id: str
+    status: dg.DagsterRunStatus
+    ended_at: datetime
+    keys: frozenset[str]
+    inputs: frozenset[str]
+    kind: str | None
+    """How the run failed as a whole."""
+
+    failed: Mapping[str, frozenset[str]] | None
+    """Which assets failed, and how. None: all of them, or none."""
+
+    def names(self, key: dg.AssetKey) -> bool:
+        """Whether the run is for the asset, or for its whole job."""
+        return not self.keys or key.to_user_string() in self.keys
+
+    def has_done(self, key: dg.AssetKey) -> bool:
+        """Whether the run has done what it was asked of the asset."""
+        if self.status != dg.DagsterRunStatus.FAILURE:
+            return self.status == dg.DagsterRunStatus.SUCCESS
+        return self.failed is not None and find_failure(self.failed, key) is None
+
+    def is_transient(self, key: dg.AssetKey) -> bool:
+        """Whether the asset failed for a reason that may pass: a broker was down, or the process was killed."""
+        if self.status != dg.DagsterRunStatus.FAILURE or self.has_done(key):
+            return False
+        return (find_failure(self.failed, key) if self.failed else self.kind) != "permanent"
+
+    def describe(self, key: dg.AssetKey) -> str:
+        if self.has_done(key):
+            return "succeeded; to do it again, re-execute that run"
+        return f"ended as {self.status.value}; fix its cause, then re-execute that run"
+
+
+_kept: dict[str, dict[str, _EndedRun]] = {}
+"""Ended runs by connector and group: of many topics, the stored form of a run takes long to read."""
 
 
 def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[datetime, datetime]]:
@@ -67,74 +222,34 @@ def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[
     return found
 
 
-def is_requested(runs: Sequence[dg.DagsterRun], key: dg.AssetKey) -> bool:
-    """Return whether a sensor or schedule requested one of the runs."""
-    return any(run.tags.get(REQUEST_TAG) == key.to_user_string() for run in runs)
-
-
-def find_reason_to_wait(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> str | None:
-    """Return why no run should be requested now, or None if one should.
-
-    The reason is a run with the same inputs that has not failed transiently, or a failure a short time ago.
-    """
-    same = _find_newest(instance, key, fingerprint)
-    if same is not None and not _is_transient(same):
-        return _describe_run(same)
-    requested = dg.RunsFilter(tags={REQUEST_TAG: key.to_user_string()})
-    records = instance.get_run_records(requested, limit=REMEMBERED_RUNS)
-    failures = _list_failures(records)
-    if not failures:
-        return None
-    ended = datetime.fromtimestamp(failures[0].end_time or failures[0].create_timestamp.timestamp(), timezone.utc)
-    until = ended + min(FIRST_WAIT * 2 ** (len(failures) - 1), LONGEST_WAIT)
-    if datetime.now(timezone.utc) < until:
-        return f"run {failures[0].dagster_run.run_id} failed; asked for again at {until:%H:%M:%S} UTC"
-    return None
-
-
-def _make_run_key(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> str:
-    """Make a run key that no other request has. It names the asset, its inputs and the last run with these inputs.
-
-    A schedule that makes several requests needs a different key for each. Dagster drops a sensor's request if an
-    earlier run of the sensor has the same key, so the next try needs another key. `find_reason_to_wait` decides
-    whether there is a next try.
-    """
-    tried = _find_newest(instance, key, fingerprint)
-    return f"{key.to_user_string()} {fingerprint}" + (f" after {tried.run_id}" if tried else "")
-
-
-def _find_newest(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> dg.DagsterRun | None:
-    """Return the newest run that was requested with these inputs, None if there is none."""
-    tags = {REQUEST_TAG: key.to_user_string(), INPUTS_TAG: fingerprint}
-    return next(iter(instance.get_runs(dg.RunsFilter(tags=tags), limit=1)), None)
-
-
-def _is_changing(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
+def is_changing(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
     """Return whether the run writes the asset. A run without a selection (None or empty) runs its whole job."""
     if run.asset_selection or run.asset_check_selection:
         return key in (run.asset_selection or ())
     return run.job_name in list_changing_jobs(key)
 
 
-def _describe_run(run: dg.DagsterRun) -> str:
-    what = f"run {run.run_id} with the same inputs"
-    if not run.is_finished:
-        return f"{what} is queued or under way"
-    if run.status == dg.DagsterRunStatus.SUCCESS:
-        return f"{what} succeeded; to do it again, re-execute that run"
-    return f"{what} ended as {run.status.value}; fix its cause, then re-execute that run"
+def _read_ended(instance: dg.DagsterInstance, run_ids: Sequence[str]) -> Mapping[str, _EndedRun]:
+    records = instance.get_run_records(dg.RunsFilter(run_ids=run_ids)) if run_ids else ()
+    return {record.dagster_run.run_id: _describe_ended(record) for record in records}
 
 
-def _is_transient(run: dg.DagsterRun) -> bool:
-    """Return whether the run failed for a reason that may pass: a broker was down, or the process was killed."""
-    return run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG) != "permanent"
+def _describe_ended(record: dg.RunRecord) -> _EndedRun:
+    run = record.dagster_run
+    ended = record.end_time or record.create_timestamp.timestamp()
+    # interned: hundreds of runs name the same hundreds of assets
+    keys = frozenset(intern(key.to_user_string()) for key in run.asset_selection or ())
+    at = datetime.fromtimestamp(ended, timezone.utc)
+    failed = read_failed(run.tags, KINDS)
+    return _EndedRun(run.run_id, run.status, at, keys, read_inputs(run.tags), run.tags.get(FAILURE_TAG), failed)
 
 
-def _list_failures(records: Sequence[dg.RunRecord]) -> list[dg.RunRecord]:
-    found: list[dg.RunRecord] = []
-    for record in records:
-        if record.dagster_run.status == dg.DagsterRunStatus.SUCCESS:
+def _list_failures(ended: Sequence[_EndedRun], key: dg.AssetKey) -> list[_EndedRun]:
+    """Return the transient failures since the asset was last done, the newest first."""
+    found: list[_EndedRun] = []
+    for run in ended:
+        if run.has_done(key):
             break
-        if _is_transient(record.dagster_run):
-            found.append(record)
+        if run.is_transient(key):
+            found.append(run)
     return found

@@ -1,19 +1,23 @@
 """Schedules: request the newest closed hour every hour, and the newest past day every day. None is requested twice."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from kafka_s3_platform.defs.compact.days import fingerprint_days, read_days
+from kafka_s3_platform.defs.compact.days import fingerprint_days
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
+from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.runs import find_reason_to_wait, find_unfinished, list_windows, request_run
+from kafka_s3_platform.defs.runs import Requests, list_windows
+from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
 from kafka_s3_platform.defs.topics.discovery import find_gone_topics, find_topics_folder
+from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.days import list_due_days
 
 AFTER_LATENESS = timedelta(minutes=2)
@@ -38,7 +42,10 @@ def make_hourly_schedule(
         present = [topic for topic in topics if topic.topic not in gone]
         tick = Tick({}, context.log)
         now = context.scheduled_execution_time
-        tick.each("hours", present, lambda topic: _request_hour(context.instance, topic, job.name, now, tick))
+        requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
+        shown = ShownHours(context.instance)
+        tick.each("hours", present, lambda topic: _request_hour(topic, requests, shown, now))
+        tick.requests += requests.make(job.name)
         return tick.asked("the newest closed hour is archived, being archived, or was tried already")
 
     return hourly
@@ -65,7 +72,11 @@ def make_daily_schedule(
     def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         tick = Tick({}, context.log)
         now = context.scheduled_execution_time
-        tick.each("days", topics, lambda topic: _request_day(context.instance, topic, job.name, now, tick))
+        look = IndexLook("daily", topics)
+        requests = Requests(context.instance, [topic.key("daily") for topic in topics])
+        with closing(look):
+            tick.each("days", topics, lambda topic: _request_day(topic, look, requests, now, tick))
+        tick.requests += requests.make(job.name)
         return tick.asked(
             "the newest day that is over is compacted, being compacted, was tried already, or holds nothing"
         )
@@ -86,30 +97,35 @@ def make_verify_schedule(
     )
 
 
-def _request_hour(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime, tick: Tick) -> None:
+def _request_hour(topic: ArchivedTopic, requests: Requests, shown: ShownHours, now: datetime) -> None:
     key = topic.key("hourly")
     hour = find_newest_closed_hour(now, topic.lateness, topic.hours.first)
-    if hour is None or topic.hours.key(hour) in instance.get_materialized_partitions(key):
+    if hour is None or hour in shown.of(topic):
         return
-    busy = list_windows(find_unfinished(instance, key), topic.hours)
+    busy = list_windows(requests.list_unfinished(key), topic.hours)
     # without Kafka, which the lag sensor asks: an hour that failed for good is the sensor's, which sees what changes
     fingerprint = fingerprint_inputs(["schedule", topic.config_digest, hour.isoformat()])
-    if not _holds(busy, hour) and find_reason_to_wait(instance, key, fingerprint) is None:
-        tick.requests.append(request_run(instance, key, job_name, [topic.hours.key(hour)], fingerprint))
+    if not _holds(busy, hour):
+        requests.ask(key, [topic.hours.key(hour)], fingerprint)
 
 
-def _request_day(instance: dg.DagsterInstance, topic: ArchivedTopic, job_name: str, now: datetime, tick: Tick) -> None:
+def _request_day(topic: ArchivedTopic, look: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
     key = topic.key("daily")
-    snapshot = read_days(topic, tick)
     zone = ZoneInfo(topic.config.layout.timezone)
     newest = (now - topic.lateness).astimezone(zone).date() - timedelta(days=1)
-    if snapshot is None or newest not in list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
+
+    def read(snapshot: IndexSnapshot) -> str | None:
+        if newest not in list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc)):
+            return None
+        return fingerprint_days(topic, [newest], snapshot)
+
+    fingerprint = tick.read(f"the index of topic {topic.topic}", lambda: look.read(topic, read))
+    if fingerprint is None:
         return
-    busy = list_windows(find_unfinished(instance, key), topic.days)
+    busy = list_windows(requests.list_unfinished(key), topic.days)
     partition_key = newest.isoformat()
-    fingerprint = fingerprint_days(topic, snapshot, [newest])
-    if not _holds(busy, topic.days.start(partition_key)) and find_reason_to_wait(instance, key, fingerprint) is None:
-        tick.requests.append(request_run(instance, key, job_name, [partition_key], fingerprint))
+    if not _holds(busy, topic.days.start(partition_key)):
+        requests.ask(key, [partition_key], fingerprint)
 
 
 def _holds(windows: Sequence[tuple[datetime, datetime]], moment: datetime) -> bool:

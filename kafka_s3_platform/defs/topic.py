@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -74,10 +74,12 @@ class ArchivedTopic:
 
     @cached_property
     def config_digest(self) -> str:
-        """A digest that changes with every setting, secrets too: a corrected password is a reason to try again."""
-        settings = json.dumps(self.config.model_dump(exclude={"topics"}), default=_unmask, sort_keys=True).encode()
-        # Run tags show digests made from this one. A slow hash keeps people from guessing a password by them.
-        return hashlib.scrypt(settings, salt=self.name.encode(), n=2**14, r=8, p=1, dklen=16).hex()
+        """A digest that changes with every setting, secrets too: a corrected password is a reason to try again.
+
+        All topics of a connector have the same.
+        """
+        settings = json.dumps(self.config.model_dump(exclude={"topics"}), default=_unmask, sort_keys=True)
+        return _digest_settings(settings.encode(), self.config.name.encode())
 
     @cached_property
     def hours(self) -> "Hours":
@@ -140,20 +142,34 @@ class Hours(Windows):
     """The hours of a connector, from the first hour of its start day up to the open hour.
 
     They begin with the day because a daily chunk depends on all hours of its day. The open hour can be archived on
-    demand.
+    demand. All topics of a connector share them: Dagster runs a range of several assets only over one definition.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
-        zone = config.layout.timezone
-        super().__init__(dg.HourlyPartitionsDefinition(_find_start_day(config), timezone=zone, end_offset=1))
+        super().__init__(_define_hours(_find_start_day(config), config.layout.timezone))
 
 
 class Days(Windows):
     """The days of a connector, from its start day up to today. Restores of today's hours depend on today."""
 
     def __init__(self, config: ConnectorConfig) -> None:
-        zone = config.layout.timezone
-        super().__init__(dg.DailyPartitionsDefinition(_find_start_day(config), timezone=zone, end_offset=1))
+        super().__init__(_define_days(_find_start_day(config), config.layout.timezone))
+
+
+@cache
+def _define_hours(start: datetime, zone: str) -> dg.TimeWindowPartitionsDefinition:
+    return dg.HourlyPartitionsDefinition(start, timezone=zone, end_offset=1)
+
+
+@cache
+def _define_days(start: datetime, zone: str) -> dg.TimeWindowPartitionsDefinition:
+    return dg.DailyPartitionsDefinition(start, timezone=zone, end_offset=1)
+
+
+@lru_cache(maxsize=64)
+def _digest_settings(settings: bytes, salt: bytes) -> str:
+    # Run tags show digests made from this one. A slow hash keeps people from guessing a password by them.
+    return hashlib.scrypt(settings, salt=salt, n=2**14, r=8, p=1, dklen=16).hex()
 
 
 def _unmask(value: Any) -> str:

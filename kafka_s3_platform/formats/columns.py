@@ -62,7 +62,7 @@ def _count_lengths(column: pa.Array) -> tuple[Int64s, int, int]:
     if not len(column):
         return np.empty(0, np.int64), 0, 0
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-    lengths = np.diff(offsets).astype(np.int64)
+    lengths = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
     if column.null_count:
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = NULL
     return lengths, int(offsets[0]), int(offsets[-1])

@@ -17,6 +17,8 @@ class RecordDigest:
 
     def __init__(self) -> None:
         self._count = 0
+        self.record_bytes = 0
+        """The bytes of keys, values and headers so far."""
         self._hashes = {name: xxhash.xxh3_128() for name in _COMPONENTS}
 
     def update(self, batch: pa.RecordBatch) -> None:
@@ -38,6 +40,7 @@ class RecordDigest:
         return xxhash.xxh3_128(b"".join(parts)).hexdigest()
 
     def _add_strings(self, name: str, found: Strings) -> None:
+        self.record_bytes += len(found.data)
         self._add(f"{name}_lengths", _pack_numbers(found.lengths))
         self._add(f"{name}_data", found.data)
 

@@ -2,12 +2,11 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, final
 
-from confluent_kafka import TopicCollection
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -21,8 +20,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
-from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    MissingTopicError,
+    PermanentError,
+    PlatformError,
+)
+from kafka_s3_platform.kafka.answers import Answers, ask_in_parts
+from kafka_s3_platform.kafka.offset_admin import TOPICS_AT_ONCE, FoundTopic, OffsetAdmin, read_operations
 from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 
 # How long to wait before asking again whether a new topic can be used.
@@ -53,6 +59,8 @@ class TopicDescription:
     operations: frozenset[str] | None = None
     replication_factor: int | None = None
     replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    configs_in_force: Mapping[str, str] = field(default_factory=dict)
+    """Those set on the topic, and the broker's defaults."""
 
     @property
     def generation(self) -> TopicGeneration:
@@ -92,22 +100,18 @@ class ClusterAdmin(OffsetAdmin):
         self.close()
 
     def describe_topic(self, topic: str) -> TopicDescription:
-        """Return the topic's id, kafka partitions, own configs and ACLs."""
-        what = f"describing topic {topic}"
-        asked = self._client.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout
-        )
-        found = self._answer(asked[topic], what)
-        return TopicDescription(
-            topic=topic,
-            topic_id=str(found.topic_id),
-            kafka_partitions=tuple(sorted(p.id for p in found.partitions)),
-            configs={e.name: str(e.value) for e in self._config_entries(topic) if _is_set_on_topic(e)},
-            acls=self.topic_acls(topic),
-            operations=_read_operations(found),
-            replication_factor=min((len(p.replicas) for p in found.partitions), default=None),
-            replicas={p.id: _list_replicas(p) for p in found.partitions},
-        )
+        """Return the topic's id, kafka partitions, configs and ACLs."""
+        return self.describe_topics([topic]).get()[topic]
+
+    def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
+        """Describe topics. As in all calls about many, each has an answer or a failure."""
+        found = self.find_topics(topics)
+        entries = self._config_entries(found.found)
+        try:
+            acls = self._topic_acls(entries.found) if entries.found else {}
+        except PlatformError as err:
+            return Answers({}, {**dict.fromkeys(entries.found, err), **entries.failures, **found.failures})
+        return found.and_of(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its brokers and the principal's rights on it."""
@@ -115,30 +119,40 @@ class ClusterAdmin(OffsetAdmin):
         found = self._answer(asked, "describing the cluster")
         addresses = {int(node.id): (str(node.host), int(node.port)) for node in found.nodes}
         broker_id = min(addresses, default=-1)
-        return ClusterDescription(str(found.cluster_id), len(addresses), _read_operations(found), broker_id, addresses)
+        return ClusterDescription(str(found.cluster_id), len(addresses), read_operations(found), broker_id, addresses)
 
     def topic_acls(self, topic: str) -> tuple[TopicAcl, ...] | None:
         """Return the ACLs of the topic's literal name, in order; None if the cluster keeps or shows none."""
+        return self._topic_acls([topic])[topic]
+
+    def _topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
+        """Return what `topic_acls` does, of many topics. One request brings those of every literal name."""
+        only = next(iter(topics)) if len(topics) == 1 else None
         anything: Any = None
         wanted = AclBindingFilter(
             ResourceType.TOPIC,
-            topic,
+            only if only is not None else anything,
             ResourcePatternType.LITERAL,
             anything,
             anything,
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        asked = self._client.describe_acls(wanted, request_timeout=self._timeout)
+        whose = f"topic {only}" if only is not None else f"{len(topics)} topics"
         try:
-            found = self._answer(asked, f"reading the ACLs of topic {topic}")
+            asked = self._client.describe_acls(wanted, request_timeout=self._timeout)
+            found = self._answer(asked, f"reading the ACLs of {whose}")
             # The client also returns an empty list if the cluster refuses to answer, or keeps no ACLs at all.
             if not found and not self._shows_acls():
-                return None
+                return dict.fromkeys(topics)
         except PermanentError as err:
-            logger.debug("the ACLs of topic %s are unknown: %s", topic, err)
-            return None
-        return tuple(sorted(TopicAcl(a.principal, a.host, a.operation.name, a.permission_type.name) for a in found))
+            logger.debug("the ACLs of %s are unknown: %s", whose, err)
+            return dict.fromkeys(topics)
+        acls: dict[str, list[TopicAcl]] = {topic: [] for topic in topics}
+        for acl in found:
+            if acl.name in acls:
+                acls[acl.name].append(TopicAcl(acl.principal, acl.host, acl.operation.name, acl.permission_type.name))
+        return {topic: tuple(sorted(each)) for topic, each in acls.items()}
 
     def _shows_acls(self) -> bool:
         """Whether the cluster has an authorizer, and the principal may read what it holds."""
@@ -172,8 +186,7 @@ class ClusterAdmin(OffsetAdmin):
     def topic_exists(self, topic: str) -> bool:
         """Whether the topic is there."""
         try:
-            asked = self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout)
-            self._answer(asked[topic], f"looking for topic {topic}")
+            self.find_topics([topic]).get()
         except MissingTopicError:
             return False
         return True
@@ -184,7 +197,11 @@ class ClusterAdmin(OffsetAdmin):
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Return every config in force on the topic, the broker's defaults included."""
-        return {e.name: str(e.value) for e in self._config_entries(topic) if e.value is not None}
+        return self.topic_configs_of([topic]).get()[topic]
+
+    def topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
+        """Return what `topic_configs` does, of many topics."""
+        return self._config_entries(topics).checked(lambda _, entries: _read_values(entries))
 
     def create_topic(
         self,
@@ -230,23 +247,36 @@ class ClusterAdmin(OffsetAdmin):
         except (BrokerUnavailableError, MissingTopicError):
             return False
 
-    def _config_entries(self, topic: str) -> list[ConfigEntry]:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        asked = self._client.describe_configs([resource], request_timeout=self._timeout)
-        return list(self._answer(asked[resource], f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)").values())
+    def _config_entries(self, topics: Iterable[str]) -> Answers[str, Sequence[ConfigEntry]]:
+        def ask(some: Sequence[str]) -> Answers[str, Sequence[ConfigEntry]]:
+            resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in some]
+            asked = self._client.describe_configs(resources, request_timeout=self._timeout)
+            futures = {resource.name: future for resource, future in asked.items()}
+            answers = self._answers(futures, lambda topic: f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)")
+            return answers.checked(lambda _, entries: [*entries.values()])
+
+        return ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
 
 
-def _list_replicas(described: Any) -> tuple[int, ...]:
-    return tuple(sorted(node.id for node in described.replicas))
+def _build_description(
+    found: FoundTopic, entries: Sequence[ConfigEntry], acls: tuple[TopicAcl, ...] | None
+) -> TopicDescription:
+    return TopicDescription(
+        topic=found.topic,
+        topic_id=found.topic_id,
+        kafka_partitions=found.kafka_partitions,
+        configs=_read_values(entry for entry in entries if _is_set_on_topic(entry)),
+        acls=acls,
+        operations=found.operations,
+        replication_factor=min(map(len, found.replicas.values()), default=None),
+        replicas=found.replicas,
+        configs_in_force=_read_values(entries),
+    )
+
+
+def _read_values(entries: Iterable[ConfigEntry]) -> dict[str, str]:
+    return {entry.name: str(entry.value) for entry in entries if entry.value is not None}
 
 
 def _is_set_on_topic(entry: ConfigEntry) -> bool:
-    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
-
-
-def _read_operations(described: Any) -> frozenset[str] | None:
-    """Return the names of the authorized operations, None if the cluster does not tell them."""
-    found = described.authorized_operations
-    if found:
-        return frozenset(operation.name for operation in found)
-    return None
+    return ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG

@@ -1,6 +1,6 @@
 """Calls of the admin client, each with a bound on how long its answer may take."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
+from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.client import Reasons, fetch_metadata, open_admin
 
 # What librdkafka is given for one call.
@@ -19,6 +20,7 @@ GRACE_SECONDS = 5.0
 """How much longer we wait for a future than librdkafka waits, and how long after a refusal."""
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class AdminCalls:
@@ -61,6 +63,18 @@ class AdminCalls:
         found = fetch_metadata(self._client, topic, seconds, self._reasons, where)
         self._reasons.forget()
         return found
+
+    def _answers(self, asked: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
+        """Return the answers to the questions of one call. Raises the error if no broker answers the call."""
+        found: dict[K, Any] = {}
+        failures: dict[K, PlatformError] = {}
+        for key, future in asked.items():
+            try:
+                found[key] = self._wait(future, what(key))
+            except KafkaException as err:
+                failures[key] = self._failure(err, what(key))
+                failures[key].__cause__ = err
+        return Answers(found, failures)
 
     def _answer(self, future: "Future[Any]", what: str) -> Any:
         try:

@@ -115,6 +115,27 @@ def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]
     return answers
 
 
+def ask_in_parts(wanted: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
+    """Ask about `size` keys at a time, so that no request is too large.
+
+    If no broker answers about a part, the next parts are not asked about, and have its failure. That keeps a cluster
+    that is down from taking its time again and again.
+    """
+    answers: Answers[K, A] = Answers({}, {})
+    for start in range(0, len(wanted), size):
+        part = wanted[start : start + size]
+        try:
+            told = ask(part)
+        except PlatformError as err:
+            return answers.completed(Answers({}, dict.fromkeys(wanted[start:], err)))
+        answers = answers.completed(told)
+        if not told.found and all(isinstance(err, BrokerUnavailableError) for err in told.failures.values()):
+            failures = [*told.failures.values()][:1]
+            left = wanted[start + size :]
+            return answers.completed(Answers({}, {key: failure for failure in failures for key in left}))
+    return answers
+
+
 def check_log_start(offset: int, where: str) -> LogStart:
     """Check a log start. Here and below, `where` names for errors what was tried, and on which kafka partition."""
     return LogStart(_check_offset(offset, "its log start", where))

@@ -27,6 +27,9 @@ PARTITION_EOF = KafkaError._PARTITION_EOF
 AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
 BAD_COMPRESSION = KafkaError._BAD_COMPRESSION
 WRONG_STATE = KafkaError._STATE
+FATAL = KafkaError._FATAL
+"""Says that the client takes nothing more. Another report has the error that made it so."""
+
 NO_LEADER = KafkaError._NOENT
 GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
 """A consumer that only reads ignores this error: it needs the name of a group, but does not use the group."""

@@ -1,15 +1,16 @@
-"""Questions to a cluster about offsets: where logs begin and end, and which record has which time."""
+"""Questions to a cluster about topics and offsets: where logs begin and end, and which record has which time.
 
-import math
+Every question is asked of many topics at once. A question about one topic is the same with one topic.
+"""
+
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
-from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from kafka_s3_platform.config.settings import KafkaSettings
@@ -21,29 +22,80 @@ from kafka_s3_platform.kafka.answers import (
     RecordOffset,
     Untold,
     ask_again,
+    ask_in_parts,
     check_frontier,
     check_time_offset,
 )
 from kafka_s3_platform.kafka.failures import NO_LEADER
+from kafka_s3_platform.kafka.offset_search import TimeOffsets, search_offsets
 from kafka_s3_platform.model.frontier import Frontier
 
 LEADERS_SECONDS = 5.0
 """How long leaders are remembered: planning may ask for each of a thousand kafka partitions alone."""
 
-# ListOffsets calls of one plan that are under way at once; a plan may have thousands of hours to ask for.
+TOPICS_AT_ONCE = 250
+"""Topics of one request: a broker answers with some kB of each, its configs above all."""
+
+PLACES_AT_ONCE = 6_000
+"""Kafka partitions that are asked about together. Each answer takes about 1 kB of this process while it is awaited."""
+
 CALLS_IN_FLIGHT = 64
+"""ListOffsets calls that are under way at once; a plan may have thousands of hours to ask for."""
+
+ANSWERS_IN_FLIGHT = 24_000
+"""Answers that are awaited at once, over all calls."""
+
+Place = tuple[str, int]
+"""A topic and a kafka partition of it."""
+
+Where = Callable[[Place], str]
+"""Names for an error what was tried, and of which kafka partition."""
 
 A = TypeVar("A")
 
 OffsetFutures = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
 
 
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """What a broker's metadata says of a topic. `leaders` holds the kafka partitions that have a leader now.
+
+    `operations` are Kafka's names of what the admin client's principal may do with it, None where the cluster does not
+    say; `replicas` is kafka partition -> ids of the brokers that hold it.
+    """
+
+    topic: str
+    topic_id: str
+    kafka_partitions: tuple[int, ...]
+    leaders: Mapping[int, int]
+    replicas: Mapping[int, tuple[int, ...]]
+    operations: frozenset[str] | None
+
+
 class OffsetAdmin(AdminCalls):
-    """An admin client that asks the leaders of kafka partitions for offsets."""
+    """An admin client that asks which topics there are, and the leaders of kafka partitions for offsets.
+
+    A call about many topics raises nothing that brokers say: each topic has an answer or a failure. If no broker
+    answers at all, that is the failure of every topic.
+    """
 
     def __init__(self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         super().__init__(settings, timeout_seconds)
-        self._seen_leaders: dict[str, tuple[float, Mapping[int, int]]] = {}
+        self._seen: dict[str, tuple[float, FoundTopic]] = {}
+
+    def find_topics(self, topics: Iterable[str]) -> Answers[str, FoundTopic]:
+        """Find the topics: one request for each TOPICS_AT_ONCE of them. librdkafka then knows their leaders."""
+
+        def ask(some: Sequence[str]) -> Answers[str, FoundTopic]:
+            asked = self._client.describe_topics(
+                TopicCollection([*some]), include_authorized_operations=True, request_timeout=self._timeout
+            )
+            return self._answers(asked, lambda topic: f"describing topic {topic}").checked(_read_topic)
+
+        answers = ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
+        now = time.monotonic()
+        self._seen |= {topic: (now, found) for topic, found in answers.found.items()}
+        return answers
 
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
         """Return log start, last stable offset and high watermark of each kafka partition, now.
@@ -57,148 +109,189 @@ class OffsetAdmin(AdminCalls):
 
         Raises only what concerns all kafka partitions: the topic is absent, or no broker answers.
         """
-        what = f"reading the frontiers of topic {topic}"
+        return self.look_at({topic: kafka_partitions}).get()[topic]
+
+    def look_at(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
+        """Return what `look` does, of many topics."""
+        where = _naming("reading the frontiers of topic")
         observed_at = datetime.now(timezone.utc)
 
-        def ask(wanted: Iterable[int]) -> Answers[int, Frontier]:
-            return self._led(topic, wanted, what, lambda led: self._frontiers(topic, led, observed_at, what))
+        def ask(wanted: Iterable[Place]) -> Answers[Place, Frontier]:
+            return self._led(wanted, where, lambda led: self._frontiers(led, observed_at, where))
 
-        return ask_again(ask(kafka_partitions), ask)
+        return self._of_topics(kafka_partitions, lambda places: ask_again(ask(places), ask))
 
-    def _frontiers(self, topic: str, wanted: Iterable[int], observed_at: datetime, what: str) -> Answers[int, Frontier]:
+    def _frontiers(self, wanted: Iterable[Place], observed_at: datetime, where: Where) -> Answers[Place, Frontier]:
         """Ask for the last stable offset after the high watermark is known.
 
         In this order, only an open transaction puts it below the high watermark, and not records that came in between.
         """
-        earliest = self._ask(topic, wanted, OffsetSpec.earliest())
-        latest = self._ask(topic, wanted, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        bounds = self._answers(earliest, what).and_of(self._answers(latest, what))
-        stable = self._answers(self._ask(topic, bounds.found, OffsetSpec.latest()), what)
+        earliest = self._ask(dict.fromkeys(wanted, OffsetSpec.earliest()))
+        latest = self._ask(dict.fromkeys(wanted, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
+        bounds = self._offsets(earliest, where).and_of(self._offsets(latest, where))
+        stable = self._offsets(self._ask(dict.fromkeys(bounds.found, OffsetSpec.latest())), where)
 
-        def checked(
-            kafka_partition: int, seen: tuple[tuple[ListOffsetsResultInfo, ...], ListOffsetsResultInfo]
-        ) -> Frontier:
+        def checked(place: Place, seen: tuple[tuple[ListOffsetsResultInfo, ...], ListOffsetsResultInfo]) -> Frontier:
             (start, end), held = seen
-            where = f"{what}, kafka partition {kafka_partition}"
             offsets = (start.offset, end.offset, held.offset)
-            return check_frontier(kafka_partition, offsets, end.leader_epoch, observed_at, where)
+            return check_frontier(place[1], offsets, end.leader_epoch, observed_at, where(place))
 
         return bounds.and_of(stable).checked(checked)
 
-    def newest_records(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    def newest_records(
+        self, kafka_partitions: Mapping[str, Iterable[int]]
+    ) -> Answers[str, Answers[int, tuple[int, int]]]:
         """Return offset and epoch ms of the record with the latest timestamp, of kafka partitions that have one.
 
         Answered since Kafka 3.0.
         """
-        told = self._newest(topic, kafka_partitions)
-        what = f"looking for the newest record of topic {topic}"
-        records = told.checked(lambda p, info: check_time_offset(info.offset, f"{what}, kafka partition {p}"))
-        times = {p: info.timestamp for p, info in told.found.items()}
-        return {p: (offset, times[p]) for p, offset in records.get().items() if offset is not None and times[p] >= 0}
+        where = _naming("looking for the newest record of topic")
+
+        def ask(wanted: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
+            told = self._newest(wanted)
+            offsets = told.checked(lambda place, info: check_time_offset(info.offset, where(place)))
+            records: dict[Place, tuple[int, int]] = {}
+            for place, offset in offsets.found.items():
+                timestamp_ms = told.found[place].timestamp
+                if offset is not None and timestamp_ms >= 0:
+                    records[place] = offset, timestamp_ms
+            return Answers(records, offsets.failures)
+
+        return self._of_topics(kafka_partitions, ask)
 
     def offsets_for_times(
         self, topic: str, kafka_partitions: Iterable[int], timestamps_ms: Sequence[int]
     ) -> Answers[int, Mapping[int, OffsetAtTime]]:
         """Return o(t) by kafka partition and timestamp: the first committed record with that or a later timestamp.
 
-        o(t) never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty
-        hours cost few calls. The answers are of slightly different moments. A kafka partition that does not answer to
-        one of the timestamps has no answer at all.
+        The answers are of slightly different moments. A kafka partition that does not answer to one of the timestamps
+        has no answer at all.
         """
-        times = sorted(set(timestamps_ms))
-        if times and times[0] < 0:
-            raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {times[0]}")
-        ask = partial(self._leaders, topic, what=f"looking for the leaders of topic {topic}")
-        leaders = ask_again(ask(kafka_partitions), ask)
-        found = self._told_for_times(topic, tuple(leaders.found), times)
-        doubted = self._doubted(topic, found.found)
-        # Records may have come since then. So an answer counts as wrong only if the second one is the same.
-        again = self._told_for_times(topic, tuple(doubted), sorted({*chain.from_iterable(doubted.values())}))
-        untold = again.checked(lambda p, each: {t: Untold.UNTOLD if each[t] is None else each[t] for t in doubted[p]})
-        offsets = {p: {**each, **untold.found.get(p, {})} for p, each in found.found.items() if p not in again.failures}
-        return Answers(offsets, {**leaders.failures, **found.failures, **again.failures})
+        return self.offsets_for_times_of({topic: (kafka_partitions, timestamps_ms)}).get()[topic]
 
-    def _doubted(self, topic: str, found: Mapping[int, Mapping[int, RecordOffset | None]]) -> dict[int, list[int]]:
+    def offsets_for_times_of(
+        self, wanted: Mapping[str, tuple[Iterable[int], Sequence[int]]]
+    ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
+        """Return what `offsets_for_times` does, of many topics with kafka partitions and timestamps of their own."""
+        times = {topic: sorted(set(timestamps_ms)) for topic, (_, timestamps_ms) in wanted.items()}
+        for each in times.values():
+            if each and each[0] < 0:
+                raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {each[0]}")
+        where = _naming("looking for the leaders of topic")
+
+        def ask(places: Iterable[Place]) -> Answers[Place, Mapping[int, OffsetAtTime]]:
+            leaders = ask_again(self._leaders(places, where), lambda some: self._leaders(some, where))
+            found = self._told_for_times(leaders.found, times)
+            doubted = self._doubted(found.found)
+            # Records may have come since then. So an answer counts as wrong only if the second one is the same.
+            again = self._told_for_times(doubted, _collect_times(doubted))
+            untold = again.checked(lambda place, each: {t: _mark_untold(each[t]) for t in doubted[place]})
+            left = {p: each for p, each in found.found.items() if p not in again.failures}
+            offsets = {p: {**each, **untold.found.get(p, {})} for p, each in left.items()}
+            return Answers(offsets, {**leaders.failures, **found.failures, **again.failures})
+
+        return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in wanted.items()}, ask)
+
+    def _doubted(self, found: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
         """Return, by kafka partition, timestamps for which no record was found though a later record exists."""
-        silent: dict[int, list[int]] = {}
-        for kafka_partition, offsets in found.items():
+        silent: dict[Place, list[int]] = {}
+        for place, offsets in found.items():
             times = [time_ms for time_ms, offset in offsets.items() if offset is None]
             if times:
-                silent[kafka_partition] = times
+                silent[place] = times
         if not silent:
             return {}
-        told = self._newest(topic, tuple(silent))
+        told = self._newest(silent)
         # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
-        newest = {p: max(silent[p]) for p in silent}
-        newest |= {p: info.timestamp if info.offset >= 0 else -1 for p, info in told.found.items()}
-        doubted: dict[int, list[int]] = {}
-        for kafka_partition, times in silent.items():
-            earlier = [time_ms for time_ms in times if time_ms <= newest[kafka_partition]]
+        newest = {place: max(times) for place, times in silent.items()}
+        newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in told.found.items()}
+        doubted: dict[Place, list[int]] = {}
+        for place, times in silent.items():
+            earlier = [time_ms for time_ms in times if time_ms <= newest[place]]
             if earlier:
-                doubted[kafka_partition] = earlier
+                doubted[place] = earlier
         return doubted
 
-    def _newest(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, ListOffsetsResultInfo]:
-        what = f"looking for the newest record of topic {topic}"
+    def _newest(self, wanted: Iterable[Place]) -> Answers[Place, ListOffsetsResultInfo]:
+        where = _naming("looking for the newest record of topic")
         spec = OffsetSpec.max_timestamp()
-        return self._led(topic, kafka_partitions, what, lambda led: self._answers(self._ask(topic, led, spec), what))
+        return self._led(wanted, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, spec)), where))
 
     def _told_for_times(
-        self, topic: str, kafka_partitions: tuple[int, ...], times: Sequence[int]
-    ) -> Answers[int, Mapping[int, RecordOffset | None]]:
-        answers = self._at_times(topic, kafka_partitions, [*times[:1], *times[1:][-1:]])
-        spans = [(0, len(times) - 1)] if times else []
-        while spans and answers.found:
-            answers = _fill_spans(times, spans, answers)
-            known = next(iter(answers.found.values()))
-            # Where both ends of a span differ, its middle is asked: a step between them is found in few questions.
-            halves = [(low, (low + high) // 2, high) for low, high in spans if not known.keys() >= {*times[low:high]}]
-            middles = self._at_times(topic, tuple(answers.found), [times[middle] for _, middle, _ in halves])
-            answers = answers.and_of(middles).checked(lambda _, both: {**both[0], **both[1]})
-            spans = []
-            for low, middle, high in halves:
-                spans += [(low, middle), (middle, high)]
-        return answers
-
-    def _at_times(
-        self, topic: str, kafka_partitions: tuple[int, ...], times: Sequence[int]
-    ) -> Answers[int, Mapping[int, RecordOffset | None]]:
-        found: dict[int, dict[int, RecordOffset | None]] = {p: {} for p in kafka_partitions}
-        failures: dict[int, PlatformError] = {}
-        for start in range(0, len(times), CALLS_IN_FLIGHT):
-            some = times[start : start + CALLS_IN_FLIGHT]
-            asked = [self._ask(topic, tuple(found), OffsetSpec.for_timestamp(t)) for t in some]
-            for t, each in zip(some, asked, strict=True):
-                answers = self._at_time(topic, t, each)
-                failures |= answers.failures
-                for kafka_partition, offset in answers.found.items():
-                    found[kafka_partition][t] = offset
-            found = {p: offsets for p, offsets in found.items() if p not in failures}
+        self, places: Iterable[Place], times: Mapping[str, Sequence[int]]
+    ) -> Answers[Place, TimeOffsets]:
+        """Search the offsets of each topic's times. The topics' searches take their steps together."""
+        asked: Mapping[str, Sequence[int]] = _group_places(places)
+        searches = {topic: search_offsets(times[topic]) for topic in asked}
+        steps = {topic: next(search) for topic, search in searches.items()}
+        found: dict[Place, TimeOffsets] = {}
+        failures: dict[Place, PlatformError] = {}
+        while steps:
+            told = _sort_by_topic(asked, self._at_times(_list_questions(asked, steps)))
+            asked = {topic: tuple(told[topic].found) for topic in steps}
+            for topic in tuple(steps):
+                try:
+                    steps[topic] = searches[topic].send(told[topic])
+                except StopIteration as end:
+                    del steps[topic]
+                    found |= {(topic, p): offsets for p, offsets in end.value.found.items()}
+                    failures |= {(topic, p): failure for p, failure in end.value.failures.items()}
         return Answers(found, failures)
 
-    def _at_time(self, topic: str, timestamp_ms: int, asked: OffsetFutures) -> Answers[int, RecordOffset | None]:
-        what = f"looking for timestamp {timestamp_ms} ms in topic {topic}"
+    def _at_times(self, wanted: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
+        """Ask for these timestamps. A kafka partition without an answer to one of them is not asked for the others."""
+        found: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in wanted}
+        failures: dict[Place, PlatformError] = {}
+        layers = _list_layers(wanted)
+        at_once = max(1, min(CALLS_IN_FLIGHT, ANSWERS_IN_FLIGHT // max(1, len(wanted))))
+        for start in range(0, len(layers), at_once):
+            some = [{p: t for p, t in layer.items() if p not in failures} for layer in layers[start : start + at_once]]
+            asked = [self._ask_layer(layer) for layer in some]
+            for layer, futures in zip(some, asked, strict=True):
+                answers = self._at_layer(layer, futures)
+                failures |= answers.failures
+                for place, offset in answers.found.items():
+                    found[place][layer[place]] = offset
+        return Answers({place: offsets for place, offsets in found.items() if place not in failures}, failures)
 
-        def answered(asked: OffsetFutures) -> Answers[int, RecordOffset | None]:
-            return self._answers(asked, what).checked(
-                lambda p, info: check_time_offset(info.offset, f"{what}, kafka partition {p}")
+    def _ask_layer(self, layer: Mapping[Place, int]) -> OffsetFutures:
+        return self._ask({place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in layer.items()})
+
+    def _at_layer(self, layer: Mapping[Place, int], asked: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+        def where(place: Place) -> str:
+            return _naming(f"looking for timestamp {layer[place]} ms in topic")(place)
+
+        def answered(asked: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+            return self._offsets(asked, where).checked(lambda place, info: check_time_offset(info.offset, where(place)))
+
+        def ask(wanted: Iterable[Place]) -> Answers[Place, RecordOffset | None]:
+            return self._led(
+                wanted, where, lambda led: answered(self._ask_layer({place: layer[place] for place in led}))
             )
-
-        def ask(wanted: Iterable[int]) -> Answers[int, RecordOffset | None]:
-            spec = OffsetSpec.for_timestamp(timestamp_ms)
-            return self._led(topic, wanted, what, lambda led: answered(self._ask(topic, led, spec)))
 
         return ask_again(answered(asked), ask)
 
+    def _of_topics(
+        self,
+        kafka_partitions: Mapping[str, Iterable[int]],
+        ask: Callable[[Sequence[Place]], Answers[Place, A]],
+    ) -> Answers[str, Answers[int, A]]:
+        """Ask about kafka partitions of topics, PLACES_AT_ONCE together, and sort the answers by topic."""
+        wanted = {topic: tuple(each) for topic, each in kafka_partitions.items()}
+        known = self._known(dict.fromkeys(wanted, ()))
+        places = [(topic, p) for topic in known.found for p in wanted[topic]]
+        answers = ask_in_parts(places, PLACES_AT_ONCE, ask)
+        return Answers(_sort_by_topic({topic: wanted[topic] for topic in known.found}, answers), known.failures)
+
     def _led(
-        self, topic: str, wanted: Iterable[int], what: str, ask: Callable[[Sequence[int]], Answers[int, A]]
-    ) -> Answers[int, A]:
+        self, wanted: Iterable[Place], where: Where, ask: Callable[[Collection[Place]], Answers[Place, A]]
+    ) -> Answers[Place, A]:
         """Ask about the kafka partitions that have a leader; return also why the others have none."""
-        leaders = self._leaders(topic, wanted, what)
+        leaders = self._leaders(wanted, where)
         answers = ask(tuple(leaders.found))
         return Answers(answers.found, {**leaders.failures, **answers.failures})
 
-    def _leaders(self, topic: str, wanted: Iterable[int], what: str) -> Answers[int, int]:
+    def _leaders(self, wanted: Iterable[Place], where: Where) -> Answers[Place, int]:
         """Return the id of each kafka partition's leader, which librdkafka then has in its cache.
 
         ListOffsets is asked only of kafka partitions that had one when we looked, which is seconds ago at most. For any
@@ -206,48 +299,58 @@ class OffsetAdmin(AdminCalls):
         that question and frees its memory, which ours still uses: the process crashes
         (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
-        wanted = tuple(wanted)
-        seen_at, leaders = self._seen_leaders.get(topic, (-math.inf, {}))
-        if time.monotonic() - seen_at < LEADERS_SECONDS and leaders.keys() >= set(wanted):
-            return Answers({p: leaders[p] for p in wanted}, {})
-        cluster = self._metadata(topic, what)
-        there = cluster.topics[topic].partitions
-        leaders = {p: told.leader for p, told in there.items() if told.leader in cluster.brokers}
-        self._seen_leaders[topic] = time.monotonic(), leaders
-        failures: dict[int, PlatformError] = {}
-        for kafka_partition in wanted:
-            where = f"{what}, kafka partition {kafka_partition}"
-            if kafka_partition not in there:
-                failures[kafka_partition] = MissingTopicError(f"{where}: the topic has no such kafka partition")
-            elif kafka_partition not in leaders:
-                failures[kafka_partition] = BrokerUnavailableError(f"{where} has no leader at the moment")
-        return Answers({p: leaders[p] for p in wanted if p in leaders}, failures)
+        asked = _group_places(wanted)
+        known = self._known(asked)
+        found: dict[Place, int] = {}
+        failures: dict[Place, PlatformError] = {}
+        for topic, kafka_partitions in asked.items():
+            for kafka_partition in kafka_partitions:
+                place = topic, kafka_partition
+                if topic in known.failures:
+                    failures[place] = known.failures[topic]
+                elif kafka_partition in known.found[topic].leaders:
+                    found[place] = known.found[topic].leaders[kafka_partition]
+                elif kafka_partition in known.found[topic].kafka_partitions:
+                    failures[place] = BrokerUnavailableError(f"{where(place)} has no leader at the moment")
+                else:
+                    failures[place] = MissingTopicError(f"{where(place)}: the topic has no such kafka partition")
+        return Answers(found, failures)
+
+    def _known(self, wanted: Mapping[str, Collection[int]]) -> Answers[str, FoundTopic]:
+        """Find the topics, unless the leaders of these kafka partitions were just seen."""
+        since = time.monotonic() - LEADERS_SECONDS
+        known: dict[str, FoundTopic] = {}
+        for topic, kafka_partitions in wanted.items():
+            seen_at, found = self._seen.get(topic, (since, None))
+            if found is not None and seen_at > since and found.leaders.keys() >= {*kafka_partitions}:
+                known[topic] = found
+        answers = self.find_topics(topic for topic in wanted if topic not in known)
+        return Answers({**known, **answers.found}, answers.failures)
 
     def _ask(
         self,
-        topic: str,
-        kafka_partitions: Iterable[int],
-        spec: OffsetSpec,
+        specs: Mapping[Place, OffsetSpec],
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> OffsetFutures:
-        asked = {TopicPartition(topic, p): spec for p in kafka_partitions}
+        asked = {TopicPartition(*place): spec for place, spec in specs.items()}
         if not asked:
             return {}
         return self._client.list_offsets(asked, isolation_level=isolation_level, request_timeout=self._timeout)
 
-    def _answers(self, asked: OffsetFutures, what: str) -> Answers[int, ListOffsetsResultInfo]:
-        found: dict[int, ListOffsetsResultInfo] = {}
-        failures: dict[int, PlatformError] = {}
+    def _offsets(self, asked: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
+        found: dict[Place, ListOffsetsResultInfo] = {}
+        failures: dict[Place, PlatformError] = {}
         for tp, future in asked.items():
+            place = tp.topic, tp.partition
             try:
-                found[tp.partition] = self._wait(future, what)
+                found[place] = self._wait(future, where(place))
             except KafkaException as err:
-                failures[tp.partition] = self._refusal(err, f"{what}, kafka partition {tp.partition}")
+                failures[place] = self._refusal(err, where(place))
         return Answers(found, failures)
 
     def _refusal(self, err: KafkaException, where: str) -> PlatformError:
         # After any error, the leaders may have changed.
-        self._seen_leaders.clear()
+        self._seen.clear()
         # librdkafka looks for leaders itself. If one is gone since we looked, this code is all that it tells.
         leaderless = err.args[0].code() == NO_LEADER
         failure = BrokerUnavailableError(f"{where} has no leader any more") if leaderless else self._failure(err, where)
@@ -255,13 +358,75 @@ class OffsetAdmin(AdminCalls):
         return failure
 
 
-def _fill_spans(
-    times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, Mapping[int, RecordOffset | None]]
-) -> Answers[int, Mapping[int, RecordOffset | None]]:
-    """Fill in the answers inside those spans whose two ends have the same answer in every kafka partition."""
-    known = answers.found.values()
-    inside: dict[int, int] = {}
-    for low, high in spans:
-        if all(each[times[low]] == each[times[high]] for each in known):
-            inside |= dict.fromkeys(times[low + 1 : high], times[low])
-    return answers.checked(lambda _, each: {**each, **{t: each[at] for t, at in inside.items()}})
+def _naming(what: str) -> Where:
+    return lambda place: f"{what} {place[0]}, kafka partition {place[1]}"
+
+
+def _read_topic(topic: str, described: Any) -> FoundTopic:
+    if not described.partitions:
+        raise BrokerUnavailableError(
+            f"describing topic {topic}: the broker names no kafka partition of it, which cannot be; the next try asks "
+            f"again"
+        )
+    return FoundTopic(
+        topic,
+        str(described.topic_id),
+        tuple(sorted(p.id for p in described.partitions)),
+        # A leader that is not among the brokers has no address.
+        {p.id: p.leader.id for p in described.partitions if p.leader is not None and p.leader.host},
+        {p.id: tuple(sorted(node.id for node in p.replicas)) for p in described.partitions},
+        read_operations(described),
+    )
+
+
+def read_operations(described: Any) -> frozenset[str] | None:
+    """Return the names of the authorized operations, None if the cluster does not tell them."""
+    found = described.authorized_operations
+    if found:
+        return frozenset(operation.name for operation in found)
+    return None
+
+
+def _mark_untold(offset: RecordOffset | None) -> OffsetAtTime:
+    return Untold.UNTOLD if offset is None else offset
+
+
+def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, kafka_partition in places:
+        grouped.setdefault(topic, []).append(kafka_partition)
+    return grouped
+
+
+def _sort_by_topic(asked: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
+    found: dict[str, dict[int, A]] = {topic: {} for topic in asked}
+    failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in asked}
+    for (topic, kafka_partition), answer in answers.found.items():
+        found[topic][kafka_partition] = answer
+    for (topic, kafka_partition), failure in answers.failures.items():
+        failures[topic][kafka_partition] = failure
+    return {topic: Answers(found[topic], failures[topic]) for topic in asked}
+
+
+def _list_questions(
+    asked: Mapping[str, Iterable[int]], steps: Mapping[str, Sequence[int]]
+) -> dict[Place, Sequence[int]]:
+    return {(topic, p): times for topic, times in steps.items() for p in asked[topic]}
+
+
+def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:
+    times: dict[str, set[int]] = {}
+    for (topic, _), each in doubted.items():
+        times.setdefault(topic, set()).update(each)
+    return {topic: sorted(each) for topic, each in times.items()}
+
+
+def _list_layers(wanted: Mapping[Place, Sequence[int]]) -> list[dict[Place, int]]:
+    """List the first timestamp of each kafka partition, then the second of each: one call asks each about one."""
+    layers: list[dict[Place, int]] = []
+    for place, times in wanted.items():
+        for n, time_ms in enumerate(times):
+            if n == len(layers):
+                layers.append({})
+            layers[n][place] = time_ms
+    return layers

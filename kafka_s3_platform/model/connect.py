@@ -50,6 +50,10 @@ class Schema:
         return json.loads(self.text)
 
 
+RowSelection = Positions | slice
+"""Rows of a batch in a certain order. A slice makes views, without a copy."""
+
+
 class Payload:
     """The keys, or the values, of the records of a batch.
 
@@ -101,7 +105,7 @@ class Payload:
         """Return the field at `path` (outermost name first) of each record, `MISSING` if a record does not have it."""
         return [get_field(o, path) for o in self.objects]
 
-    def take(self, positions: Positions) -> "Payload":
+    def take(self, positions: RowSelection) -> "Payload":
         """Return the payloads at `positions`, in that order."""
         raw = None if self.raw is None else _take_rows(self.raw, positions)
         # Subclasses have more attributes, which the copy keeps.
@@ -111,7 +115,7 @@ class Payload:
         taken.codes = self.codes[positions]
         if "objects" in self.__dict__:
             objects = self.objects
-            taken.objects = [objects[i] for i in positions]
+            taken.objects = objects[positions] if isinstance(positions, slice) else [objects[i] for i in positions]
         return taken
 
 
@@ -163,9 +167,9 @@ class ConnectBatch:
         times: Int64s = self.records.column("timestamp").cast(pa.int64()).to_numpy()
         return times
 
-    def take(self, positions: Positions) -> "ConnectBatch":
+    def take(self, positions: RowSelection) -> "ConnectBatch":
         """Return the records at `positions`, in that order."""
-        if len(positions) == self.num_rows and _is_run(positions):
+        if not isinstance(positions, slice) and len(positions) == self.num_rows and _is_run(positions):
             return self
         return replace(
             self,
@@ -214,8 +218,10 @@ def _make_bytes_payload(column: pa.BinaryArray) -> Payload:
     return Payload(column, np.full(len(column), NO_SCHEMA, np.int32), ())
 
 
-def _take_rows(rows: Any, positions: Positions) -> Any:
+def _take_rows(rows: Any, positions: RowSelection) -> Any:
     """Take rows. A run of rows becomes a view without a copy."""
+    if isinstance(positions, slice):
+        return rows[positions]
     if _is_run(positions):
         return rows.slice(int(positions[0]), len(positions))
     return rows.take(pa.array(positions))

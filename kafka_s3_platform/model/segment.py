@@ -66,12 +66,12 @@ class Segment:
     @property
     def format(self) -> str:
         """The format of this segment. Its connector may write another one today."""
-        return str(_parse_layout(self.settings).get("format", "envelope.parquet"))
+        return _find_format(self.settings)
 
     @property
     def zone(self) -> ZoneInfo:
         """The timezone of its hour or day. Its connector may have another one today."""
-        return ZoneInfo(_parse_layout(self.settings).get("timezone", "UTC"))
+        return _find_zone(self.settings)
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
@@ -82,6 +82,32 @@ class Segment:
     def keys(self) -> tuple[str, ...]:
         """The keys of all its objects."""
         return tuple(o.key for o in self.objects)
+
+
+@dataclass(frozen=True)
+class StoredChunk:
+    """An hour or a day of which the index holds segments, and the layout that wrote them."""
+
+    chunk_start: datetime | None
+    settings: str
+
+    @property
+    def format(self) -> str:
+        """The format of its segments."""
+        return _find_format(self.settings)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The timezone of the hour or day."""
+        return _find_zone(self.settings)
+
+
+def _find_format(settings: str) -> str:
+    return str(_parse_layout(settings).get("format", "envelope.parquet"))
+
+
+def _find_zone(settings: str) -> ZoneInfo:
+    return ZoneInfo(_parse_layout(settings).get("timezone", "UTC"))
 
 
 # Many segments have the same layout.
@@ -253,6 +279,18 @@ class Condemned:
     key: str
     kafka_partition: int
     start_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFrom:
+    """The table of an earlier version that a topic's rows were taken over from: its id and when it was created.
+
+    Objects of the topic name this id, those of later runs too. `epoch` is the table's last version.
+    """
+
+    index_id: str
+    created_at: datetime
     epoch: int
 
 

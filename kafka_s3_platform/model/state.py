@@ -1,13 +1,19 @@
-"""The archive's state per kafka partition, and the rules for `scanned` and `complete`. Pure."""
+"""The archive's state per kafka partition, and the rules for `scanned` and `complete`.
+
+Old rows may be folded: `fold` has what they come to, so that the state does not grow with the age of the archive. All
+rules count both. The few that need a single old hour read the rows of its month then.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import TypeAlias
 
 from kafka_s3_platform.errors import BusyError
+from kafka_s3_platform.model.folded import Fold, find_folded_month, list_folded_hours, list_months
 from kafka_s3_platform.model.frontier import UNTIMED, Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
@@ -19,6 +25,7 @@ from kafka_s3_platform.model.segment import (
     Condemned,
     HourRange,
     Maintenance,
+    MovedFrom,
     Reservation,
     Scan,
     TopicGeneration,
@@ -26,10 +33,22 @@ from kafka_s3_platform.model.segment import (
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
 
+Range: TypeAlias = tuple[int | None, int | None]
+"""Where an hour begins and ends in a kafka partition. None: unknown."""
+
+Ranges: TypeAlias = Mapping[int, Range]
+"""The range of each kafka partition."""
+
+UNKNOWN: Range = (None, None)
+
 
 @dataclass(frozen=True)
 class IndexState:
-    """All that planning needs from one version of a topic's index. Rows are in the order of recording."""
+    """All that planning needs from one version of a topic's index. Rows are in the order of recording.
+
+    `scans`, `frontiers` and `hours` are rows that are not folded. `read_month` returns those that were folded of the
+    hours of a month of UTC (`2026-03`).
+    """
 
     version: int = -1
     scans: tuple[Scan, ...] = ()
@@ -44,7 +63,48 @@ class IndexState:
     groups: tuple[CommittedOffset, ...] = ()
     schemas: tuple[ArchivedSchema, ...] = ()
     failures: tuple[Unresolved, ...] = ()
+    moved_from: MovedFrom | None = None
     commit_ids: frozenset[str] = field(default_factory=frozenset)
+    fold: Fold = field(default_factory=Fold)
+    read_month: "Callable[[str], IndexState]" = field(default_factory=lambda: _read_no_month, compare=False, repr=False)
+
+    @property
+    def all_scans(self) -> tuple[Scan, ...]:
+        """The folded scans and the others."""
+        return (*self.fold.scans, *self.scans)
+
+    @property
+    def all_looks(self) -> tuple[Frontier, ...]:
+        """The folded looks and the others, in the order of recording."""
+        return (*self.fold.looks, *self.frontiers)
+
+    @property
+    def scanned_kafka_partitions(self) -> list[int]:
+        """The kafka partitions of which something was scanned."""
+        return sorted({s.kafka_partition for s in self.all_scans})
+
+    @property
+    def folded_hours(self) -> frozenset[datetime]:
+        return list_folded_hours(self.fold.hours)
+
+    @cached_property
+    def asked_hours(self) -> frozenset[datetime]:
+        """Every hour that was ever requested."""
+        return self.folded_hours.union(row.hour for row in self.hours)
+
+    def is_folded(self, hour: datetime) -> bool:
+        """Whether the hour was complete when its rows were moved out of the state."""
+        return any(hour in run for run in self.fold.hours)
+
+    @cached_property
+    def observations(self) -> "tuple[tuple[datetime, Mapping[int, int]], ...]":
+        """The high watermarks by kafka partition of each look that has all of them, by its time, in order."""
+        return tuple((at, self._observations[at]) for at in self._observed)
+
+    def read_folded(self, hours: Iterable[datetime]) -> "tuple[IndexState, ...]":
+        """Return the folded rows of the months of those `hours` that are folded."""
+        months = sorted({find_folded_month(hour) for hour in hours if self.is_folded(hour)})
+        return tuple(self.read_month(month) for month in months)
 
     def coverage(self, kafka_partition: int) -> RangeSet:
         """Return the offsets that were scanned and committed, known gaps included."""
@@ -75,7 +135,7 @@ class IndexState:
         """Return the offsets that are part of coverage only because retention deleted them."""
         gone = (g for g in self.gaps if g.kafka_partition == kafka_partition and g.reason == "retention")
         # The archive holds what was scanned before retention deleted it.
-        scanned = (s for s in self.scans if s.kafka_partition == kafka_partition)
+        scanned = (s for s in self.all_scans if s.kafka_partition == kafka_partition)
         return _collect_ranges(gone) - _collect_ranges(scanned)
 
     def accepted_end(self, kafka_partition: int) -> int:
@@ -85,8 +145,10 @@ class IndexState:
 
     def taken_over_in(self, hour: datetime) -> int:
         """Count the offsets of the hour, as it was planned, that another sink archived."""
+        if all(gap.is_lost for gap in self.gaps):
+            return 0
         count = 0
-        for kafka_partition, (start, end) in self._hours.get(hour, {}).items():
+        for kafka_partition, (start, end) in self._find_ranges(hour).items():
             if start is None:
                 continue
             taken = self.taken_over(kafka_partition)
@@ -118,26 +180,41 @@ class IndexState:
         """
         if end_offset and end_offset == self.accepted_end(kafka_partition):
             return None
-        scans = (s for s in self.scans if s.kafka_partition == kafka_partition and s.end_offset == end_offset)
+        scans = (s for s in self.all_scans if s.kafka_partition == kafka_partition and s.end_offset == end_offset)
         known = [s.leader_epoch for s in scans]
         if known:
             place = (kafka_partition, end_offset)
-            looks = [f for f in self.frontiers if (f.kafka_partition, f.last_stable_offset) == place]
+            looks = [f for f in self.all_looks if (f.kafka_partition, f.last_stable_offset) == place]
             known += [f.leader_epoch for f in sorted(looks, key=lambda f: f.observed_at)]
         return next((epoch for epoch in known if epoch is not None), None)
 
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
         """Return the lowest offset at which the hour was ever planned to begin."""
-        return self._hours.get(hour, {}).get(kafka_partition, (None, None))[0]
+        return self._find_ranges(hour).get(kafka_partition, UNKNOWN)[0]
 
     def hour_of(self, kafka_partition: int, offset: int) -> datetime | None:
         """Return the latest hour whose planned range holds the offset."""
+        hour = self.last_begun(kafka_partition, offset)
+        end = None if hour is None else self._find_ranges(hour)[kafka_partition][1]
+        return hour if end is None or offset < end else None
+
+    def last_begun(self, kafka_partition: int, offset: int) -> datetime | None:
+        """Return the latest hour that was planned to begin at the offset or before."""
         planned = self._planned.get(kafka_partition, [])
-        at = bisect_right(planned, offset, key=lambda hour: self.hour_start(kafka_partition, hour) or 0)
-        if not at:
-            return None
-        end = self._hours[planned[at - 1]][kafka_partition][1]
-        return planned[at - 1] if end is None or offset < end else None
+        at = bisect_right(planned, offset, key=lambda hour: self._hours[hour][kafka_partition][0] or 0)
+        last = planned[at - 1] if at else None
+        if last is not None and all(run.until <= last for run in self.fold.hours):
+            return last
+        # the months that a search comes by are read
+        months = list_months(self.fold.hours)
+        at = bisect_right(months, offset, key=lambda month: self.read_month(month).first_start(kafka_partition))
+        folded = self.read_month(months[at - 1]).last_begun(kafka_partition, offset) if at else None
+        return max((hour for hour in (last, folded) if hour is not None), default=None)
+
+    def first_start(self, kafka_partition: int) -> int:
+        """Return the lowest offset at which an hour was planned to begin, 0 without one."""
+        starts = (ranges.get(kafka_partition, UNKNOWN)[0] for ranges in self._hours.values())
+        return min((start for start in starts if start is not None), default=0)
 
     def promised_start(self, kafka_partition: int, hour: datetime | None) -> int | None:
         """Return the first offset that archiving up to `hour` is responsible for. None before archiving began.
@@ -146,18 +223,20 @@ class IndexState:
         where the log began when archiving began.
         """
         first = self._first_log_start(kafka_partition)
-        planned = self._planned.get(kafka_partition, [])
-        before = bisect_left(planned, hour) if hour else 0
-        if first is None or not before:
+        if first is None or hour is None:
             return first
-        return max(first, self.hour_start(kafka_partition, planned[before - 1]) or 0)
+        planned = self._planned.get(kafka_partition, [])
+        before = bisect_left(planned, hour)
+        earlier = [*planned[:before][-1:], *(last for run in self.fold.hours if (last := run.last_before(hour)))]
+        starts = (self.hour_start(kafka_partition, hour) for hour in sorted(earlier, reverse=True))
+        return max(first, next((start for start in starts if start is not None), 0))
 
     def is_scanned(self, hour: datetime) -> bool:
         """Whether the hour was requested, and coverage holds all offsets that ListOffsets then reported for it."""
         ranges = self._hours.get(hour, {})
-        return bool(ranges) and all(
-            end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items()
-        )
+        if not ranges:
+            return self.is_folded(hour)
+        return all(end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items())
 
     def is_complete(self, hour: datetime, allowed_lateness: timedelta) -> bool:
         """Whether coverage runs without a hole from the hour's start to a high watermark that was seen late enough.
@@ -166,10 +245,25 @@ class IndexState:
         observation, so a kafka partition that is added later does not reopen the hour. A kafka partition counts from
         its offset 0 if the hour was not planned for it, or if the hour's start there is unknown.
         """
-        watermarks = self._watermarks_at(hour + HOUR + allowed_lateness)
+        at = bisect_left(self._observed, hour + HOUR + allowed_lateness)
+        if hour in self._hours or not self.is_folded(hour):
+            return self._is_covered(hour, at)
+        # the same look tells the same of all folded hours: an old archive has tens of thousands
+        if at not in self._folded_covered:
+            self._folded_covered[at] = self._is_covered(hour, at)
+        return self._folded_covered[at]
+
+    def _is_covered(self, hour: datetime, at: int) -> bool:
+        """Whether coverage runs from the hour's start to the high watermarks of the look `at`."""
+        watermarks = self._watermarks_at(at)
         if not watermarks:
             return False
-        return all(self.coverage(p).covers(min(self.hour_start(p, hour) or 0, hw), hw) for p, hw in watermarks.items())
+        return all(self.coverage(p).covers(min(self._lowest_start(p, hour), hw), hw) for p, hw in watermarks.items())
+
+    @cached_property
+    def _folded_covered(self) -> dict[int, bool]:
+        """What `_is_covered` says of a folded hour, by look."""
+        return {}
 
     def complete_hours(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:
         """Return those of `hours` that are complete."""
@@ -202,17 +296,16 @@ class IndexState:
     def _first_log_start(self, kafka_partition: int) -> int | None:
         if self.was_added(kafka_partition):
             return 0
-        return self._first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
+        return self.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
 
-    def _watermarks_at(self, moment: datetime) -> Mapping[int, int]:
-        """Return the high watermarks of the first observation at or after `moment`. No lower ones prove it complete.
+    def _watermarks_at(self, at: int) -> Mapping[int, int]:
+        """Return the high watermarks of the observation `at`, the first that is late enough. No lower ones prove it.
 
         If no later observation reaches a high watermark, the log was truncated later, or the broker reported too much.
         Then the end that was seen later is all that can be archived. This takes two later observations: a single one
         may report too little itself.
         """
         times = self._observed
-        at = bisect_left(times, moment)
         if at == len(times):
             return {}
         later = self._highest_after[at] if at + 2 < len(times) else {}
@@ -221,23 +314,40 @@ class IndexState:
     @cached_property
     def _coverage(self) -> dict[int, RangeSet]:
         found: dict[int, list[OffsetRange]] = defaultdict(list)
-        items: list[Scan | Gap] = [*self.scans, *self.gaps]
+        items: list[Scan | Gap] = [*self.all_scans, *self.gaps]
         for item in items:
             found[item.kafka_partition].append(item.offsets)
         return {p: RangeSet(ranges) for p, ranges in found.items()}
 
+    def _find_ranges(self, hour: datetime) -> Ranges:
+        """Return the ranges of the hour. Its month is read if it is folded."""
+        known = self._hours.get(hour, {})
+        if not self.is_folded(hour):
+            return known
+        folded = self.read_month(find_folded_month(hour))._hours.get(hour, {})  # noqa: SLF001 - of the same class
+        return {p: _widen(known.get(p, UNKNOWN), folded.get(p, UNKNOWN)) for p in {*known, *folded}}
+
+    def _lowest_start(self, kafka_partition: int, hour: datetime) -> int:
+        """Return an offset that no record of the hour lies before.
+
+        Of a folded hour it is where all that is folded begins: so its own rows need not be read.
+        """
+        known = self._hours.get(hour, {}).get(kafka_partition, UNKNOWN)[0]
+        if not self.is_folded(hour):
+            return known or 0
+        starts = [s.start_offset for s in self.fold.scans if s.kafka_partition == kafka_partition]
+        return min([*starts, *([] if known is None else [known])], default=0)
+
     @cached_property
-    def _hours(self) -> dict[datetime, dict[int, tuple[int | None, int | None]]]:
+    def _hours(self) -> dict[datetime, dict[int, Range]]:
         """For each hour and kafka partition the lowest start and the highest end ever planned. None: still unknown.
 
         What ListOffsets reports for an hour only moves up.
         """
-        found: dict[datetime, dict[int, tuple[int | None, int | None]]] = defaultdict(dict)
+        found: dict[datetime, dict[int, Range]] = defaultdict(dict)
         for item in self.hours:
-            start, end = found[item.hour].get(item.kafka_partition, (None, None))
-            starts = [s for s in (start, item.start_offset) if s is not None]
-            ends = [e for e in (end, item.end_offset) if e is not None]
-            found[item.hour][item.kafka_partition] = (min(starts, default=None), max(ends, default=None))
+            known = found[item.hour].get(item.kafka_partition, UNKNOWN)
+            found[item.hour][item.kafka_partition] = _widen(known, (item.start_offset, item.end_offset))
         return found
 
     @cached_property
@@ -255,16 +365,16 @@ class IndexState:
         """High watermarks by time of observation. Observations that lack some kafka partitions are left out."""
         found: dict[datetime, dict[int, int]] = defaultdict(dict)
         counts: dict[datetime, int] = defaultdict(int)
-        for item in self.frontiers:
+        for item in self.all_looks:
             found[item.observed_at][item.kafka_partition] = item.high_watermark
             counts[item.observed_at] = max(counts[item.observed_at], item.kafka_partition_count or 0)
         return {at: seen for at, seen in found.items() if len(seen) >= counts[at]}
 
     @cached_property
-    def _first_log_starts(self) -> dict[int, int]:
+    def first_log_starts(self) -> dict[int, int]:
         """Where each log began when it was first observed. Rows without a time may have been recorded again later."""
         found: dict[int, int] = {}
-        for item in self.frontiers:
+        for item in self.all_looks:
             first = found.setdefault(item.kafka_partition, item.log_start_offset)
             if item.observed_at == UNTIMED:
                 found[item.kafka_partition] = min(first, item.log_start_offset)
@@ -288,3 +398,14 @@ class IndexState:
 
 def _collect_ranges(items: Iterable[Scan | Gap]) -> RangeSet:
     return RangeSet(i.offsets for i in items)
+
+
+def _widen(one: Range, other: Range) -> Range:
+    """Return the lowest start and the highest end of both."""
+    starts = [start for start in (one[0], other[0]) if start is not None]
+    ends = [end for end in (one[1], other[1]) if end is not None]
+    return min(starts, default=None), max(ends, default=None)
+
+
+def _read_no_month(month: str) -> IndexState:
+    raise LookupError(f"the state has folded hours of {month}, and nothing to read their rows with")

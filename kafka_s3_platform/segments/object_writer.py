@@ -16,7 +16,7 @@ from kafka_s3_platform.store.upload import SegmentUpload, UploadedObject
 
 
 class ObjectWriter:
-    """One object of an open segment, and the small ones that are added when it is closed."""
+    """One object of a segment, and the small ones that are added when it is uploaded."""
 
     def __init__(
         self, target: SegmentTarget, bucket: Bucket, first: RecordId, part: ObjectPart, store: ObjectStore
@@ -48,12 +48,15 @@ class ObjectWriter:
     def abort(self) -> None:
         self._upload.abort()
 
-    def close(self, facts: Mapping[str, str], offsets: str | None) -> Iterator[UploadedObject]:
-        """Finish the object, then the small objects beside it.
+    def encode_rest(self, facts: Mapping[str, str]) -> None:
+        """Encode the records that are still buffered, and `facts` if the format has a place for them."""
+        self._writer.close(facts)
+
+    def upload(self, facts: Mapping[str, str], offsets: str | None) -> Iterator[UploadedObject]:
+        """Finish the object, then the small objects beside it. Everything is encoded by then.
 
         The `offsets` of its records go to its metadata, or to an object beside it if there is no room.
         """
-        self._writer.close(facts)
         told = {**facts, **({} if offsets is None else {METADATA: offsets})}
         is_beside = offsets is not None and not self._upload.has_room(told)
         done = self._upload.finish({**told, METADATA: BESIDE} if is_beside else told)

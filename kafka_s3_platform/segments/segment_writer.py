@@ -1,12 +1,12 @@
-"""Write one open segment: decide where it ends, and make its row of the index."""
+"""Write one segment: decide where it ends, upload its objects, and make its row of the index."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.formats.columns import count_record_bytes
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.kept_offsets import OffsetRuns
 from kafka_s3_platform.model.connect import Int64s
@@ -56,7 +56,11 @@ def _find_first(found: npt.NDArray[np.bool_]) -> int:
 
 
 class SegmentWriter:
-    """One open segment: its objects, and the values of its row."""
+    """One segment: its objects, and the values of its row.
+
+    While it is open, records are written to it. `close` encodes what is left. Then `upload` may be called in another
+    thread: no other call is made meanwhile.
+    """
 
     def __init__(self, target: SegmentTarget, part: BucketPart, store: ObjectStore) -> None:
         self._target = target
@@ -68,11 +72,16 @@ class SegmentWriter:
         self._digest = RecordDigest()
         self._times: list[tuple[int, int]] = []
         self._schema_ids = set(target.schema_ids)
-        self.record_count = self.record_bytes = self._late = 0
+        self._facts: dict[str, str] = {}
+        self.record_count = self._late = 0
 
     @property
     def in_flight(self) -> int:
         return sum(o.in_flight for o in self._objects)
+
+    @property
+    def record_bytes(self) -> int:
+        return self._digest.record_bytes
 
     @property
     def is_full(self) -> bool:
@@ -103,35 +112,37 @@ class SegmentWriter:
             self._offsets.add(batch.offsets, is_repeated=batch.ordinals is not None)
         for name in self._target.framed:
             self._schema_ids |= collect_wire_schema_ids(records.column(name))
-        times = pc.min_max(records.column("timestamp").cast(pa.int64()))
-        self._times.append((times["min"].as_py(), times["max"].as_py()))
+        times = batch.timestamps
+        self._times.append((int(times.min()), int(times.max())))
         self._last = int(batch.offsets[-1])
         self._late += part.late_count
         self.record_count += batch.num_rows
-        self.record_bytes += int(count_record_bytes(records).sum())
 
     def abort(self) -> None:
         for item in self._objects:
             item.abort()
 
-    def close(self) -> Segment:
-        digest = self._digest.hexdigest()
-        offsets = None if self._offsets is None else self._offsets.text()
-        facts = {
+    def close(self) -> None:
+        """Encode the records that are still buffered. All bytes of the objects are in their uploads then."""
+        self._facts = {
             "first-offset": str(self._first),
             "last-offset": str(self._last),
             "record-count": str(self.record_count),
-            "record-digest": digest,
+            "record-digest": self._digest.hexdigest(),
         }
+        with self._aborted_on_error():
+            for item in self._objects:
+                item.encode_rest(self._facts)
+
+    def upload(self) -> Segment:
+        """Make the objects visible, one after the other. Return the segment's row."""
         first, *others = self._objects
-        try:
+        with self._aborted_on_error():
+            offsets = None if self._offsets is None else self._offsets.text()
             # Several objects hold the same records. Only the first one, which names the segment, keeps the offsets.
-            uploaded = [*first.close(facts, offsets)]
+            uploaded = [*first.upload(self._facts, offsets)]
             for each in others:
-                uploaded += each.close(facts, None)
-        except BaseException:
-            self.abort()
-            raise
+                uploaded += each.upload(self._facts, None)
         done, *siblings = uploaded
         return Segment(
             key=done.key,
@@ -147,7 +158,7 @@ class SegmentWriter:
             size=done.size,
             etag=done.etag,
             sha256=done.sha256,
-            digest=digest,
+            digest=self._facts["record-digest"],
             min_timestamp=min(low for low, _ in self._times),
             max_timestamp=max(high for _, high in self._times),
             settings=self._target.layout.model_dump_json(),
@@ -155,3 +166,11 @@ class SegmentWriter:
             siblings=tuple(StoredObject(s.key, s.size, s.etag, s.sha256) for s in siblings),
             schema_ids=tuple(sorted(self._schema_ids)),
         )
+
+    @contextmanager
+    def _aborted_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal
 
-import numpy as np
-
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.parts import ObjectPart
@@ -67,7 +65,9 @@ class BucketPart:
         """Return the rows `[start, end)`. The late count stays with the rows that include the first one."""
         if (start, end) == (0, len(self)):
             return self
-        return self.at(np.arange(start, end))
+        rows = slice(start, end)
+        late = self.late_count if start == 0 < end else 0
+        return BucketPart(self.bucket, self.batch.take(rows), self.times[rows], late)
 
     def at(self, positions: Positions) -> "BucketPart":
         """Return the rows at ascending `positions`."""

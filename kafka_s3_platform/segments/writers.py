@@ -13,9 +13,9 @@ import numpy as np
 from kafka_s3_platform.formats.parts import UnwritableRecordsError, UnwritableSchemaError
 from kafka_s3_platform.model.connect import Int64s, RecordFailure
 from kafka_s3_platform.model.object_key import MAX_KEY_BYTES
-from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.segment_writer import SegmentWriter
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
+from kafka_s3_platform.segments.uploads import MAX_IN_FLIGHT, ClosedSegments
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK
 
@@ -40,23 +40,26 @@ _SHOWN = 200
 _SINK = "io.confluent.connect.s3.S3SinkTask"
 _EXCEPTION = "org.apache.kafka.connect.errors.ConnectException"
 MAX_OPEN = 64
-MAX_IN_FLIGHT = 268_435_456
-"""Caps on open segments and on the bytes that they hold in memory. Other values would move the ends of segments."""
+"""Caps the open segments. Another value would move the ends of segments."""
 
 
 class SegmentWriters:
     """Routes records to one open segment for each bucket. Closes segments at rotations, at the caps, and at the end.
 
     Every decision depends on offsets and content alone; so do the bounds of the parts. So the same records give the
-    same segments. Use it as a context manager: segments that are still open at its end are aborted.
+    same segments. Closed segments go to `closed`, which uploads them side by side. Use it as a context manager:
+    segments that are still open at its end are aborted.
     """
 
-    def __init__(self, target: SegmentTarget, store: ObjectStore, refuse: Refuse | None = None) -> None:
+    def __init__(
+        self, target: SegmentTarget, store: ObjectStore, closed: ClosedSegments, refuse: Refuse | None = None
+    ) -> None:
         self._target = target
         self._store = store
+        self._closed = closed
         self._refuse = refuse
         self._open: dict[Bucket, SegmentWriter] = {}
-        self._closed: list[Segment] = []
+        self._open_bytes = 0
         self._refused: dict[tuple[str | None, str], str | None] = {}
 
     def __enter__(self) -> "SegmentWriters":  # noqa: PYI034 - typing.Self came with Python 3.11
@@ -73,6 +76,7 @@ class SegmentWriters:
         """Append records of one bucket. The late ones are counted in the segment in which the part begins.
 
         Records that the format cannot hold are passed to `refuse`, which may raise. Without `refuse` they are an error.
+        Raises the error of an earlier segment's upload.
         """
         while len(part):
             if reason := self._refused_key(part):
@@ -87,7 +91,7 @@ class SegmentWriters:
                 continue
             end = writer.end_of_room(part)
             try:
-                writer.write(part.rows(0, end))
+                self._write(writer, part.rows(0, end))
             except UnwritableRecordsError as err:
                 part = self._without(part, err)
                 continue
@@ -110,7 +114,7 @@ class SegmentWriters:
         writer = self._open.get(part.bucket)
         if writer is not None and not writer.record_count:
             # the open object is named by the offset of a record that it will not hold
-            self._open.pop(part.bucket).abort()
+            self._pop(part.bucket).abort()
         return part.at(kept)
 
     def _refused_key(self, part: BucketPart) -> str | None:
@@ -129,25 +133,40 @@ class SegmentWriters:
             self._refused[place] = None if _PLAIN.fullmatch(key) else self._store.refuses(key, control)
         return self._refused[place]
 
-    def close(self) -> list[Segment]:
-        """Finish every open segment. Return all segments in the order in which they were closed."""
+    def close(self) -> None:
+        """Close every open segment."""
         for bucket in list(self._open):
             self._close(bucket)
-        return self._closed
 
     def _writer(self, part: BucketPart) -> "SegmentWriter":
         if part.bucket not in self._open:
-            self._open[part.bucket] = SegmentWriter(self._target, part, self._store)
+            writer = SegmentWriter(self._target, part, self._store)
+            self._open[part.bucket] = writer
+            self._open_bytes += writer.in_flight
         return self._open[part.bucket]
 
+    def _write(self, writer: SegmentWriter, part: BucketPart) -> None:
+        before = writer.in_flight
+        try:
+            writer.write(part)
+        finally:
+            self._open_bytes += writer.in_flight - before
+
+    def _pop(self, bucket: Bucket) -> SegmentWriter:
+        writer = self._open.pop(bucket)
+        self._open_bytes -= writer.in_flight
+        return writer
+
     def _close(self, bucket: Bucket) -> None:
-        self._closed.append(self._open.pop(bucket).close())
+        writer = self._pop(bucket)
+        writer.close()
+        self._closed.add(writer, self._open_bytes)
 
     def _relieve(self) -> None:
         """Close the oldest segments while too many are open, and the largest while all hold too many bytes."""
         while len(self._open) > MAX_OPEN:
             self._close(next(iter(self._open)))
-        while sum(w.in_flight for w in self._open.values()) > MAX_IN_FLIGHT:
+        while self._open_bytes > MAX_IN_FLIGHT:
             self._close(max(self._open, key=lambda bucket: self._open[bucket].in_flight))
 
 

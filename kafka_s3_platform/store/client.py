@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from botocore.config import Config
+from botocore.utils import determine_content_length
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError
@@ -15,6 +16,9 @@ MAX_BACKOFF_SECONDS = 20.0
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 60
 _MAX_CONNECTIONS = 32
+_SMALL_BODY_BYTES = 1_048_576
+"""Up to here AWS's SDK for Java does not ask first either (its `expectContinueThresholdInBytes`)."""
+
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset(
     {
@@ -56,7 +60,18 @@ def new_s3_client(settings: StoreSettings) -> Any:
     except ValueError as err:
         raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
     client.meta.events.register("needs-retry.s3", Backoff(settings.max_retries, settings.retry_backoff_ms))
+    client.meta.events.register("before-call.s3", _send_small_at_once)
     return client
+
+
+def _send_small_at_once(params: Any, **_: Any) -> None:
+    """Send a small body right after its headers. botocore asks the server first, and waits for `100 Continue`.
+
+    That is a round trip more for each object. Large bodies still wait: a server that refuses them reads none of them.
+    """
+    size = determine_content_length(params["body"])
+    if size is not None and size <= _SMALL_BODY_BYTES:
+        params["headers"].pop("Expect", None)
 
 
 class Backoff:

@@ -2,6 +2,8 @@
 
 import re
 
+from deltalake.exceptions import DeltaError
+
 from kafka_s3_platform.errors import (
     AuthorizationError,
     ConfigError,
@@ -23,6 +25,13 @@ _BROKEN = re.compile(
 )
 
 
+DAMAGE_ADVICE = (
+    "Files of the index are missing or broken, so what is archived is unknown and no run starts. Put them back: where "
+    "the bucket keeps versions, the last version of each that was deleted or overwritten under that folder, else from "
+    "a backup of it. Leave the objects of records as they are"
+)
+
+
 def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
     """Return the error for `err`; `attempt` says what was tried, on which index and store."""
     text = str(err)
@@ -34,12 +43,13 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
     if "invalid peer certificate" in text:
         return ConfigError(f"{what}. {advise_on_certificate(text)}")
     if _is_damage(text):
-        return IndexDamagedError(
-            f"{what}. Files of the index are missing or broken, so what is archived is unknown and no run starts. "
-            f"Put them back: where the bucket keeps versions, the last version of each that was deleted or "
-            f"overwritten under that folder, else from a backup of it. Leave the objects of records as they are"
-        )
+        return IndexDamagedError(f"{what}. {DAMAGE_ADVICE}")
     return StoreUnavailableError(f"{what}; run again when the store answers")
+
+
+def is_expired(err: BaseException | None) -> bool:
+    """Return whether a commit was refused since the log has no entry of the version that it was made on any more."""
+    return isinstance(err, DeltaError) and "Invalid table version" in str(err)
 
 
 def _is_damage(message: str) -> bool:

@@ -1,17 +1,19 @@
-"""Read and write the index: one Delta table for each connector and topic, changed only by compare-and-swap.
+"""Read and write the index of a connector: one Delta table for all of its topics, changed only by compare-and-swap.
 
 All kinds of rows share one schema; columns that a kind lacks are null. A row counts as long as it is present.
 
 A commit uses the table handle from which its plan was made. The handle is never refreshed, and delta-rs's own retries
-are off. So a commit is a true compare-and-swap on the table version, and its version is known before it is made.
+are off. So a commit is a true compare-and-swap on the table's version, and its version is known before it is made.
+
+Versions here are those of Delta plus the table's epoch base. A table that took over earlier ones, one a topic, begins
+above all of their versions. So epochs only grow, and those in the metadata of old objects keep their meaning.
 """
 
-import dataclasses
+import json
 import logging
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TypeVar
@@ -19,186 +21,475 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, QueryBuilder, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.errors import IndexConflictError, IndexDamagedError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.errors import (
+    IndexConflictError,
+    IndexDamagedError,
+    StoreUnavailableError,
+)
+from kafka_s3_platform.model.folded import Fold
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.segment import Segment, StoredChunk
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.store.delta_errors import classify_delta_error
-from kafka_s3_platform.store.delta_log import refuse_deletion_vectors
-from kafka_s3_platform.store.delta_options import build_delta_options
+from kafka_s3_platform.store.delta_errors import is_expired
+from kafka_s3_platform.store.earlier_index import EarlierIndex, EarlierSnapshot, build_move_error, list_earlier_topics
+from kafka_s3_platform.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
+from kafka_s3_platform.store.index_files.data_files import IndexFile, NewFile, write_swap
+from kafka_s3_platform.store.index_reads import (
+    CHUNK_COLUMNS,
+    LATE_COLUMNS,
+    DataFile,
+    Part,
+    collect_chunks,
+    list_data_files,
+    list_late_terms,
+    read_rows,
+    select_distinct,
+    sum_late,
+)
 from kafka_s3_platform.store.index_rows import (
     DECODE_ERRORS,
-    INDEX_SCHEMA,
+    FOLDED,
+    PERIOD,
     RETIRED,
-    STATE_KINDS,
-    IndexRow,
+    SEGMENT_KINDS,
+    TABLE_SCHEMA,
     build_state,
-    complete_columns,
     decode_gap,
-    decode_segment,
+    decode_segments,
     encode_rows,
 )
+from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import RowPredicate, match_any, match_segments, match_version, select_kinds
+from kafka_s3_platform.store.predicates import RowPredicate
 from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, OneOf, SegmentFilter, Term, match_values
 from kafka_s3_platform.store.sound import Judged, judge_rows
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-OPTIMIZE_EVERY = 100
-"""Versions after which the small files of commits are merged: see `IndexSnapshot._keep_up`."""
+FILTERED_COLUMNS = (
+    "kind,chunk,topic,version,committed_at,epoch,kafka_partition,start_offset,end_offset,chunk_start,min_timestamp,"
+    "max_timestamp"
+)
+"""The columns by which rows are looked for. delta-rs keeps their bounds for each file, and reads no other file."""
 
-MAX_CONFLICTS = 20
-MAX_LOST = 3
-"""How often a step is tried: while other commits come first, and if the store does not answer."""
-
-_told: set[tuple[str, int]] = set()
-"""Indexes whose bad rows this process has reported, and the numbers of these rows."""
-
-_OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-9_.=+-]+)*")
-"""A path of a file below the table's folder, in characters that need no decoding."""
-
-_NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
-"""The run path has no right to delete, not even log files that expired."""
+_told: set[tuple[str, str, int]] = set()
+"""Topics of indexes whose bad rows this process has reported, and the numbers of these rows."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """What one commit adds and removes.
+class ConnectorIndex:
+    """Opens the index of one connector. Creates the empty table if there is none."""
 
-    `removed` are predicates over rows; `retired` segments leave the live set and stay known as retired.
-    """
-
-    added: tuple[IndexRow, ...] = ()
-    retired: tuple[Segment, ...] = ()
-    removed: tuple[RowPredicate, ...] = ()
-    run_id: str = ""
-
-    @property
-    def predicates(self) -> tuple[RowPredicate, ...]:
-        if not self.retired:
-            return self.removed
-        return (*self.removed, match_segments(s.key for s in self.retired))
-
-
-class TopicIndex:
-    """Opens the index of one connector and topic. Creates the empty table if there is none."""
-
-    def __init__(self, store: StoreSettings, index_dir: str, connector: str, topic: str) -> None:
+    def __init__(self, store: StoreSettings, index_dir: str, connector: str) -> None:
         self.store = store
         self.index_dir = index_dir
         self.connector = connector
-        self.topic = topic
-        self.uri = f"s3://{store.bucket}/{index_dir}/{connector}/{topic}"
+        # no topic's name has a `=`: the tables of earlier versions, one a topic, lie at <index_dir>/<connector>/<topic>
+        self.table = IndexTable(store, f"{index_dir}/connector={connector}")
 
     @classmethod
-    def of(cls, config: ConnectorConfig, topic: str) -> "TopicIndex":
-        """Return the index that the connector keeps of the topic. Opens nothing."""
-        return cls(config.store, config.archive.index_dir, config.name, topic)
+    def of(cls, config: ConnectorConfig) -> "ConnectorIndex":
+        """Return the index that the connector keeps. Opens nothing."""
+        return cls(config.store, config.archive.index_dir, config.name)
 
-    def exists(self) -> bool:
-        options = self.options
-        return self.run("look for", lambda: DeltaTable.is_deltatable(self.uri, options))
+    @property
+    def uri(self) -> str:
+        return self.table.uri
 
-    def open(self) -> "IndexSnapshot":
+    def open(self) -> "ConnectorSnapshot":
         """Return the index as it is now, created if absent. Raises store errors."""
-        return self.peek() or self.run("create", self._create)
+        return self.peek() or self.table.run("create", self._create)
 
-    def peek(self) -> "IndexSnapshot | None":
+    def peek(self) -> "ConnectorSnapshot | None":
         """Return the index as it is now, None if nothing was archived yet. Only reads."""
         try:
-            return IndexSnapshot(self, self.handle())
+            return ConnectorSnapshot(self, self.table.open())
         except TableNotFoundError:
             return None
-
-    def handle(self, version: int | None = None) -> "Handle":
-        """Return the table as it is now, or as it was at `version`."""
-        options = self.options
-        table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
-        self._refuse_strange_files(self.run("read", lambda: pa.table(table.get_add_actions(flatten=True))))
-        folder = f"{self.index_dir}/{self.connector}/{self.topic}"
-        at = table.version()
-        self.run("read", lambda: refuse_deletion_vectors(ObjectStore(self.store), folder, at))
-        return Handle(table, options)
-
-    def _refuse_strange_files(self, files: pa.Table) -> None:
-        """Refuse paths out of the index's folder: delta-rs follows them, also to this machine's files (`file:///`)."""
-        for path in files.column("path").to_pylist():
-            if not _OWN_FILE.fullmatch(path):
-                raise IndexDamagedError(
-                    f"the index {self.uri} names {path!r} as one of its files, which is none in its folder, and is not "
-                    f"read. Nothing of ours writes such a path: find out who wrote to that folder, and put its "
-                    f"_delta_log back from the bucket's versions or a backup"
-                )
 
     def check_promises(self) -> None:
         """Check once in a process the promises that commits rely on. Raises the errors of `promises.check_promises`."""
         check_promises(ObjectStore(self.store), self.index_dir)
 
-    def _create(self) -> "IndexSnapshot":
+    def create_with(self, rows: pa.Table, epoch_base: int) -> None:
+        """Create the table with these rows in one commit, whose version is `epoch_base`.
+
+        Raises IndexConflictError if another process has created it.
+        """
+        options = self.table.options
+        try:
+            self.table.run(
+                "create",
+                lambda: write_deltalake(
+                    self.uri,
+                    rows,
+                    mode="error",
+                    partition_by=[PERIOD],
+                    description=self._describe(epoch_base),
+                    configuration={"delta.dataSkippingStatsColumns": FILTERED_COLUMNS},
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                    storage_options=options,
+                ),
+            )
+        except StoreUnavailableError as err:
+            if self.table.exists():
+                raise IndexConflictError(f"{self.uri} was created by another process; run again") from err
+            raise
+
+    def _describe(self, epoch_base: int) -> str:
+        """Return what the table says of itself: `_read_description` reads it."""
+        return json.dumps({"connector": self.connector, "epoch_base": epoch_base})
+
+    def refuse_earlier(self, topics: Iterable[str]) -> None:
+        """Raise ConfigError if an earlier version of this package keeps an index of one of the topics."""
+        known = set(list_earlier_topics(self.store, self.index_dir, self.connector))
+        found = sorted(known.intersection(topics))
+        if found:
+            raise build_move_error(self.store, [f"{self.index_dir}/{self.connector}/{topic}" for topic in found])
+
+    def _create(self) -> "ConnectorSnapshot":
+        self.refuse_earlier(list_earlier_topics(self.store, self.index_dir, self.connector))
         self.check_promises()
         try:
-            DeltaTable.create(self.uri, INDEX_SCHEMA, mode="ignore", storage_options=self.options)
-            return IndexSnapshot(self, self.handle())
+            DeltaTable.create(
+                self.uri,
+                TABLE_SCHEMA,
+                mode="ignore",
+                partition_by=[PERIOD],
+                description=self._describe(0),
+                configuration={"delta.dataSkippingStatsColumns": FILTERED_COLUMNS},
+                storage_options=self.table.options,
+            )
+            return ConnectorSnapshot(self, self.table.open())
         except TableNotFoundError as err:
             raise StoreUnavailableError(
                 f"the index {self.uri} at {self.store.endpoint_url or 'AWS'} was created just now, and the store does "
                 f"not list it: its answers are behind. Run again"
             ) from err
 
-    def run(self, verb: str, call: Callable[[], R]) -> R:
-        """Return `call()`. Raise errors of delta-rs and Arrow as store errors that name the index."""
-        try:
-            return call()
-        except TableNotFoundError:
-            raise
-        except (DeltaError, OSError, pa.ArrowException) as err:
-            attempt = f"could not {verb} the index {self.uri} at {self.store.endpoint_url or 'AWS'}"
-            raise classify_delta_error(attempt, err) from err
 
-    @property
-    def options(self) -> dict[str, str]:
-        """delta-rs's options with the credentials that are valid now, secrets included."""
-        return build_delta_options(self.store)
+class ConnectorSnapshot:
+    """The index of a connector at one version, and the only way to commit on top of it."""
 
-
-@dataclass(frozen=True)
-class Handle:
-    """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire."""
-
-    table: DeltaTable
-    options: Mapping[str, str] = dataclasses.field(repr=False)
-
-
-class IndexSnapshot:
-    """The index at one version, and the only way to commit on top of it."""
-
-    def __init__(self, index: TopicIndex, handle: Handle) -> None:
+    def __init__(self, index: ConnectorIndex, handle: Handle) -> None:
         self.index = index
         self._handle = handle
-        self.version: int = handle.table.version()
+        about = _read_description(index, handle.table)
+        self._epoch_base = about.epoch_base
+        self.version: int = about.epoch_base + handle.table.version()
+        self._rows: dict[str, pa.Table] = {}
+        self._topics: dict[str, IndexSnapshot] = {}
+        self._segments: dict[tuple[str, str, SegmentFilter], pa.Table] = {}
+        self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
+        self._late: dict[datetime, Mapping[str, tuple[int, int]]] = {}
 
     @property
-    def _table(self) -> DeltaTable:
+    def handle(self) -> Handle:
         """The table at this version. It is opened again if the provider has other credentials now.
 
         It is opened at the same version, so that a commit remains a compare-and-swap on it.
         """
-        if self.index.options != self._handle.options:
-            self._handle = self.index.handle(self._handle.table.version())
-        return self._handle.table
+        if self.index.table.options != self._handle.options:
+            with self._expired_is_a_conflict():
+                self._handle = self.index.table.open(self._handle.table.version())
+        return self._handle
+
+    @property
+    def table_id(self) -> str:
+        """The id of the Delta table. An earlier table at the same place had another id."""
+        return str(self.handle.table.metadata().id)
+
+    @property
+    def created_at(self) -> datetime:
+        return datetime.fromtimestamp((self.handle.table.metadata().created_time or 0) / 1000, timezone.utc)
+
+    def topic(self, topic: str) -> "IndexSnapshot":
+        """Return what this version holds of one topic. Its state is made once."""
+        if topic not in self._topics:
+            self._topics[topic] = IndexSnapshot(TopicIndex.within(self.index, topic), self)
+        return self._topics[topic]
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that this version holds rows of, in order."""
+        found = self._read("state", (), ("topic",))
+        return tuple(sorted(set(found.column("topic").to_pylist())))
+
+    def load_states(self, topics: Iterable[str]) -> None:
+        """Read the rows of many topics in one pass. Their states cost no further request."""
+        wanted = sorted(set(topics) - set(self._rows))
+        if not wanted:
+            return
+        self._rows |= self.read_states(wanted)
+
+    def read_states(self, topics: Sequence[str]) -> Mapping[str, pa.Table]:
+        """Return the rows of many topics that are no segments. They are not kept. Raises store errors."""
+        return _split_by_topic(self._read("state", [OneOf("topic", frozenset(topics))]), topics)
+
+    def refuse_earlier(self, topics: Iterable[str]) -> None:
+        """Raise ConfigError if an earlier version keeps an index of a topic of which this one has no row."""
+        new = [topic for topic in topics if self.topic(topic).is_empty]
+        if new:
+            self.index.refuse_earlier(new)
+
+    def read_state_rows(self, topic: str) -> pa.Table:
+        """Return the topic's rows that are no segments. Raises store errors."""
+        self.load_states([topic])
+        return self._rows[topic]
+
+    def read_segment_rows(self, topic: str, kind: str, wanted: SegmentFilter) -> pa.Table:
+        """Return the topic's rows of segments that the filter wants. Raises store errors."""
+        asked = (topic, kind, wanted)
+        if asked not in self._segments:
+            self._segments[asked] = self._read(
+                "segments", [*match_values(topic=topic, kind=kind), *wanted.list_terms()]
+            )
+        return self._segments[asked]
+
+    def load_segments(self, topics: Iterable[str], kind: str, wanted: SegmentFilter) -> None:
+        """Read the segments of many topics that the filter wants in one pass. Selecting them costs no more request."""
+        asked = sorted({topic for topic in topics if (topic, kind, wanted) not in self._segments})
+        if not asked:
+            return
+        terms = [OneOf("topic", frozenset(asked)), *match_values(kind=kind), *wanted.list_terms()]
+        for topic, rows in _split_by_topic(self._read("segments", terms), asked).items():
+            self._segments[topic, kind, wanted] = rows
+
+    def list_chunks(self, topic: str, kinds: Collection[str], wanted: SegmentFilter) -> frozenset[StoredChunk]:
+        """Return the hours or days of the segments that the filter wants. They are read of all topics at once."""
+        asked = (frozenset(kinds), wanted)
+        if asked not in self._chunks:
+            columns = ("topic", *CHUNK_COLUMNS)
+            rows = self._read("segments", [OneOf("kind", frozenset(kinds)), *wanted.list_terms()], columns)
+            self._chunks[asked] = collect_chunks(select_distinct(rows, columns))
+        return self._chunks[asked].get(topic, frozenset())
+
+    def count_late(self, topic: str, since: datetime) -> tuple[int, int]:
+        """Return how many records the hours from `since` on hold, and how many of these came late."""
+        if since not in self._late:
+            rows = self._read("segments", list_late_terms(since), ("topic", *LATE_COLUMNS))
+            self._late[since] = sum_late(rows)
+        return self._late[since].get(topic, (0, 0))
+
+    def list_folders(self, topic: str) -> frozenset[str]:
+        """Return the folders of all segments of the topic. Raises store errors."""
+        rows = self._read("segments", match_values(topic=topic), ("encoded_partition",))
+        return frozenset(pc.unique(rows.column(0)).to_pylist())
+
+    def list_write_times(self) -> dict[int, datetime]:
+        """Return when the store wrote the log entry of each version, by the store's clock, as far as they are there."""
+        return {self._epoch_base + number: info.last_modified for number, info in self.index.table.list_log_entries()}
+
+    def has_rows(self, topic: str) -> bool:
+        """Whether there is a row of the topic. A row that is no segment is looked for first: every run leaves some."""
+        return bool(self.read_state_rows(topic).num_rows) or bool(self.read_all_rows(topic).num_rows)
+
+    def read_folded_rows(self, topic: str, month: str | None = None) -> pa.Table:
+        """Return the topic's folded rows of a month (`2026-03`), or of all. Raises store errors."""
+        period = f"{FOLDED}{month or ''}"
+        files = [file for file in self._files if (file.period or "").startswith(period)]
+        with self._expired_is_a_conflict():
+            return read_rows(self.index.table, files, "all", match_values(topic=topic))
+
+    def read_all_rows(self, topic: str) -> pa.Table:
+        """Return every row of the topic. Raises store errors."""
+        return self._read("all", match_values(topic=topic))
+
+    def _read(self, part: Part, terms: Sequence[Term], columns: Sequence[str] | None = None) -> pa.Table:
+        with self._expired_is_a_conflict():
+            return read_rows(self.index.table, self._files, part, terms, columns)
+
+    @contextmanager
+    def _expired_is_a_conflict(self) -> Iterator[None]:
+        """Raise IndexConflictError where files of this version are missing because later versions took their place.
+
+        The upkeep removes such files when they are old enough. Who opens the index again reads on.
+        """
+        try:
+            yield
+        except (IndexDamagedError, TableNotFoundError) as err:
+            newest = self._epoch_base + self.index.table.open().table.version()
+            if newest == self.version:
+                raise
+            raise IndexConflictError(
+                f"{self.index.uri}: files of version {self.version} are not there any more. The newest version is "
+                f"{newest}, and the upkeep removes what only older ones need. Read the index again"
+            ) from err
+
+    @cached_property
+    def _files(self) -> tuple[DataFile, ...]:
+        """The files of this version, listed once: of an old archive there are thousands."""
+        return list_data_files(self.index.table, self.handle)
+
+    def renew(self) -> "ConnectorSnapshot":
+        """Return the newest snapshot; this one, if nothing was committed since. Only what is new is read.
+
+        The snapshot that it is called on must not be used any more, unless it is the one that is returned.
+        """
+        handle = self.handle
+        self.index.table.update(handle)
+        if self._epoch_base + handle.table.version() == self.version:
+            return self
+        return ConnectorSnapshot(self.index, handle)
+
+    def commit(self, changes: Mapping[str, Change], commit_id: str | None = None) -> int:
+        """Apply the change of each topic in one commit, if the index is still at this version. Return the new version.
+
+        Raises IndexConflictError if another commit came first. It is raised also if the commit succeeded and only its
+        response was lost: then the newest index has its `commit_id`.
+        """
+        version = self.version + 1
+        common = {
+            "version": version,
+            "commit_id": commit_id or str(uuid4()),
+            "committed_at": datetime.now(timezone.utc),
+        }
+        rows = encode_rows([list_topic_rows(topic, change) for topic, change in changes.items()], common)
+        predicates = [p for topic, change in changes.items() for p in list_predicates(topic, change)]
+        self.commit_rows(rows, predicates)
+        return version
+
+    def commit_rows(self, rows: pa.Table, removed: Sequence[RowPredicate] = ()) -> None:
+        """Add encoded rows in one commit, and take out those that a predicate matches. Errors are those of `commit`."""
+        version = self.version + 1
+        self._commit_once(lambda table: write_rows(table, rows, removed, version))
+
+    def swap_files(self, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
+        """Put files in the place of others in one commit. Errors are those of `commit`."""
+        self._commit_once(lambda table: write_swap(table, added, removed, same_rows=same_rows))
+
+    def _commit_once(self, write: Callable[[DeltaTable], None]) -> None:
+        handle = self.handle
+        number = handle.table.version()
+        if self._epoch_base + number != self.version:
+            raise IndexConflictError(
+                f"{self.index.uri}: this snapshot of version {self.version} was committed on before"
+            )
+        self.index.check_promises()
+        try:
+            with self._expired_is_a_conflict():
+                self.index.table.run("commit to", lambda: write(handle.table))
+        except StoreUnavailableError as err:
+            if isinstance(err.__cause__, CommitFailedError) or is_expired(err.__cause__):
+                raise IndexConflictError(
+                    f"{self.index.uri}: version {self.version + 1} was committed by another run"
+                ) from err
+            raise
+        # The upkeep removes old entries of the log, the oldest first. The store would take a commit in their place.
+        if not self.index.table.has_log_entry(number):
+            raise IndexConflictError(
+                f"{self.index.uri}: version {self.version + 1} was committed so late that the log has gone on without "
+                f"it, and nobody will see it"
+            )
+
+
+class TopicIndex:
+    """What the index of a connector holds of one topic."""
+
+    def __init__(self, store: StoreSettings, index_dir: str, connector: str, topic: str) -> None:
+        self.within_connector = ConnectorIndex(store, index_dir, connector)
+        self.topic = topic
+
+    @classmethod
+    def of(cls, config: ConnectorConfig, topic: str) -> "TopicIndex":
+        """Return the index that the connector keeps of the topic. Opens nothing."""
+        return cls(config.store, config.archive.index_dir, config.name, topic)
+
+    @classmethod
+    def within(cls, index: ConnectorIndex, topic: str) -> "TopicIndex":
+        """Return what the index of a connector holds of the topic. Opens nothing."""
+        return cls(index.store, index.index_dir, index.connector, topic)
+
+    @property
+    def store(self) -> StoreSettings:
+        return self.within_connector.store
+
+    @property
+    def index_dir(self) -> str:
+        return self.within_connector.index_dir
+
+    @property
+    def connector(self) -> str:
+        return self.within_connector.connector
+
+    @property
+    def uri(self) -> str:
+        return self.within_connector.uri
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self.within_connector.table.options
+
+    def exists(self) -> bool:
+        return self.peek() is not None
+
+    def open(self) -> "IndexSnapshot":
+        """Return the index as it is now, created if absent.
+
+        Raises store errors, and ConfigError if an earlier version of this package keeps an index of the topic.
+        """
+        whole = self.within_connector.open()
+        whole.refuse_earlier([self.topic])
+        return whole.topic(self.topic)
+
+    def peek(self) -> "IndexSnapshot | None":
+        """Return the index as it is now, None if nothing of the topic was archived yet. Only reads."""
+        whole = self.within_connector.peek()
+        found = whole.topic(self.topic) if whole else None
+        if found is not None and not found.is_empty:
+            return found
+        earlier = EarlierIndex(self.store, self.index_dir, self.connector, self.topic).peek()
+        return IndexSnapshot(self, earlier) if earlier else None
+
+
+class IndexSnapshot:
+    """What one version of a connector's index holds of one topic."""
+
+    def __init__(self, index: TopicIndex, whole: ConnectorSnapshot | EarlierSnapshot) -> None:
+        self.index = index
+        self.whole = whole
+        self.version: int = whole.version
+        self._months: dict[str, IndexState] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever recorded of the topic."""
+        return not self.whole.has_rows(self.index.topic)
 
     @cached_property
     def state(self) -> IndexState:
-        """Everything but the segments."""
+        """Everything but the segments. Folded rows are read when somebody asks for one of their hours."""
+        return self.build_state(self._judged.sound)
+
+    def build_state(self, rows: pa.Table) -> IndexState:
+        """Return the state that these rows of the topic make up. Raises IndexDamagedError where they are none."""
         with self._made_of_rows():
-            return build_state(self.version, self._judged.sound)
+            return replace(build_state(self.version, rows), read_month=self._read_month)
+
+    @cached_property
+    def unfolded_state(self) -> IndexState:
+        """The state with every single row: it grows with the age of the archive. For commands that compare them all."""
+        if isinstance(self.whole, EarlierSnapshot) or not self.state.fold.hours:
+            return self.state
+        old = self.build_state(self.whole.read_folded_rows(self.index.topic))
+        return replace(
+            self.state,
+            scans=(*old.scans, *self.state.scans),
+            frontiers=(*old.frontiers, *self.state.frontiers),
+            hours=(*old.hours, *self.state.hours),
+            fold=Fold(),
+        )
+
+    def _read_month(self, month: str) -> IndexState:
+        if month not in self._months:
+            self._months[month] = self.build_state(self.writable.read_folded_rows(self.index.topic, month))
+        return self._months[month]
 
     def judged(self, written_at: Mapping[int, datetime] | None = None) -> Judged:
         """Return all rows except segments, with those that cannot be trusted marked.
@@ -206,17 +497,18 @@ class IndexSnapshot:
         `written_at` (version -> time) are the times at which the store wrote versions, as far as they are known.
         """
         with self._made_of_rows():
-            return judge_rows(self._read(list(STATE_KINDS)), datetime.now(timezone.utc), written_at)
+            rows = self.whole.read_state_rows(self.index.topic)
+            return judge_rows(rows, datetime.now(timezone.utc), written_at)
 
     @cached_property
     def _judged(self) -> Judged:
         found = self.judged()
-        told = (self.index.uri, found.bad.num_rows)
+        told = (self.index.uri, self.index.topic, found.bad.num_rows)
         if found.bad.num_rows and told not in _told:
             _told.add(told)
             logger.warning(
-                "%s: %d rows say what cannot be and are ignored; hours that were complete by them are open again. "
-                "`kafka-s3 repair-index %s --topic %s` lists them",
+                "%s: topic %s: %d rows say what cannot be and are ignored; hours that were complete by them are open "
+                "again. `kafka-s3 repair-index %s --topic %s` lists them",
                 *told,
                 self.index.connector,
                 self.index.topic,
@@ -225,16 +517,32 @@ class IndexSnapshot:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """Live segments by kafka partition and first offset."""
-        with self._made_of_rows():
-            rows = self._read(["segment"]).sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
-            return tuple(decode_segment(row) for row in rows.to_pylist())
+        """All live segments by kafka partition and first offset. Their number grows with the age of the archive."""
+        return self.select_segments(EVERY_SEGMENT)
 
     @cached_property
     def retired(self) -> tuple[Segment, ...]:
         """Segments whose records a live one holds. Their objects are kept until a retention rule removes them."""
+        return self.select_segments(EVERY_SEGMENT, retired=True)
+
+    def select_segments(self, wanted: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:
+        """Return the segments that the filter wants, by kafka partition and first offset. Reads no others."""
         with self._made_of_rows():
-            return tuple(decode_segment(row) for row in self._read([RETIRED]).to_pylist())
+            rows = self.whole.read_segment_rows(self.index.topic, RETIRED if retired else "segment", wanted)
+            rows = rows.sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
+            return tuple(decode_segments(rows))
+
+    def list_chunks(self, wanted: SegmentFilter, *, retired: bool = False) -> frozenset[StoredChunk]:
+        """Return the hours or days of live segments that the filter wants; with `retired`, of retired ones too."""
+        return self.whole.list_chunks(self.index.topic, SEGMENT_KINDS if retired else ("segment",), wanted)
+
+    def count_late(self, since: datetime) -> tuple[int, int]:
+        """Return how many records the hours from `since` on hold, compacted ones too, and how many came late."""
+        return self.whole.count_late(self.index.topic, since)
+
+    def list_folders(self) -> frozenset[str]:
+        """Return the folders of all hourly and daily segments, retired ones too, below the topic's."""
+        return self.whole.list_folders(self.index.topic)
 
     @contextmanager
     def _made_of_rows(self) -> Iterator[None]:
@@ -243,120 +551,80 @@ class IndexSnapshot:
             yield
         except DECODE_ERRORS as err:
             raise IndexDamagedError(
-                f"the index {self.index.uri} has rows that nothing of ours writes ({type(err).__name__}: "
-                f"{str(err)[:200]}), and is not read. Find out who wrote to that folder, and put it back from the "
-                f"bucket's versions or a backup"
+                f"the index {self.index.uri} has rows of topic {self.index.topic} that nothing of ours writes "
+                f"({type(err).__name__}: {str(err)[:200]}), and is not read. Find out who wrote to that folder, and "
+                f"put it back from the bucket's versions or a backup"
             ) from err
 
     @property
     def index_id(self) -> str:
-        """The id of this table. An earlier table at the same place had another id."""
-        return str(self._table.metadata().id)
+        """The id that this topic's objects name. It is the table's, or that of the table which was taken over."""
+        moved_from = self.state.moved_from
+        return moved_from.index_id if moved_from else self.whole.table_id
 
     @property
     def created_at(self) -> datetime:
-        """When the index was created: no object of its runs is older."""
-        return datetime.fromtimestamp((self._table.metadata().created_time or 0) / 1000, timezone.utc)
+        """When the topic's index was created: no object of its runs is older."""
+        moved_from = self.state.moved_from
+        return moved_from.created_at if moved_from else self.whole.created_at
+
+    def has_commit(self, commit_id: str) -> bool:
+        """Whether a commit with this id is in the index: its answer may have been lost."""
+        ids = self.whole.read_state_rows(self.index.topic).column("commit_id")
+        found: bool = pc.any(pc.equal(ids, commit_id)).as_py() or False
+        return found
 
     def gaps_by_hour(self) -> list[tuple[datetime | None, Gap]]:
         """Return each gap with the hour in which a run found it, or None if it belongs to no hour."""
         rows = self._judged.sound.filter(pc.equal(self._judged.sound["kind"], "gap"))
         return [(row["chunk_start"], decode_gap(row)) for row in rows.to_pylist()]
 
-    def commit(
-        self, change: Change, commit_id: str | None = None, gap_hours: Mapping[Gap, datetime] | None = None
-    ) -> int:
-        """Apply `change` if the index is still at this version. Return the new version.
+    def commit(self, change: Change, commit_id: str | None = None) -> int:
+        """Apply `change` as `ConnectorSnapshot.commit` does."""
+        return self.writable.commit({self.index.topic: change}, commit_id)
 
-        Raises IndexConflictError if another commit came first. It is raised also if the commit succeeded and only its
-        response was lost: then the newest index has its `commit_id`.
-        """
-        if self._table.version() != self.version:
-            raise IndexConflictError(
-                f"{self.index.uri}: this snapshot of version {self.version} was committed on before"
-            )
-        self.index.check_promises()
-        version = self.version + 1
-        common = {
-            "version": version,
-            "commit_id": commit_id or str(uuid4()),
-            "committed_at": datetime.now(timezone.utc),
-            "run_id": change.run_id,
-        }
-        table = encode_rows(change.added, change.retired, common, gap_hours or {})
-        try:
-            self.index.run("commit to", lambda: self._write(table, change.predicates, version))
-        except StoreUnavailableError as err:
-            if isinstance(err.__cause__, CommitFailedError):
-                raise IndexConflictError(f"{self.index.uri}: version {version} was committed by another run") from err
-            raise
-        self._keep_up(version)
-        return version
+    @property
+    def writable(self) -> ConnectorSnapshot:
+        """The whole index. Raises ConfigError if an earlier version of this package has left it: it is only read."""
+        if isinstance(self.whole, EarlierSnapshot):
+            raise build_move_error(self.index.store, [self.whole.table.folder])
+        return self.whole
 
-    def _write(self, table: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:
-        once = CommitProperties(max_commit_retries=0)
-        if not predicates:
-            write_deltalake(
-                self._table,
-                table,
-                mode="append",
-                schema_mode="merge",
-                commit_properties=once,
-                post_commithook_properties=_NEVER_DELETE,
-            )
-            return
-        # delta-rs refuses new rows that do not match the predicate: `version` matches them and no other row
-        where = match_any([*predicates, match_version(version)])
-        write_deltalake(
-            self._table,
-            table,
-            mode="overwrite",
-            schema_mode="merge",
-            predicate=where,
-            commit_properties=once,
-            post_commithook_properties=_NEVER_DELETE,
+
+@dataclass(frozen=True)
+class _Description:
+    connector: str
+    epoch_base: int
+
+
+def _read_description(index: ConnectorIndex, table: DeltaTable) -> _Description:
+    """Read what the table says of itself. Refuse the index of another connector, copied or moved to this place."""
+    try:
+        found = json.loads(table.metadata().description or "")
+        about = _Description(str(found["connector"]), int(found["epoch_base"]))
+    except (ValueError, TypeError, LookupError, RecursionError) as err:
+        raise IndexDamagedError(
+            f"{index.uri} is a Delta table, but no index: its metadata do not name a connector and an epoch. Find out "
+            f"who wrote to that folder, and put it back from the bucket's versions or a backup"
+        ) from err
+    if about.connector != index.connector:
+        raise IndexDamagedError(
+            f"{index.uri} is the index of connector {about.connector}: its folder was copied or moved to that of "
+            f"{index.connector}. Put each index back into the folder of its connector"
         )
-
-    def _keep_up(self, version: int) -> None:
-        """Merge the small files of many commits: 400 take 0.9 s to read, and 0.04 s after it. Try later if it fails."""
-        if version % OPTIMIZE_EVERY:
-            return
-        try:
-            table = self.index.handle().table
-            table.optimize.compact(
-                commit_properties=CommitProperties(max_commit_retries=0), post_commithook_properties=_NEVER_DELETE
-            )
-            table.create_checkpoint()
-        except (DeltaError, OSError, PlatformError) as err:
-            logger.warning("%s: not optimized at version %d, tried again later: %s", self.index.uri, version, err)
-
-    def _read(self, kinds: Sequence[str]) -> pa.Table:
-        return complete_columns(self.index.run("read", lambda: self._selected(kinds)))
-
-    def _selected(self, kinds: Sequence[str]) -> pa.Table:
-        """Read by DataFusion: the threads of an Arrow dataset may outlive Python and abort it (apache/arrow 34314)."""
-        found = QueryBuilder().register("rows", self._table).execute(select_kinds(kinds))
-        # PyArrow reads it, as it lets other Python threads run meanwhile
-        return pa.RecordBatchReader.from_stream(found).read_all()
+    return about
 
 
-def retry_commit(index: TopicIndex, step: Callable[[IndexSnapshot], R]) -> R:
-    """Call `step`, which commits on the snapshot. Call it again on a newer snapshot if another commit came first.
-
-    A step has to check whether its own earlier try is in the index: perhaps only the response was lost. Raises
-    IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST` of them.
-    """
-    lost = 0
-    for _ in range(MAX_CONFLICTS):
-        snapshot = index.open()
-        try:
-            return step(snapshot)
-        except (IndexConflictError, StoreUnavailableError) as err:
-            lost += isinstance(err, StoreUnavailableError)
-            if lost == MAX_LOST:
-                raise
-            logger.warning("%s; reading the index again", err)
-    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")
+def _split_by_topic(rows: pa.Table, topics: Sequence[str]) -> dict[str, pa.Table]:
+    """Return the rows of each of `topics`. There are no others among them."""
+    rows = rows.sort_by("topic")
+    runs = pc.run_end_encode(rows.column("topic").combine_chunks())
+    found = {topic: rows.slice(0, 0) for topic in topics}
+    begin = 0
+    for topic, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        found[topic] = rows.slice(begin, end - begin)
+        begin = end
+    return found
 
 
 def collect_object_keys(segments: Iterable[Segment]) -> frozenset[str]:

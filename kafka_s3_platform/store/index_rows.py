@@ -4,14 +4,17 @@ A column that a kind lacks is null. An index of an earlier version may lack a co
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
-from datetime import datetime
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kafka_s3_platform.model.folded import Fold, FoldedHours, FoldedLook, FoldedScan
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
@@ -21,6 +24,7 @@ from kafka_s3_platform.model.segment import (
     Condemned,
     HourRange,
     Maintenance,
+    MovedFrom,
     Reservation,
     Scan,
     Segment,
@@ -92,11 +96,31 @@ INDEX_SCHEMA = pa.schema(
         pa.field("message", pa.string()),
         pa.field("found_at", TIME),
         pa.field("retention_ms", pa.int64()),
+        pa.field("index_id", pa.string()),
+        pa.field("created_at", TIME),
     ]
 )
 
+PERIOD = "period"
+"""The column by which Delta puts rows into files."""
+
+STATE_PERIOD = "state"
+"""The period of all rows that are no segments. Those of segments: see `find_period`."""
+
+NO_DAY = "none"
+"""The period of segments of records whose timestamps are out of range."""
+
+TABLE_SCHEMA = INDEX_SCHEMA.append(pa.field(PERIOD, pa.string()))
+"""The columns of a connector's table. Tables of earlier versions, one a topic, have no periods."""
+
+FOLDED = "folded-"
+"""How the periods begin in which folded rows lie, one a month: `folded-2026-03`. Only who asks for old hours reads."""
+
 IndexRow = (
-    Segment
+    FoldedScan
+    | FoldedLook
+    | FoldedHours
+    | Segment
     | Scan
     | Gap
     | Frontier
@@ -109,9 +133,13 @@ IndexRow = (
     | Condemned
     | ArchivedSchema
     | Unresolved
+    | MovedFrom
 )
 
 KINDS: Mapping[str, type[IndexRow]] = {
+    "folded-scan": FoldedScan,
+    "folded-look": FoldedLook,
+    "folded-hours": FoldedHours,
     "segment": Segment,
     "scan": Scan,
     "gap": Gap,
@@ -125,11 +153,12 @@ KINDS: Mapping[str, type[IndexRow]] = {
     "group": CommittedOffset,
     "schema": ArchivedSchema,
     "unresolved": Unresolved,
+    "moved": MovedFrom,
 }
 RETIRED = "retired"
 """Kind of a segment whose records a later segment holds: no longer read, its object still known."""
 
-STATE_KINDS = tuple(kind for kind in KINDS if kind != "segment")
+SEGMENT_KINDS = ("segment", RETIRED)
 TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
 """Columns of JSON."""
 
@@ -150,25 +179,84 @@ def find_kind(row: IndexRow) -> str:
     return next(kind for kind, cls in KINDS.items() if isinstance(row, cls))
 
 
-def encode_rows(
-    added: Iterable[IndexRow], retired: Iterable[Segment], common: Mapping[str, Any], gap_hours: Mapping[Gap, datetime]
-) -> pa.Table:
-    """Return the rows of one commit. All share the `common` columns; `gap_hours` are the hours that gaps begin in."""
-    rows = []
-    for item in added:
-        row = {"kind": find_kind(item), **common, **_encode_columns(item)}
-        if isinstance(item, Gap):
-            row["chunk_start"] = gap_hours.get(item)
-        rows.append(row)
-    rows += [{"kind": RETIRED, **common, **_encode_columns(item)} for item in retired]
-    return pa.Table.from_pylist(rows, schema=INDEX_SCHEMA)
+def find_period(kind: str, chunk_start: datetime | None) -> str:
+    """Return the period in which new rows of a kind lie: of segments, the UTC day in which their hour or day begins.
+
+    Retired segments lie apart: whoever reads live ones does not open their files.
+    """
+    if kind not in SEGMENT_KINDS:
+        return STATE_PERIOD
+    day = NO_DAY if chunk_start is None else f"{chunk_start.astimezone(timezone.utc):%Y-%m-%d}"
+    return f"{RETIRED}-{day}" if kind == RETIRED else day
+
+
+def list_periods(chunk_start: datetime | None) -> tuple[str, ...]:
+    """Return the periods in which a live segment may lie: those of old days are put together by month."""
+    day = find_period("segment", chunk_start)
+    month = find_month(day)
+    return (day,) if month is None else (day, month)
+
+
+def find_month(period: str) -> str | None:
+    """Return the period of the month to which the upkeep moves rows of a day's period. None: the period is no day."""
+    found = re.fullmatch(rf"((?:{RETIRED}-)?[0-9]{{4}}-[0-9]{{2}})-[0-9]{{2}}", period)
+    return found[1] if found else None
+
+
+def list_row_periods(rows: pa.Table) -> pa.Array:
+    """Return the period of each row, as `find_period` says."""
+    day = pc.strftime(rows.column("chunk_start"), format="%Y-%m-%d")
+    day = pc.fill_null(day, NO_DAY)
+    retired = pc.binary_join_element_wise(RETIRED, day, "-")
+    is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
+    period = pc.if_else(pc.equal(rows.column("kind"), RETIRED), retired, day)
+    return pc.if_else(is_segment, period, STATE_PERIOD)
+
+
+@dataclass(frozen=True)
+class TopicRows:
+    """The rows that one commit adds of one topic. `gap_hours` are the hours that gaps begin in."""
+
+    topic: str
+    added: Sequence[IndexRow]
+    retired: Sequence[Segment]
+    run_id: str
+    gap_hours: Mapping[Gap, datetime]
+
+
+def encode_rows(topics: Iterable[TopicRows], common: Mapping[str, Any]) -> pa.Table:
+    """Return the rows of one commit. All share the `common` columns."""
+    by_kind: dict[str, list[tuple[TopicRows, IndexRow]]] = {}
+    for rows in topics:
+        for item in rows.added:
+            by_kind.setdefault(find_kind(item), []).append((rows, item))
+        for segment in rows.retired:
+            by_kind.setdefault(RETIRED, []).append((rows, segment))
+    tables = [_encode_kind(kind, items, common) for kind, items in by_kind.items()]
+    return pa.concat_tables(tables) if tables else TABLE_SCHEMA.empty_table()
+
+
+def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common: Mapping[str, Any]) -> pa.Table:
+    """Encode rows of one kind column by column: a dict a row would cost more than the commit."""
+    columns: dict[str, list[Any]] = {name: [value] * len(items) for name, value in common.items()}
+    columns["kind"] = [kind] * len(items)
+    columns["run_id"] = [rows.run_id for rows, _ in items]
+    for name in (f.name for f in fields(items[0][1])):
+        values = [getattr(item, name) for _, item in items]
+        columns[name] = [_encode_json(value) for value in values] if name in TUPLES else values
+    columns["topic"] = [rows.topic for rows, _ in items]
+    if kind == "gap":
+        columns["chunk_start"] = [rows.gap_hours.get(item) for rows, item in items if isinstance(item, Gap)]
+    starts = columns["chunk_start"] if kind in SEGMENT_KINDS else [None] * len(items)
+    columns[PERIOD] = [find_period(kind, start) for start in starts]
+    arrays = [
+        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(items), f.type) for f in TABLE_SCHEMA
+    ]
+    return pa.table(arrays, schema=TABLE_SCHEMA)
 
 
 def complete_columns(rows: pa.Table) -> pa.Table:
-    """Return the rows with the columns of this version, null where an index of an earlier version lacks them.
-
-    DataFusion gives texts as views, which Arrow has few kernels for: they become strings.
-    """
+    """Return the rows with the columns of this version, null where an index of an earlier version lacks them."""
     given = set(rows.column_names)
     columns = [
         rows.column(f.name).cast(f.type) if f.name in given else pa.nulls(rows.num_rows, f.type) for f in INDEX_SCHEMA
@@ -178,9 +266,10 @@ def complete_columns(rows: pa.Table) -> pa.Table:
 
 def build_state(version: int, rows: pa.Table) -> IndexState:
     """Return the state that rows other than segments make up."""
-    found: dict[str, list[Any]] = {kind: [] for kind in STATE_KINDS}
-    for row in rows.sort_by("version").to_pylist():
-        found[row["kind"]].append(_decode_row(row))
+    rows = rows.sort_by("version")
+    found: dict[str, tuple[Any, ...]] = dict.fromkeys(KINDS, ())
+    for kind in rows.column("kind").unique().to_pylist():
+        found[kind] = tuple(_decode_kind(KINDS[kind], rows.filter(pc.equal(rows.column("kind"), kind))))
     return IndexState(
         version=version,
         scans=tuple(found["scan"]),
@@ -195,13 +284,19 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
         groups=tuple(found["group"]),
         schemas=tuple(found["schema"]),
         failures=tuple(found["unresolved"]),
+        moved_from=found["moved"][-1] if found["moved"] else None,
         commit_ids=frozenset(rows.column("commit_id").unique().to_pylist()),
+        fold=Fold(found["folded-scan"], found["folded-look"], found["folded-hours"]),
     )
 
 
-def decode_segment(row: Mapping[str, Any]) -> Segment:
-    """Return the segment of a row. Raises what DECODE_ERRORS names."""
-    known = _take_fields(row, Segment)
+def decode_segments(rows: pa.Table) -> Iterator[Segment]:
+    """Yield the segments of rows. Raises what DECODE_ERRORS names."""
+    return map(_decode_segment, rows.select([f.name for f in fields(Segment)]).to_pylist())
+
+
+def _decode_segment(row: Mapping[str, Any]) -> Segment:
+    known = dict(row)
     # indexes of earlier versions have no such columns
     known["siblings"] = _decode_json(row["siblings"] or "[]", tuple[StoredObject, ...])
     known["schema_ids"] = _decode_json(row["schema_ids"] or "[]", tuple[int, ...])
@@ -215,20 +310,35 @@ def decode_gap(row: Mapping[str, Any]) -> Gap:
     return Gap(**_take_fields(row, Gap))
 
 
-def _encode_columns(row: IndexRow) -> dict[str, Any]:
-    return {name: json.dumps(value) if name in TUPLES else value for name, value in asdict(row).items()}
+def _encode_json(value: object) -> str:
+    """Return what a column of JSON holds: dataclasses as objects, tuples as lists."""
+    return json.dumps(value, default=asdict)
 
 
-def _decode_row(row: Mapping[str, Any]) -> IndexRow:
-    cls = KINDS[row["kind"]]
+def _decode_kind(cls: type[IndexRow], rows: pa.Table) -> Iterator[IndexRow]:
+    """Yield the rows of one kind. Only its own columns are looked at: most columns of a row are null."""
+    if cls is Scan:
+        rows = _complete_scans(rows)
+    known = rows.select([f.name for f in fields(cls)])
     if cls is TopicGeneration:
-        return _decode_generation(row)
-    if cls is ArchivedSchema:
-        return _decode_schema(row)
-    if cls is Scan and row["output_count"] is None:
-        # earlier versions left out no record
-        row = {**row, "filtered_count": 0, "dead_letter_count": 0, "output_count": row["record_count"]}
-    return cls(**_take_fields(row, cls))
+        yield from map(_decode_generation, known.to_pylist())
+    elif cls is ArchivedSchema:
+        yield from map(_decode_schema, known.to_pylist())
+    else:
+        for values in zip(*(column.to_pylist() for column in known.columns), strict=True):
+            yield cls(*values)
+
+
+def _complete_scans(rows: pa.Table) -> pa.Table:
+    """Return scans with all their counts: those of earlier versions left out no record, and say nothing of it."""
+    counts = {
+        "filtered_count": pc.fill_null(rows.column("filtered_count"), 0),
+        "dead_letter_count": pc.fill_null(rows.column("dead_letter_count"), 0),
+        "output_count": pc.coalesce(rows.column("output_count"), rows.column("record_count")),
+    }
+    for name, values in counts.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+    return rows
 
 
 def _take_fields(row: Mapping[str, Any], cls: type[IndexRow]) -> dict[str, Any]:

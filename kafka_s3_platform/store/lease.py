@@ -6,16 +6,15 @@ ones. The first run then does not find its rows and never commits. So the rows o
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from kafka_s3_platform.errors import SupersededError
-from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import RowPredicate, match_run
 
 logger = logging.getLogger(__name__)
@@ -28,9 +27,13 @@ _WORDS: Mapping[type[Reservation | Compaction], tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Lease:
-    """The `rows` that a run reserved in the commit of version `epoch`. A run that needs nothing has none."""
+    """The `rows` of a topic that a run reserved in the commit of version `epoch`. A run that needs nothing has none.
 
-    index: TopicIndex
+    `uri` is that of the index.
+    """
+
+    uri: str
+    topic: str
     rows: tuple[Reservation | Compaction, ...]
     run_id: str
     epoch: int
@@ -42,37 +45,19 @@ class Lease:
 
     def refuse_superseded(self, state: IndexState) -> None:
         """Raise SupersededError if the index, as it is now, holds the rows no more."""
-        if self._is_held(state):
+        if self.is_held(state):
             return
         others = sorted({r.run_id for r in self._open_rows(state)} - {self.run_id})
         what, later, left = _WORDS[type(self.rows[0])]
         raise SupersededError(
-            f"{self.index.uri}: the {what} of run {self.run_id} (epoch {self.epoch}) was superseded by a later one "
-            f"{later} or by a vacuum; it commits nothing (open now: {', '.join(others) or 'none'}). Run it again for "
+            f"{self.uri}, topic {self.topic}: the {what} of run {self.run_id} (epoch {self.epoch}) was "
+            f"superseded by a later one {later} or by a vacuum; it commits nothing (open now: "
+            f"{', '.join(others) or 'none'}). Run it again for "
             f"what is still {left}"
         )
 
-    @contextmanager
-    def released_on_failure(self) -> Iterator[None]:
-        """Give the lease back if the block fails, so that the vacuum need not wait for it."""
-        try:
-            yield
-        except Exception:
-            self._release()
-            raise
-
-    def _release(self) -> None:
-        """Remove the rows if possible: they may be gone, or the store may not answer."""
-        if not self.rows:
-            return
-        try:
-            snapshot = self.index.open()
-            if self._is_held(snapshot.state):
-                snapshot.commit(Change(removed=self.end))
-        except Exception as err:  # noqa: BLE001 - the run's own error is the one to tell
-            logger.warning("%s: reservation %d was not released: %s", self.index.uri, self.epoch, err)
-
-    def _is_held(self, state: IndexState) -> bool:
+    def is_held(self, state: IndexState) -> bool:
+        """Whether the index still holds the rows."""
         return any(row.epoch == self.epoch for row in self._open_rows(state))
 
     def _open_rows(self, state: IndexState) -> list[Reservation | Compaction]:
@@ -81,21 +66,58 @@ class Lease:
         return [row for row in found if type(row) in kinds]
 
 
-def take_lease(
-    snapshot: IndexSnapshot,
-    change: Change,
-    superseded: Iterable[Reservation | Compaction],
-    gap_hours: Mapping[Gap, datetime] | None = None,
-) -> Lease:
-    """Commit a plan on the version that it was made from. Its rows of epoch `snapshot.version + 1` are the lease.
+def take_lease(snapshot: IndexSnapshot, change: Change, superseded: Iterable[Reservation | Compaction]) -> Lease:
+    """Commit the plan of one topic, as `take_leases` does."""
+    topic = snapshot.index.topic
+    return take_leases(snapshot.writable, {topic: change}, {topic: superseded})[topic]
 
-    Ends the runs that hold the `superseded` rows. Raises IndexConflictError when another commit came first.
+
+def take_leases(
+    snapshot: ConnectorSnapshot,
+    changes: Mapping[str, Change],
+    superseded: Mapping[str, Iterable[Reservation | Compaction]],
+) -> dict[str, Lease]:
+    """Commit the plans of topics in one commit, on the version that they were made from. Each topic has its own lease.
+
+    Their rows of epoch `snapshot.version + 1` are the leases. Ends the runs that hold the `superseded` rows, each for
+    the row's topic alone. Raises IndexConflictError when another commit came first.
     """
-    # Vacuums of earlier versions whose time is over hold such rows. Without them they see that they were ended.
-    ended = end_runs((*superseded, *snapshot.state.maintenance))
-    epoch = snapshot.commit(replace(change, removed=(*ended, *change.removed)), None, gap_hours)
-    rows = tuple(row for row in change.added if isinstance(row, Reservation | Compaction))
-    return Lease(snapshot.index, rows, change.run_id, epoch)
+    whole: dict[str, Change] = {}
+    for topic, change in changes.items():
+        # Vacuums of earlier versions whose time is over hold such rows. Without them they see that they were ended.
+        ended = end_runs((*superseded.get(topic, ()), *snapshot.topic(topic).state.maintenance))
+        whole[topic] = replace(change, removed=(*ended, *change.removed))
+    epoch = snapshot.commit(whole)
+    found: dict[str, Lease] = {}
+    for topic, change in changes.items():
+        rows = tuple(row for row in change.added if isinstance(row, Reservation | Compaction))
+        found[topic] = Lease(snapshot.index.uri, topic, rows, change.run_id, epoch)
+    return found
+
+
+@contextmanager
+def released_on_failure(index: ConnectorIndex, leases: Sequence[Lease]) -> Iterator[None]:
+    """Give the leases back if the block fails, so that the vacuum need not wait for them."""
+    try:
+        yield
+    except Exception:
+        release_leases(index, leases)
+        raise
+
+
+def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
+    """Remove the rows of the leases in one commit, if possible: they may be gone, or the store may not answer."""
+    wanted = [lease for lease in leases if lease.rows]
+    if not wanted:
+        return
+    try:
+        snapshot = index.open()
+        snapshot.load_states(lease.topic for lease in wanted)
+        held = {a.topic: a for a in wanted if a.is_held(snapshot.topic(a.topic).state)}
+        if held:
+            snapshot.commit({topic: Change(removed=lease.end) for topic, lease in held.items()})
+    except Exception as err:  # noqa: BLE001 - the run's own error is the one to tell
+        logger.warning("%s: reservations of epoch %d were not released: %s", index.uri, wanted[0].epoch, err)
 
 
 def end_runs(rows: Iterable[Reservation | Compaction | Maintenance]) -> tuple[RowPredicate, ...]:

@@ -5,7 +5,7 @@ from typing import NewType
 
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
-from kafka_s3_platform.store.index_rows import find_kind
+from kafka_s3_platform.store.index_rows import STATE_PERIOD, find_kind
 
 RowPredicate = NewType("RowPredicate", str)
 """A condition in SQL over the columns of one row."""
@@ -39,30 +39,40 @@ def match_gap(gap: Gap) -> RowPredicate:
 
 def match_segments(keys: Iterable[str]) -> RowPredicate:
     """Match the live segments whose first object lies at one of the keys."""
-    listed = ", ".join(quote_text(key) for key in keys)
+    listed = ", ".join(map(quote_text, keys))
     return RowPredicate(f"(kind = 'segment' AND key IN ({listed}))")
 
 
+def match_topic(topic: str) -> RowPredicate:
+    """Match the rows of one topic."""
+    return RowPredicate(f"topic = {quote_text(topic)}")
+
+
+def match_periods(periods: Iterable[str]) -> RowPredicate:
+    """Match the rows of these periods: Delta then opens no file of another one."""
+    return RowPredicate(f"period IN ({', '.join(map(quote_text, periods))})")
+
+
 def match_row(kind: str, columns: Mapping[str, int | str | None]) -> RowPredicate:
-    """Match the rows of a kind that hold exactly these values; None matches null."""
-    terms = [_match_column(name, value) for name, value in {"kind": kind, **columns}.items()]
+    """Match the rows of a kind, which are no segments, that hold exactly these values; None matches null."""
+    known = {"kind": kind, "period": STATE_PERIOD, **columns}
+    terms = [_match_column(name, value) for name, value in known.items()]
     return RowPredicate(f"({' AND '.join(terms)})")
 
 
 def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
     """Match the rows that one of the predicates matches."""
-    return RowPredicate(" OR ".join(predicates))
+    return RowPredicate(f"({' OR '.join(predicates)})")
+
+
+def match_every(predicates: Iterable[RowPredicate]) -> RowPredicate:
+    """Match the rows that all of the predicates match."""
+    return RowPredicate(f"({' AND '.join(predicates)})")
 
 
 def match_version(version: int) -> RowPredicate:
     """Match the rows that the commit of this version adds."""
     return RowPredicate(f"version = {version}")
-
-
-def select_kinds(kinds: Iterable[str]) -> str:
-    """Return the query for all rows of the kinds, from a table that is registered as `rows`."""
-    listed = ", ".join(quote_text(kind) for kind in kinds)
-    return f"select * from rows where kind in ({listed})"  # noqa: S608 - the kinds are our own
 
 
 def quote_text(text: str) -> str:

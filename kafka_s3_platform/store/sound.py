@@ -26,7 +26,8 @@ BROKEN = "offsets that no log can have"
 FUTURE = "observed at a time that had not come"
 DOUBTFUL = "recorded with another bad row, or by a clock that was wrong"
 
-_RANGES = pa.array(["scan", "gap", "reservation", "unresolved"])
+# Arrow imports pandas with the first array that it makes: none is made while modules load.
+_RANGES = ("scan", "gap", "reservation", "unresolved")
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -106,7 +107,7 @@ def _find_broken(rows: pa.Table) -> pa.Array:
     return _combine_masks(
         pc.and_(_match_kinds(rows, "frontier"), _combine_masks(*looks)),
         pc.and_(_match_kinds(rows, "hour"), _combine_masks(*hours)),
-        pc.and_(_is_in(rows["kind"], _RANGES), _combine_masks(*ranges)),
+        pc.and_(_is_in(rows["kind"], pa.array(_RANGES)), _combine_masks(*ranges)),
         pc.and_(_match_kinds(rows, "group"), _combine_masks(pc.less(rows["committed_offset"], 0))),
     )
 

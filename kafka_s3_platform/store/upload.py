@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_ROUNDS = 20
 _SHA256 = "sha256"
+_SHA256_DIGITS = 64
 _PLACE = "place"
 _TAGS = {"startOffset": "first-offset", "endOffset": "last-offset", "recordCount": "record-count"}
 """Confluent's tag -> the fact that is its value. The end offset is the offset of the last record."""
@@ -126,6 +127,7 @@ class SegmentUpload:
         self, store: ObjectStore, key: str, provenance: Provenance, begun: Mapping[str, str] | None = None
     ) -> None:
         self._store = store
+        self._part_size = store.settings.part_size
         self._key = key
         self._provenance = provenance
         self._begun = begun or {}
@@ -155,12 +157,12 @@ class SegmentUpload:
         """Append bytes. Raises the error of an earlier part's upload; the whole upload is then aborted."""
         view = memoryview(data).cast("B")
         if not self._aborted:
-            self._hash.update(view)
             self._size += len(view)
             self._buffer += view
-            with self._aborted_on_error():
-                while len(self._buffer) > self._store.settings.part_size:
-                    self._send_part(self._store.settings.part_size)
+            if len(self._buffer) > self._part_size:
+                with self._aborted_on_error():
+                    while len(self._buffer) > self._part_size:
+                        self._send_part(self._part_size)
         return len(view)
 
     def flush(self) -> None:
@@ -171,7 +173,8 @@ class SegmentUpload:
 
     def has_room(self, metadata: Mapping[str, str]) -> bool:
         """Return whether the object can have this metadata besides its own. Call it when all bytes are written."""
-        return self._upload_id is None and measure_metadata(self._described(metadata)) <= MAX_METADATA_BYTES
+        described = self._described(metadata, "0" * _SHA256_DIGITS)
+        return self._upload_id is None and measure_metadata(described) <= MAX_METADATA_BYTES
 
     def finish(self, metadata: Mapping[str, str] | None = None) -> UploadedObject:
         """Make the object visible. `metadata` is added if it is one PUT: a multipart upload fixed its own at its start.
@@ -216,8 +219,7 @@ class SegmentUpload:
             metadata = {**self._begun, **self._provenance.metadata(self._key), WRITE_ID: self._write_id}
             self._upload_id = self._store.create_upload(self._key, metadata)
             self._uploader = ThreadPoolExecutor(1, thread_name_prefix="upload")
-        body = bytes(memoryview(self._buffer)[:size])
-        del self._buffer[:size]
+        body = self._take(size)
         self._in_flight = size
         number = len(self._parts) + 1
         self._parts.append(
@@ -236,8 +238,8 @@ class SegmentUpload:
         return lambda if_match: self._store.complete_upload(self._key, upload_id, parts, self._write_id, if_match)
 
     def _put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
-        body = bytes(self._buffer)
-        described = self._described(metadata)
+        body = self._take(len(self._buffer))
+        described = self._described(metadata, self._hash.hexdigest())
 
         def put(if_match: str | None) -> str:
             if if_match is None:
@@ -246,8 +248,15 @@ class SegmentUpload:
 
         return put
 
-    def _described(self, metadata: Mapping[str, str]) -> dict[str, str]:
-        return {**metadata, **self._provenance.metadata(self._key), _SHA256: self._hash.hexdigest()}
+    def _take(self, size: int) -> bytes:
+        """Take bytes out of the buffer, so that they are in memory once. Hash them: one long hash is the cheapest."""
+        body = bytes(memoryview(self._buffer)[:size])
+        del self._buffer[:size]
+        self._hash.update(body)
+        return body
+
+    def _described(self, metadata: Mapping[str, str], sha256: str) -> dict[str, str]:
+        return {**metadata, **self._provenance.metadata(self._key), _SHA256: sha256}
 
     def _tag(self, facts: Mapping[str, str]) -> None:
         """Tag the object as Confluent's sink does: with a separate request, after the object exists.

@@ -12,7 +12,8 @@ from typing import Any
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, retry_commit
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.index_rows import IndexRow, build_state
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate, match_row
@@ -68,7 +69,8 @@ def remove_bad_rows(config: ConnectorConfig, topic: str, run_id: str, apply: boo
     lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
 
     def step(snapshot: IndexSnapshot) -> RepairReport:
-        found = snapshot.judged(_list_write_times(config, topic))
+        _ = snapshot.state  # raises IndexDamagedError where rows cannot be read at all
+        found = snapshot.judged(snapshot.whole.list_write_times())
         bad = tuple(_list_bad_rows(found))
         if apply and bad:
             removed = tuple(sorted({row.predicate for row in bad}))
@@ -76,13 +78,6 @@ def remove_bad_rows(config: ConnectorConfig, topic: str, run_id: str, apply: boo
         return RepairReport(topic, bad, _find_reopened(snapshot, found, lateness), applied=apply and bool(bad))
 
     return retry_commit(index, step)
-
-
-def _list_write_times(config: ConnectorConfig, topic: str) -> dict[int, datetime]:
-    """Return when the store wrote the log entry of each version of the index, by the store's clock."""
-    folder = f"{config.archive.index_dir}/{config.name}/{topic}/_delta_log/"
-    names = {info.key.rpartition("/")[2]: info.last_modified for info in ObjectStore(config.store).list(folder)}
-    return {int(name[:-5]): at for name, at in names.items() if name.endswith(".json") and name[:-5].isdigit()}
 
 
 def _list_bad_rows(found: Judged) -> Iterator[BadRow]:
@@ -95,7 +90,7 @@ def _list_bad_rows(found: Judged) -> Iterator[BadRow]:
 def _keep_doubtful(found: Judged) -> tuple[IndexRow, ...]:
     """Return the facts of bad rows that count all the same: where the log first began, and where hours begin."""
     doubtful = build_state(0, found.doubtful)
-    first = {f.kafka_partition: f for f in reversed(build_state(0, found.sound).frontiers)}
+    first = {f.kafka_partition: f for f in reversed(build_state(0, found.sound).all_looks)}
     looks = [f for f in first.values() if f in doubtful.frontiers]
     return (*looks, *dict.fromkeys(doubtful.hours))
 

@@ -17,7 +17,8 @@ from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, retry_commit
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.predicates import match_unresolved
 
 
@@ -79,8 +80,9 @@ def resolve_offsets(
         description = admin.describe_topic(topic)
 
         def step(snapshot: IndexSnapshot) -> ResolveReport:
-            state = snapshot.state
-            if commit_id in state.commit_ids:
+            # where a log has grown again, the epoch at the end of each scan is compared with it
+            state = snapshot.unfolded_state if isinstance(decision, AcceptTruncation) else snapshot.state
+            if snapshot.has_commit(commit_id):
                 return reports[-1]
             kafka_partition = decision.kafka_partition
             frontier = admin.frontiers(topic, [kafka_partition])[kafka_partition]
@@ -90,8 +92,7 @@ def resolve_offsets(
             _refuse_at_work(topic, state, report.gaps)
             reports.append(report)
             if not dry_run:
-                change, hours = _build_change(state, report.gaps, run_id)
-                snapshot.commit(change, commit_id, hours)
+                snapshot.commit(_build_change(state, report.gaps, run_id), commit_id)
             return report
 
         return retry_commit(TopicIndex.of(config, topic), step)
@@ -108,14 +109,14 @@ def _refuse_at_work(topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
         )
 
 
-def _build_change(state: IndexState, gaps: Sequence[Gap], run_id: str) -> tuple[Change, dict[Gap, datetime]]:
-    """Add the gaps and take their offsets out of the unresolved rows. Return also the hours in which the gaps begin."""
+def _build_change(state: IndexState, gaps: Sequence[Gap], run_id: str) -> Change:
+    """Add the gaps, each with the hour that it begins in, and take their offsets out of the unresolved rows."""
     kafka_partition = gaps[0].kafka_partition
     known = [u for u in state.failures if u.kafka_partition == kafka_partition]
     left = subtract_offsets(known, RangeSet(g.offsets for g in gaps))
     removed = (match_unresolved(kafka_partition),) if known else ()
     hours = {g: hour for g in gaps if (hour := state.hour_of(kafka_partition, g.start_offset)) is not None}
-    return Change(added=(*gaps, *left), removed=removed, run_id=run_id), hours
+    return Change(added=(*gaps, *left), removed=removed, run_id=run_id, gap_hours=hours)
 
 
 @dataclass(frozen=True)

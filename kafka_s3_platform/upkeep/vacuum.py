@@ -37,7 +37,8 @@ from kafka_s3_platform.layouts.new_layout import new_segment_layout
 from kafka_s3_platform.layouts.segment_key import strip_offsets_key
 from kafka_s3_platform.model.segment import Compaction, Condemned, Reservation
 from kafka_s3_platform.store.errors import PreconditionError
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, collect_object_keys, retry_commit
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex, collect_object_keys
+from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.lease import end_runs
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore, UnfinishedUpload
 from kafka_s3_platform.store.upload import Provenance

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, pairwise
 
 import numpy as np
@@ -22,12 +22,13 @@ from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet
 from kafka_s3_platform.model.segment import Segment, StoredObject, cluster_overlaps
-from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.model.times import HOUR, shift_time
 from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.row_filter import SegmentFilter
 from kafka_s3_platform.upkeep.compact.days import find_day_end
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ def verify_hours(
 
     These are hourly segments, and daily ones into which an hour was merged. If `deep`, read every object whole too.
     """
-    segments = [s for s in snapshot.segments if overlaps_hours(s, hours)]
+    segments = read_hour_segments(snapshot, hours)
     found = _look_at_all(store, segments)
     if deep:
         missing = {d.key for d in found}
@@ -178,6 +179,19 @@ def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa
     for cluster in cluster_overlaps(task.segments):
         damages += _read_cluster(store, cluster)
     return VerifyResult(task, tuple(damages))
+
+
+LONGEST_DAY = timedelta(hours=26)
+"""How long before an hour its day may begin, where clocks change."""
+
+
+def read_hour_segments(snapshot: IndexSnapshot, hours: Collection[datetime]) -> list[Segment]:
+    """Return the live segments whose hour or day overlaps one of these hours. Reads no others of the index."""
+    if not hours:
+        return []
+    bounds = (shift_time(min(hours), -LONGEST_DAY), shift_time(max(hours), HOUR))
+    found = snapshot.select_segments(SegmentFilter(chunk_starts=bounds))
+    return [segment for segment in found if overlaps_hours(segment, hours)]
 
 
 def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
@@ -225,7 +239,7 @@ def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
     """
     scanned: dict[int, int] = defaultdict(int)
     live: dict[int, int] = defaultdict(int)
-    for scan in snapshot.state.scans:
+    for scan in snapshot.state.all_scans:
         scanned[scan.kafka_partition] += scan.output_count
     for segment in snapshot.segments:
         live[segment.kafka_partition] += segment.record_count
@@ -240,7 +254,7 @@ def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
 
 def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
     """Find offsets that are neither archived nor unresolved, between offsets that are."""
-    for kafka_partition in sorted({s.kafka_partition for s in snapshot.state.scans}):
+    for kafka_partition in snapshot.state.scanned_kafka_partitions:
         ranges: RangeSet = snapshot.state.settled.coverage(kafka_partition)
         for before, after in pairwise(ranges):
             yield Hole(kafka_partition, before.end_offset, after.start_offset)

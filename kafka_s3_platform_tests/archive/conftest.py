@@ -1,6 +1,6 @@
 """What tests of archiving share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,10 +13,12 @@ from kafka_s3_platform.model.frontier import Frontier
 @pytest.fixture
 def _led_at_epoch_nine(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the log had been led at epochs up to 9: of a later one than the leader's nothing is known."""
-    look = ClusterAdmin.look
+    look_at = ClusterAdmin.look_at
 
-    def later(admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
-        found = look(admin, topic, kafka_partitions)
-        return Answers({p: replace(f, leader_epoch=9) for p, f in found.found.items()}, found.failures)
+    def later(
+        admin: ClusterAdmin, kafka_partitions: Mapping[str, Iterable[int]]
+    ) -> Answers[str, Answers[int, Frontier]]:
+        looked = look_at(admin, kafka_partitions)
+        return looked.checked(lambda _, look: look.checked(lambda _, frontier: replace(frontier, leader_epoch=9)))
 
-    monkeypatch.setattr(ClusterAdmin, "look", later)
+    monkeypatch.setattr(ClusterAdmin, "look_at", later)

@@ -32,7 +32,7 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.index import Change
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.resolve import BeginAt, resolve_offsets
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic

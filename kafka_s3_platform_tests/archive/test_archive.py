@@ -24,7 +24,8 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
-from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import match_row
 from kafka_s3_platform_tests.conftest import CreateTopic

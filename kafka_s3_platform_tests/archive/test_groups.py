@@ -115,10 +115,10 @@ def test_a_cluster_that_does_not_answer_is_logged_and_replaces_nothing(
     state = snapshot(config).state
 
     with ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout_seconds=1) as admin:
-        rows = observe_groups(admin, config, config.topics[0], (0, 1, 2), datetime.now(timezone.utc))
+        rows = observe_groups(admin, config, {config.topics[0]: (0, 1, 2)}, datetime.now(timezone.utc))
 
-    assert rows == ()
-    assert list(match_replaced_groups(state, rows)) == []
+    assert rows == {config.topics[0]: []}
+    assert list(match_replaced_groups(state, rows[config.topics[0]])) == []
     assert "were not archived" in caplog.text
 
 
@@ -128,6 +128,6 @@ def test_only_the_rows_of_groups_that_were_listed_are_replaced(config: Connector
     state = snapshot(config).state
 
     assert list(match_replaced_groups(state, state.groups)) == [
-        f"(kind = 'group' AND group_id = '{config.topics[0]}-app-it''s')"
+        f"(kind = 'group' AND period = 'state' AND group_id = '{config.topics[0]}-app-it''s')"
     ]
     assert list(match_replaced_groups(IndexState(), state.groups)) == []

@@ -1,6 +1,6 @@
 """A run looks at its topic once: what changes while it looks, it looks at again."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
@@ -32,11 +32,19 @@ class Changing:
     answers: list[TopicDescription]
     looks: list[TopicDescription] = field(default_factory=list)
 
-    def describe_topic(self, _: str) -> TopicDescription:
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    def find_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
+        return Answers(dict.fromkeys(topics, self.answers[0]), {})
+
+    def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return Answers(dict.fromkeys(topics, found), {})
 
     def settled(self, first: TopicDescription) -> TopicDescription:
-        found, _ = look_until_unchanged(self, first, self.looks.append)  # type: ignore[arg-type]
+        def look(seen: Mapping[str, TopicDescription]) -> Answers[str, str]:
+            self.looks.append(seen["t"])
+            return Answers({"t": "found"}, {})
+
+        found, _ = look_until_unchanged(self, {"t": first}, look).get()["t"]  # type: ignore[arg-type]
         return found
 
 
@@ -73,20 +81,22 @@ def test_each_frontier_says_how_many_there_must_be() -> None:
 @pytest.fixture
 def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Before the topic's frontiers are read the first time, it gets another kafka partition with 20 records."""
-    real = ClusterAdmin.look
+    real = ClusterAdmin.look_at
 
     def arrange(name: str) -> None:
         pending = [name]
 
-        def look(self: ClusterAdmin, asked: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
-            if asked in pending:
-                pending.remove(asked)
+        def look(
+            self: ClusterAdmin, kafka_partitions: Mapping[str, Iterable[int]]
+        ) -> Answers[str, Answers[int, Frontier]]:
+            if pending and pending[0] in kafka_partitions:
+                pending.clear()
                 admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
                 admin.create_partitions([NewPartitions(name, 2)])[name].result(10)
                 produce(kafka_settings, name, [Sent(b"new", None, NOON, (), 1) for _ in range(20)])
-            return real(self, asked, kafka_partitions)
+            return real(self, kafka_partitions)
 
-        monkeypatch.setattr(ClusterAdmin, "look", look)
+        monkeypatch.setattr(ClusterAdmin, "look_at", look)
 
     return arrange
 

@@ -1,8 +1,9 @@
 """What cannot be archived is left out and told; everything else is archived, hour after hour."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -305,13 +306,15 @@ def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_h
     create_topic(topic_name, 2)
     produce(kafka_settings, topic_name, numbered(10) + numbered(10, kafka_partition=1))
     config = connector(kafka_settings, store_settings, topic_name)
-    look = ClusterAdmin.look
+    look_at = ClusterAdmin.look_at
 
-    def without_a_leader(admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
-        found = look(admin, topic, kafka_partitions)
-        return Answers({0: found.found[0]}, {1: BrokerUnavailableError("kafka partition 1 has no leader")})
+    def without_a_leader(
+        admin: ClusterAdmin, kafka_partitions: Mapping[str, Iterable[int]]
+    ) -> Answers[str, Answers[int, Frontier]]:
+        failure = BrokerUnavailableError("kafka partition 1 has no leader")
+        return look_at(admin, kafka_partitions).checked(lambda _, look: Answers({0: look.found[0]}, {1: failure}))
 
-    monkeypatch.setattr(ClusterAdmin, "look", without_a_leader)
+    monkeypatch.setattr(ClusterAdmin, "look_at", without_a_leader)
     report = tried(config, [NOON])
     assert isinstance(report.failure, BrokerUnavailableError)
     assert [(h.record_count, h.scanned, h.complete) for h in report.hours] == [(10, False, False)]
@@ -395,11 +398,16 @@ class PartlyFailing(InProcessRunner):
     """Every task of kafka partition 0 fails."""
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[Any]:
-        for task in tasks:
-            if task.kafka_partition == 0:  # type: ignore[attr-defined]
-                yield FailedScan(0, task.ranges, BrokerUnavailableError("its disk is broken"))  # type: ignore[attr-defined]
-            else:
-                yield from super().run(function, [task], max_concurrent)
+        for group in cast("Sequence[run.ScanGroup]", tasks):
+            outcomes: list[Any] = []
+            for task in group.tasks:
+                if task.kafka_partition == 0:
+                    outcomes.append(FailedScan(0, task.ranges, BrokerUnavailableError("its disk is broken")))
+                else:
+                    alone = cast("T", replace(group, tasks=(task,)))
+                    for found in super().run(function, [alone], max_concurrent):
+                        outcomes += cast("tuple[int, list[Any]]", found)[1]
+            yield group.number, outcomes
 
 
 def test_a_kafka_partition_of_which_all_tasks_fail_leaves_the_others_archived(

@@ -8,7 +8,7 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import HourRange, Segment
-from kafka_s3_platform.store.index import Change
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.checker import Known, Truth, judge, judge_healed
 from kafka_s3_platform_tests.chaos.lies import Hidden

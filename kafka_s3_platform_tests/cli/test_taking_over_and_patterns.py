@@ -43,7 +43,8 @@ def code_server(kafka_s3: KafkaS3) -> Iterator[GrpcServerCodeLocationOrigin]:
         yield GrpcServerCodeLocationOrigin("127.0.0.1", port)
     finally:
         server.terminate()
-        server.wait(30)
+        # it lets calls that are under way end, for 60 s
+        server.wait(90)
 
 
 class Served:

@@ -1,12 +1,19 @@
 """Runs of assets on an instance, as Dagster's daemons launch them."""
 
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster._core.test_utils import create_test_daemon_workspace_context
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import ModuleTarget
 
 from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
@@ -14,10 +21,31 @@ from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import RETRIES_TAG
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.support import HOUR, connector
 
 ARCHIVE_AGE = timedelta(days=30)
 LONGEST_TEST = timedelta(minutes=1)
+
+
+@contextmanager
+def daemon_context(
+    folder: Path, dagster_yaml: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WorkspaceProcessContext]:
+    """The daemons' view of the home `folder/dagster` and of the connectors in `folder/connectors`, sensors on.
+
+    Definitions are loaded by a code server, a process of its own.
+    """
+    home = folder / "dagster"
+    (home / "dagster.yaml").write_text(
+        f"{dagster_yaml}\ncode_servers: {{wait_for_local_processes_on_shutdown: true}}\n"
+    )
+    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(folder / "connectors"))
+    monkeypatch.setenv("KAFKA_S3_AUTOSTART", "1")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    target = ModuleTarget("kafka_s3_platform.definitions", None, str(REPOSITORY), "kafka_s3_platform")
+    with dg.DagsterInstance.get() as instance, create_test_daemon_workspace_context(target, instance) as context:
+        yield context
 
 
 def definitions(config: ConnectorConfig) -> dg.Definitions:
@@ -101,6 +129,15 @@ def tick(
         found = sensor(context)
     assert isinstance(found, dg.SensorResult)
     return found
+
+
+def pass_minutes(cursor: str | None, minutes: int) -> str:
+    """The cursor of the lag sensor, of which all observations are older by that."""
+    aged = {}
+    for topic, kept in json.loads(cursor or "").items():
+        digest, since_minute, *rest = kept.split()
+        aged[topic] = " ".join([digest, str(int(since_minute) - minutes), *rest])
+    return json.dumps(aged)
 
 
 def asked_keys(asked: dg.RunRequest) -> tuple[str | None, str | None]:

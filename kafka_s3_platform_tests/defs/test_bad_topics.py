@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,17 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError
-from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.compact.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_an_hour
 from kafka_s3_platform_tests.defs.running import tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.support import Sent, produce
+from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
+from kafka_s3_platform_tests.support import Sent, damage_topic, produce
 
 pytestmark = pytest.mark.integration
 
@@ -45,16 +47,6 @@ def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, create_
     return made
 
 
-def damage(config: ConnectorConfig, number: int, s3_client: Any) -> str:
-    """Delete a data file of one topic's index; the topic."""
-    topic = config.topics[number]
-    listed = s3_client.list_objects_v2(Bucket=config.store.bucket, Prefix=f"{config.archive.index_dir}/c/{topic}/")
-    for found in listed["Contents"]:
-        if found["Key"].endswith(".parquet") and "_delta_log" not in found["Key"]:
-            s3_client.delete_object(Bucket=config.store.bucket, Key=found["Key"])
-    return topic
-
-
 @contextmanager
 def slow_store(config: ConnectorConfig, seconds: int) -> Iterator[ConnectorConfig]:
     """The connector, where its store takes so long for each answer, by the clock of these tests."""
@@ -64,7 +56,7 @@ def slow_store(config: ConnectorConfig, seconds: int) -> Iterator[ConnectorConfi
 
 
 def asked_topics(requests: Any) -> list[str]:
-    return [request.asset_selection[0].path[-1] for request in requests or ()]
+    return [key.path[-1] for request in requests or () for key in request.asset_selection]
 
 
 @pytest.mark.parametrize("seconds", [1, 3])
@@ -109,10 +101,10 @@ def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_i
 def test_a_damaged_index_stops_no_other_topic_of_a_sensor(
     config: ConnectorConfig,
     instance: dg.DagsterInstance,
-    s3_client: Any,
     name: str,
 ) -> None:
-    bad = damage(config, 1, s3_client)
+    bad = config.topics[1]
+    damage_topic(config, bad)
     for topic in config.topics:
         lost = f"topics/{topic}/year=2020/month=01/day=01/hour=00/other+0+0000000000.parquet"
         ObjectStore(config.store).put_new(lost, b"x")
@@ -125,9 +117,10 @@ def test_a_damaged_index_stops_no_other_topic_of_a_sensor(
 
 
 def test_a_damaged_index_stops_no_other_topic_of_the_daily_schedule(
-    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any
+    config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    bad = damage(config, 1, s3_client)
+    bad = config.topics[1]
+    damage_topic(config, bad)
     found = asked_by_schedule(config, "daily__c", instance)
     assert asked_topics(found) == [topic for topic in config.topics if topic != bad]
     with pytest.raises(dg.DagsterError) as raised:
@@ -140,30 +133,24 @@ def test_the_hourly_schedule_asks_for_the_others_where_one_cannot_be_evaluated(
 ) -> None:
     bad = config.topics[1]
 
-    def reason(_: dg.DagsterInstance, key: dg.AssetKey, __: str) -> None:
+    def reason(_: Requests, key: dg.AssetKey, __: str) -> None:
         if key.path[-1] == bad:
             raise ValueError("a defect")
 
-    monkeypatch.setattr("kafka_s3_platform.defs.schedules.find_reason_to_wait", reason)
+    monkeypatch.setattr(Requests, "find_reason_to_wait", reason)
     found = asked_by_schedule(config, "hourly__c", instance)
     assert asked_topics(found) == [topic for topic in config.topics if topic != bad]
 
 
 def test_a_topic_without_an_answer_of_the_broker_stops_no_other(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    bad, describe = config.topics[1], ClusterAdmin.describe_topic
-
-    def lying(self: ClusterAdmin, topic: str) -> TopicDescription:
-        if topic == bad:
-            raise BrokerUnavailableError(f"topic {topic}: answered offset -1001; asked again")
-        return describe(self, topic)
-
-    monkeypatch.setattr(ClusterAdmin, "describe_topic", lying)
-    found = tick(config, "lag__c", instance)
-    assert asked_topics(found.run_requests) == [topic for topic in config.topics if topic != bad]
-    alone = tick(config.model_copy(update={"topics": (bad,)}), "lag__c", instance)
-    assert "answered offset -1001" in str(alone.skip_reason)
+    bad = config.topics[1]
+    with answering(lambda topic, _, __, true: NOTHING if topic == bad else true):
+        found = tick(config, "lag__c", instance)
+        assert asked_topics(found.run_requests) == [topic for topic in config.topics if topic != bad]
+        alone = tick(config.model_copy(update={"topics": (bad,)}), "lag__c", instance)
+    assert "the broker answered -1001" in str(alone.skip_reason)
 
 
 def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_and_observed_again_when_it_does(
@@ -171,11 +158,11 @@ def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_and_observed_again
 ) -> None:
     alone = config.model_copy(update={"topics": config.topics[:1]})
 
-    def lying(_: ClusterAdmin, topic: str, *__: object) -> None:
-        raise BrokerUnavailableError(f"topic {topic}: the broker did not answer")
+    def lying(_: ClusterAdmin, wanted: Iterable[str]) -> None:
+        raise BrokerUnavailableError(f"topics {[*wanted]}: the broker did not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClusterAdmin, "offsets_for_times", lying)
+        patch.setattr(ClusterAdmin, "offsets_for_times_of", lying)
         first = tick(alone, "lag__c", instance)
     [told] = first.asset_events
     assert "lag" in told.metadata

@@ -8,7 +8,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._core.system_config.objects import ResolvedRunConfig
+from dagster._serdes import serialize_value
 from syrupy.assertion import SnapshotAssertion
 
 from kafka_s3_platform.config.files import load_connectors
@@ -123,10 +125,11 @@ def test_objects_that_are_not_the_native_envelope_stay_as_they_are(folder: Path)
     repository = definitions.get_repository_def()
     assert keys_of(definitions) == {"kafka/t", "sink/hourly/t"}
     assert {c.to_user_string().split(":")[0] for c in repository.asset_graph.asset_check_keys} == {"sink/hourly/t"}
-    assert {s.name for s in repository.schedule_defs} == {"hourly__sink", "verify__sink"}
+    assert {s.name for s in repository.schedule_defs} == {"hourly__sink", "upkeep__sink", "verify__sink"}
     assert {s.name for s in repository.sensor_defs} == {"lag__sink"}
     assert {j.name for j in repository.get_all_jobs() if not j.name.startswith("__")} == {
         "archive__sink",
+        "upkeep__sink",
         "verify__sink",
     }
 
@@ -202,6 +205,10 @@ def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folde
 
         dg.Definitions.validate_loadable(defs())
         assert not [name for name in sys.modules if name.partition(".")[0] in ("pyspark", "dagster_pyspark")]
+        packages = ("duckdb", "numba", "pandas", "confluent_kafka.schema_registry")
+        runs = ("archive.run", "restore.run", "upkeep.compact.run")
+        heavy = (*packages, *(f"kafka_s3_platform.{name}" for name in runs))
+        assert not [name for name in heavy if name in sys.modules], "needed by runs alone"
     """
     env = {**os.environ, "KAFKA_S3_CONNECTORS": str(folder), "PYTHONWARNINGS": "error"}
     command = [sys.executable, "-c", textwrap.dedent(script)]
@@ -255,3 +262,28 @@ def resolved(job: dg.JobDefinition, given: dict[str, Any]) -> str:
         return repr(ResolvedRunConfig.build(job, given).ops)
     except dg.DagsterInvalidConfigError as err:
         return str(err)
+
+
+def count_definitions(folder: Path, topics: int) -> dict[str, int]:
+    """How many parts a connector of so many topics has, and the size of the snapshot that a code server sends."""
+    write(folder, "first", ", ".join(f"t{n:04}" for n in range(topics)))
+    repository = load(folder).get_repository_def()
+    jobs = repository.get_all_jobs()
+    restored = next(job for job in jobs if job.name == "restore__first")
+    return {
+        "jobs": len(jobs),
+        "ops of days, restores and objects": sum(
+            node.name.startswith(("daily__", "restored__", "check__objects__")) for job in jobs for node in job.nodes
+        ),
+        "ops of a restore job": len(restored.nodes),
+        "bytes": len(serialize_value(RepositorySnap.from_def(repository))),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Property `ScheduleDefinition.environment_vars`")  # Dagster reads it itself
+def test_what_is_defined_does_not_grow_with_the_square_of_the_topics(folder: Path) -> None:
+    """There was a restore job for each topic, in which Dagster listed every op: 500 topics took 20 CPU seconds."""
+    few, many = (count_definitions(folder, topics) for topics in (25, 100))
+    size_of_few, size_of_many = few.pop("bytes"), many.pop("bytes")
+    assert few == many
+    assert size_of_many < 4 * size_of_few

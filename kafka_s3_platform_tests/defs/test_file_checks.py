@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.definitions import defs
-from kafka_s3_platform.defs.archive.hourly import make_hourly_asset
+from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
 from kafka_s3_platform.defs.file_checks import FILES_KEY
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
@@ -150,12 +150,12 @@ def test_a_check_can_be_run_by_hand(folder: Path) -> None:
 def test_a_connector_that_cannot_be_defined_is_red_and_the_others_are_defined(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(topic: ArchivedTopic) -> dg.AssetsDefinition:
-        if topic.config.name == "b":
+    def failing(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+        if topics[0].config.name == "b":
             raise ValueError("a defect")
-        return make_hourly_asset(topic)
+        return make_hourly_assets(topics)
 
-    monkeypatch.setattr("kafka_s3_platform.definitions.make_hourly_asset", failing)
+    monkeypatch.setattr("kafka_s3_platform.definitions.make_hourly_assets", failing)
     assert connectors(defs()) == ["a", "c"]
     first = look()
     assert states(first.asset_events) == {"a_2ejson": True, "b_2ejson": False, "c_2ejson": True}

@@ -14,10 +14,14 @@ import psutil
 import pytest
 
 from kafka_s3_platform.defs.processes import PROCESS_TAG, make_process_tags
-from kafka_s3_platform.defs.runs import find_unfinished
+from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 
 Status = dg.DagsterRunStatus
+
+
+def find_unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.DagsterRun]:
+    return Requests(instance, [key]).list_unfinished(key)
 
 
 @pytest.fixture

@@ -1,3 +1,6 @@
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from types import MappingProxyType
 from uuid import uuid4
 
 import dagster as dg
@@ -9,16 +12,8 @@ from dagster._core.storage.tags import (
 )
 
 from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.runs import (
-    INPUTS_TAG,
-    REMEMBERED_RUNS,
-    REQUEST_TAG,
-    find_reason_to_wait,
-    find_unfinished,
-    is_requested,
-    list_windows,
-    request_run,
-)
+from kafka_s3_platform.defs.request_tags import INPUTS_TAG, REQUEST_TAG, TAG_SIZE, make_failed_tags, make_request_tags
+from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
 from kafka_s3_platform.defs.topic import Windows
 from kafka_s3_platform_tests.support import HOUR, NOON
 
@@ -32,19 +27,35 @@ def hourly() -> None:
 
 
 def add_run(
-    instance: dg.DagsterInstance, status: Status, inputs: str | None = "same", failure: str | None = None
+    instance: dg.DagsterInstance,
+    status: Status,
+    inputs: str | None = "same",
+    failure: str | None = None,
+    keys: Sequence[dg.AssetKey] = (KEY,),
+    tags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """A run as an earlier request left it; `inputs` None: somebody else's run."""
-    tags = {} if inputs is None else {REQUEST_TAG: "c/hourly/t", INPUTS_TAG: inputs}
-    tags |= {FAILURE_TAG: failure} if failure else {}
-    job = dg.Definitions(assets=[hourly]).resolve_implicit_global_asset_job_def()
-    run = instance.create_run_for_job(job, asset_selection=frozenset([KEY]), tags=tags, status=Status.STARTED)
-    if status == Status.FAILURE:
-        instance.report_run_failed(run)
-    elif status == Status.CANCELED:
-        instance.report_run_canceled(run)
-    elif status == Status.SUCCESS:
-        instance.handle_run_event(run.run_id, dg.DagsterEvent("PIPELINE_SUCCESS", run.job_name))
+    given = {} if inputs is None else make_request_tags(dict.fromkeys(keys, inputs))
+    given |= {FAILURE_TAG: failure} if failure else {}
+    run = dg.DagsterRun(
+        "archive__c", str(uuid4()), status=Status.STARTED, asset_selection=frozenset(keys), tags={**given, **tags}
+    )
+    instance.add_run(run)
+    events = {
+        Status.FAILURE: "PIPELINE_FAILURE",
+        Status.CANCELED: "PIPELINE_CANCELED",
+        Status.SUCCESS: "PIPELINE_SUCCESS",
+    }
+    if status in events:
+        instance.handle_run_event(run.run_id, dg.DagsterEvent(events[status], run.job_name))
+
+
+def find_reason_to_wait(instance: dg.DagsterInstance, key: dg.AssetKey, fingerprint: str) -> str | None:
+    return Requests(instance, [key]).find_reason_to_wait(key, fingerprint)
+
+
+def find_unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.DagsterRun]:
+    return Requests(instance, [key]).list_unfinished(key)
 
 
 def test_a_first_request_does_not_wait(instance: dg.DagsterInstance) -> None:
@@ -80,9 +91,9 @@ def test_a_run_of_somebody_else_says_nothing_about_our_requests(instance: dg.Dag
 def test_runs_under_way_are_found_whoever_launched_them(instance: dg.DagsterInstance) -> None:
     add_run(instance, Status.STARTED, inputs=None)
     assert len(find_unfinished(instance, KEY)) == 1
-    assert not is_requested(find_unfinished(instance, KEY), KEY)
+    assert not Requests(instance, [KEY]).is_requested(KEY)
     add_run(instance, Status.STARTED)
-    assert is_requested(find_unfinished(instance, KEY), KEY)
+    assert Requests(instance, [KEY]).is_requested(KEY)
     assert find_unfinished(instance, dg.AssetKey("other")) == []
 
 
@@ -109,8 +120,10 @@ def test_what_was_re_executed_with_success_is_not_a_failure_any_more(instance: d
         ("archive__c", "c/daily/t", False),
         ("archive__d", "c/hourly/t", False),
         ("compact__c", "c/daily/t", True),
-        ("restore__c__t", "c/restored/t", True),
-        ("restore__c__t", "c/restored/u", False),
+        ("restore__c", "c/restored/t", True),
+        ("restore__c", "c/restored", True),
+        ("restore__c", "d/restored/t", False),
+        ("restore__c", "c/hourly/t", False),
         ("verify__c", "c/hourly/t", False),
         ("verify__c", "c/daily/t", False),
         ("verify__c", "c/restored/t", False),
@@ -132,12 +145,98 @@ def test_a_run_of_checks_alone_changes_nothing(instance: dg.DagsterInstance) -> 
     assert find_unfinished(instance, KEY) == []
 
 
-def test_a_request_is_one_run_over_its_range(instance: dg.DagsterInstance) -> None:
-    asked = request_run(instance, KEY, "archive__c", ["2026-01-01-00:00", "2026-01-01-01:00"], "same")
-    assert asked.tags["dagster/asset_partition_range_start"] == "2026-01-01-00:00"
-    assert asked.tags["dagster/asset_partition_range_end"] == "2026-01-01-01:00"
-    assert asked.asset_selection == [KEY]
-    assert asked.run_key == "c/hourly/t same"
+OTHER = dg.AssetKey(["c", "hourly", "u"])
+
+
+def test_a_run_that_an_earlier_version_asked_for_counts_queued_and_ended(instance: dg.DagsterInstance) -> None:
+    earlier = {REQUEST_TAG: "c/hourly/t", INPUTS_TAG: "0123456789abcdef"}
+    add_run(instance, Status.STARTED, None, tags=earlier)
+    assert Requests(instance, [KEY, OTHER]).is_requested(KEY)
+    assert not Requests(instance, [KEY, OTHER]).is_requested(OTHER)
+    assert "queued or under way" in str(find_reason_to_wait(instance, KEY, "0123456789abcdef"))
+    add_run(instance, Status.FAILURE, None, "permanent", tags={**earlier, INPUTS_TAG: "fedcba9876543210"})
+    assert "fix its cause" in str(find_reason_to_wait(instance, KEY, "fedcba9876543210"))
+
+
+@pytest.mark.parametrize("kind", ["permanent", "transient"])
+def test_of_a_run_that_failed_in_part_the_others_are_done(instance: dg.DagsterInstance, kind: str) -> None:
+    failed = make_failed_tags({OTHER: kind})
+    add_run(instance, Status.FAILURE, failure=kind, keys=(KEY, OTHER), tags=failed)
+    requests = Requests(instance, [KEY, OTHER])
+    assert "succeeded" in str(requests.find_reason_to_wait(KEY, "same"))
+    assert requests.find_reason_to_wait(KEY, "other") is None, "it has not failed, and need not wait"
+    said = {"permanent": "fix its cause", "transient": "asked for again at"}
+    assert said[kind] in str(requests.find_reason_to_wait(OTHER, "same"))
+    assert (requests.find_reason_to_wait(OTHER, "other") is None) == (kind == "permanent")
+
+
+def test_a_topic_waits_longer_with_each_failure_of_its_own(instance: dg.DagsterInstance) -> None:
+    for _ in range(5):
+        add_run(
+            instance,
+            Status.FAILURE,
+            failure="transient",
+            keys=(KEY, OTHER),
+            tags=make_failed_tags({OTHER: "transient"}),
+        )
+    add_run(instance, Status.FAILURE, "b", "transient", keys=(KEY,))
+    until = [Requests(instance, [KEY, OTHER]).find_reason_to_wait(key, "new") for key in (KEY, OTHER)]
+    clocks = [datetime.strptime(str(text)[-12:-4], "%H:%M:%S").replace(tzinfo=timezone.utc) for text in until]
+    assert timedelta(minutes=10) < (clocks[1] - clocks[0]) % timedelta(days=1) < timedelta(minutes=16)
+
+
+def test_topics_with_the_same_range_are_one_request(instance: dg.DagsterInstance) -> None:
+    hours = ["2026-01-01-00:00", "2026-01-01-01:00"]
+    requests = Requests(instance, [KEY, OTHER])
+    assert requests.ask(KEY, hours, "a") is None
+    assert requests.ask(OTHER, hours, "b") is None
+    assert requests.ask(OTHER, hours[:1], "c") is None
+    assert requests.ask(OTHER, [], "d") is None
+    both, one, until_now = requests.make("archive__c")
+    assert both.tags["dagster/asset_partition_range_start"] == hours[0]
+    assert both.tags["dagster/asset_partition_range_end"] == hours[1]
+    assert both.asset_selection == [KEY, OTHER]
+    assert one.tags["dagster/asset_partition_range_end"] == hours[0]
+    assert not {"dagster/asset_partition_range_start", "dagster/asset_partition_range_end"} & until_now.tags.keys()
+    assert len({request.run_key for request in (both, one, until_now)}) == 3
+
+
+def test_each_try_has_a_run_key_of_its_own(instance: dg.DagsterInstance) -> None:
+    keys = set()
+    for n in range(3):
+        requests = Requests(instance, [KEY])
+        assert requests.ask(KEY, [], "same") is None
+        keys.add(requests.make("archive__c")[0].run_key)
+        if n < 2:
+            add_run(instance, Status.SUCCESS, inputs=f"between {n}")
+    assert len(keys) == 3
+
+
+def test_the_tags_of_hundreds_of_topics_are_small_and_tell_of_each(instance: dg.DagsterInstance) -> None:
+    topics = [dg.AssetKey(["c", "hourly", f"topic.{n}"]) for n in range(500)]
+    requests = Requests(instance, topics)
+    for n, key in enumerate(topics):
+        assert requests.ask(key, [], f"inputs of {n}") is None
+    [asked] = requests.make("archive__c")
+    assert max(map(len, asked.tags.values())) <= TAG_SIZE
+    assert sum(map(len, asked.tags.values())) < 7_000
+    failed = make_failed_tags(dict.fromkeys(topics[:400], "permanent"))
+    tags = {**asked.tags, **failed, FAILURE_TAG: "permanent"}
+    add_run(instance, Status.FAILURE, None, keys=topics, tags=tags)
+    again = Requests(instance, topics)
+    reasons = [str(again.find_reason_to_wait(key, f"inputs of {n}")) for n, key in enumerate(topics)]
+    assert ["fix its cause" in reason for reason in reasons] == [n < 400 for n in range(500)]
+    assert ["succeeded" in reason for reason in reasons] == [n >= 400 for n in range(500)]
+    assert all(again.find_reason_to_wait(key, "other inputs") is None for key in topics)
+
+
+@pytest.mark.parametrize("tag", ["", "x", "x" * 12, "x" * 5000, "\0" * 12])
+def test_tags_that_somebody_else_set_stop_no_request(instance: dg.DagsterInstance, tag: str) -> None:
+    hostile = {REQUEST_TAG: "c/hourly", INPUTS_TAG: tag, "kafka_s3/inputs.1": tag, "kafka_s3/failed.permanent": tag}
+    add_run(instance, Status.FAILURE, None, "permanent", tags=hostile)
+    add_run(instance, Status.STARTED, None, tags=hostile)
+    requests = Requests(instance, [KEY])
+    assert requests.find_reason_to_wait(KEY, "same") is None
 
 
 @pytest.mark.parametrize("end", ["never", "", "9999-12-31-23:00", "\0"])

@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
+from kafka_s3_platform.archive.scan import try_scans
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import OffsetGapError, PlatformError, StoreUnavailableError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -100,6 +102,33 @@ def test_a_full_disk_on_upload_names_the_object_and_commits_nothing(
     assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
 
 
+class OneGroupRunner(InProcessRunner):
+    """Does all scans in one task."""
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[Any]:  # noqa: ARG002
+        groups: Sequence[Any] = tasks
+        outcomes = iter(try_scans([scan for group in groups for scan in group.tasks], Attempt(1, 0)))
+        for group in groups:
+            yield group.number, [next(outcomes) for _ in group.tasks]
+
+
+def test_the_next_scan_of_a_task_is_read_while_objects_of_the_last_one_are_uploaded(
+    config: ConnectorConfig, proxy: FaultyProxy
+) -> None:
+    held = proxy.hold_response("PUT", r"/topics/.*\+0\+0000000000\.parquet")
+    request = ArchiveRequest(through(proxy, config), config.topics[0], "run", None)
+    thread = threading.Thread(target=archive_topic, args=(request, OneGroupRunner()))
+    thread.start()
+    assert held.hit.wait(60)
+    wait_for_an_object(config, "+1+0000000100")
+    assert snapshot(config).segments == ()
+    held.release()
+    thread.join(60)
+    assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
+    objects = [(s.kafka_partition, s.start_offset) for s in snapshot(config).segments]
+    assert sorted(objects) == [(p, o) for p in range(2) for o in (0, 50, 100)]
+
+
 class LosingRunner(InProcessRunner):
     """Retention takes the first offsets of kafka partition 0 after the run was planned and before it is scanned."""
 
@@ -157,8 +186,8 @@ def test_a_broker_killed_during_a_scan_loses_nothing(own_stack: StackSettings, s
     assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
 
 
-def wait_for_an_object(config: ConnectorConfig) -> None:
+def wait_for_an_object(config: ConnectorConfig, name: str = "") -> None:
     deadline = time.monotonic() + 60
-    while not any(o.key.endswith(".parquet") for o in ObjectStore(config.store).list("topics/")):
+    while not any(o.key.endswith(f"{name}.parquet") for o in ObjectStore(config.store).list("topics/")):
         assert time.monotonic() < deadline, "nothing was uploaded"
         time.sleep(0.05)

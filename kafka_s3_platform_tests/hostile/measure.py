@@ -1,12 +1,12 @@
-"""Reads one object in a process of its own: `python -m kafka_s3_platform_tests.hostile.measure FORMAT FILE`."""
+"""Reads one object in a process of its own, whose memory is measured."""
 
-import json
 import resource
 import signal
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass
+import traceback
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from kafka_s3_platform.errors import IntegrityError
@@ -14,6 +14,10 @@ from kafka_s3_platform_tests.hostile.readers import READERS
 
 ADDRESS_BYTES = 6 * 2**30
 SECONDS = 60
+
+_PROCESSES = get_context("forkserver")
+# Each is a copy of one process that has the readers: to import them again takes longer than to read most objects.
+_PROCESSES.set_forkserver_preload([__name__])
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,29 @@ class Measured:
 
 def measured(format_name: str, path: Path) -> Measured:
     """Reads it there. Raises AssertionError where the process ends in another way than by the one error."""
-    program = [sys.executable, "-m", "kafka_s3_platform_tests.hostile.measure", format_name, str(path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
-    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
-    return Measured(**json.loads(done.stdout))
+    here, there = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_tell, args=(there, format_name, path))
+    process.start()
+    there.close()
+    process.join(2 * SECONDS)
+    process.kill()
+    assert process.exitcode == 0, f"exit code {process.exitcode}"
+    found = here.recv()
+    assert isinstance(found, Measured), found
+    return found
 
 
-def main(format_name: str, path: str) -> None:
-    """Print it."""
+def _tell(listener: Connection, format_name: str, path: Path) -> None:
+    try:
+        listener.send(_measure(format_name, path))
+    except Exception:  # noqa: BLE001 (it is raised where it is waited for)
+        listener.send(traceback.format_exc())
+
+
+def _measure(format_name: str, path: Path) -> Measured:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     signal.alarm(SECONDS)
-    body = Path(path).read_bytes()
+    body = path.read_bytes()
     before = kilobytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     start, records, bad, fault = time.process_time(), 0, 0, ""
@@ -54,14 +70,9 @@ def main(format_name: str, path: str) -> None:
     except IntegrityError as err:
         fault = str(err)
     seconds = time.process_time() - start
-    told = Measured(records, bad, fault, seconds, (kilobytes("VmHWM") - before) / 1024)
-    sys.stdout.write(json.dumps(asdict(told)))
+    return Measured(records, bad, fault, seconds, (kilobytes("VmHWM") - before) / 1024)
 
 
 def kilobytes(name: str) -> int:
     """What Linux says of this process's memory."""
     return int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -7,7 +7,8 @@ from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.segment import CommittedOffset, Segment
-from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.upkeep.repair import BadRow
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.names import ODD

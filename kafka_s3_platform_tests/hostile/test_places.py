@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import IndexDamagedError, IntegrityError
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -17,7 +17,8 @@ from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_segments
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -135,14 +136,15 @@ def test_a_deep_verify_names_it(config: ConnectorConfig, lie: Lie) -> None:
     assert any(row.key == d.key and "where" in d.message for d in report.damages)
 
 
-def test_the_index_of_another_topic_is_none_of_this_one(config: ConnectorConfig, s3_client: Any) -> None:
-    """A folder that was copied to another topic's."""
+def test_the_index_of_another_connector_is_none_of_this_one(config: ConnectorConfig, s3_client: Any) -> None:
+    """A folder that was copied to another connector's."""
     topic, bucket = config.topics[0], config.store.bucket
-    for item in s3_client.list_objects_v2(Bucket=bucket, Prefix=f"_index/c/{topic}/")["Contents"]:
-        copy = item["Key"].replace(f"/{topic}/", f"/{topic}-copied/")
+    for item in s3_client.list_objects_v2(Bucket=bucket, Prefix="_index/connector=c/")["Contents"]:
+        copy = item["Key"].replace("connector=c/", "connector=d/")
         s3_client.copy_object(Bucket=bucket, Key=copy, CopySource={"Bucket": bucket, "Key": item["Key"]})
-    request = RestoreRequest(config, f"{topic}-copied", to_topic="t", restore_id="r", run_id="x")
-    with pytest.raises(IntegrityError, match=rf"_index/c/{topic}-copied is the index of topic {topic}"):
+    copied = config.model_copy(update={"name": "d"})
+    request = RestoreRequest(copied, topic, to_topic="t", restore_id="r", run_id="x")
+    with pytest.raises(IndexDamagedError, match="connector=d is the index of connector c: its folder was copied"):
         make_plan(request)
 
 

@@ -83,6 +83,8 @@ GOOD: Mapping[str, list[list[str]]] = {
     "verify": [["verify", "native", "--deep"], ["verify", "native", "--topic", "{topic}", "--against", "{topic}-copy"]],
     "vacuum": [["vacuum", "native", "--dry-run"]],
     "repair-index": [["repair-index", "native"]],
+    "move-index": [["move-index", "native"]],
+    "upkeep": [["upkeep", "native", "--dry-run"], ["upkeep", "native"]],
     "resolve": [["resolve", "native"]],
     "take-over": [["take-over", "native"]],
     "status": [["status", "--json"]],
@@ -364,7 +366,7 @@ def test_every_command_sensor_and_schedule_was_tried_and_did_what_it_was_to_do(w
         "customer key: check native.json",
     }
     kinds = {name.split("__")[0] for name in written.evaluated}
-    assert kinds >= {"lag", "folders", "poll", "hourly", "daily", "verify"}, kinds
+    assert kinds >= {"lag", "folders", "poll", "hourly", "daily", "verify", "upkeep"}, kinds
 
 
 NOT_IN_FILES = {

@@ -18,7 +18,8 @@ from kafka_s3_platform.errors import AuthorizationError, ConfigError, IndexConfl
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import credentials
 from kafka_s3_platform.store.credentials import Credentials, describe_credentials, find_credentials
-from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate, match_row
 from kafka_s3_platform_tests.store.http_proxy import running

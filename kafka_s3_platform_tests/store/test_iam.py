@@ -20,11 +20,12 @@ from kafka_s3_platform.restore.groups.archived import read_finished_restore, tra
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
-from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.index.run import keep_up_index
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
@@ -146,12 +147,12 @@ def given_up(config: ConnectorConfig) -> None:
         upload.abort()
 
 
-def upkeep(config: ConnectorConfig, endpoint: str) -> None:
-    """As many commits as it takes for the index to be optimized; all but the last by another way, unrecorded."""
+def commits_to_a_checkpoint(config: ConnectorConfig, endpoint: str) -> None:
+    """As many commits as it takes for a checkpoint; all but the last by another way, unrecorded."""
     unrecorded = config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": endpoint})})
-    while snapshot(unrecorded).version % OPTIMIZE_EVERY < OPTIMIZE_EVERY - 1:
+    while snapshot(unrecorded).version < 98:
         snapshot(unrecorded).commit(Change())
-    assert snapshot(config).commit(Change()) == OPTIMIZE_EVERY
+    snapshot(config).commit(Change())
 
 
 def test_archive_and_compaction_do_what_their_policy_allows_and_never_delete(
@@ -161,7 +162,7 @@ def test_archive_and_compaction_do_what_their_policy_allows_and_never_delete(
         archived(config)
         compacted(config)
         given_up(config)
-        upkeep(config, store_settings.endpoint_url or "")
+        commits_to_a_checkpoint(config, store_settings.endpoint_url or "")
 
     done = actions(requests_of(recorder, run))
     assert beyond(done, policy("archive")) == set()
@@ -266,6 +267,18 @@ def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Rec
     done = actions(requests_of(recorder, lambda: vacuum_topic(config, topic, "vacuum-run", timedelta(0), False)))
     assert beyond(done, policy("vacuum")) == set()
     assert unused(done, policy("vacuum")) == set()
+
+
+def test_the_upkeep_of_an_index_touches_nothing_but_the_index(config: ConnectorConfig, recorder: Recorder) -> None:
+    of_hours_and_days(config)
+    requests = requests_of(recorder, lambda: keep_up_index(config, dry_run=False, kept=timedelta()))
+    done = actions(requests)
+    assert beyond(done, policy("upkeep")) == set()
+    assert unused(done, policy("upkeep")) == set()
+    deleted = [request.key for request in requests if request.method == "DELETE"]
+    assert deleted
+    assert all(key.startswith("_index/connector=c/") for key in deleted)
+    assert archived(config).record_count == 0
 
 
 def test_a_request_outside_of_a_policy_is_found() -> None:

@@ -1,6 +1,6 @@
 """The index on a real S3: atomic changes, compare-and-swap, errors that say what to do."""
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import duckdb
@@ -20,8 +20,11 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
-from kafka_s3_platform.store.index import OPTIMIZE_EVERY, Change, TopicIndex
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate, match_row, match_run
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 
 pytestmark = pytest.mark.integration
@@ -90,7 +93,19 @@ def test_a_snapshot_commits_once(index: TopicIndex) -> None:
 
 def test_a_commit_is_found_again_by_its_id(index: TopicIndex) -> None:
     index.open().commit(Change((scan(0, 5),)), commit_id="mine")
-    assert "mine" in index.open().state.commit_ids
+    assert index.open().has_commit("mine")
+    assert not index.open().has_commit("another")
+
+
+def test_a_segment_is_found_by_the_moment_of_its_commit(index: TopicIndex) -> None:
+    """Delta keeps that moment in the bounds of a file by the millisecond only."""
+    for name in "abcde":
+        index.open().commit(Change((segment(name),)))
+    rows = index.open().whole.read_segment_rows(index.topic, "segment", EVERY_SEGMENT)
+    newest = max(rows.column("committed_at").to_pylist())
+    [found] = index.open().select_segments(SegmentFilter(committed_since=newest))
+    assert found.key == "e"
+    assert not index.open().select_segments(SegmentFilter(committed_since=newest + timedelta(microseconds=1)))
 
 
 def test_retired_segments_are_not_live_but_known(index: TopicIndex) -> None:
@@ -103,16 +118,18 @@ def test_retired_segments_are_not_live_but_known(index: TopicIndex) -> None:
 
 def test_a_gap_remembers_the_hour_that_found_it(index: TopicIndex) -> None:
     gap = Gap(0, 3, 7, "retention")
-    index.open().commit(Change((gap,)), gap_hours={gap: NOON})
+    index.open().commit(Change((gap,), gap_hours={gap: NOON}))
     assert index.open().gaps_by_hour() == [(NOON, gap)]
 
 
-def test_many_commits_are_optimized_and_nothing_is_lost(index: TopicIndex) -> None:
-    for n in range(OPTIMIZE_EVERY + 2):
+def test_many_commits_leave_checkpoints_so_that_an_index_without_upkeep_opens_quickly(index: TopicIndex) -> None:
+    for n in range(102):
         index.open().commit(Change((scan(n, n + 1),)))
-    state = index.open().state
-    assert state.coverage(0) == make_span(0, OPTIMIZE_EVERY + 2)
-    assert len(DeltaTable(index.uri, storage_options=index.options).file_uris()) < 10
+    keys = [info.key for info in ObjectStore(index.store).list(f"{index.within_connector.table.folder}/_delta_log/")]
+    assert [key.rpartition("/")[2] for key in keys if key.endswith("checkpoint.parquet")] == [
+        f"{99:020d}.checkpoint.parquet"
+    ]
+    assert index.open().state.coverage(0) == make_span(0, 102)
 
 
 def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
@@ -151,10 +168,9 @@ def test_a_store_that_refuses_while_rows_are_read_is_named_too(
     index.open().commit(Change((scan(0, 10),)))
     with faulty_proxy(store_settings.endpoint_url or "") as proxy:
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
-        opened = TopicIndex(given, "_index", "flights", "topic.a").open()
         proxy.refuse("GET", r"\.parquet", status, code)
-        with pytest.raises(kind, match=r"could not read the index s3://.*/_index/flights/topic\.a"):
-            _ = opened.state
+        with pytest.raises(kind, match=r"s3://.*/_index/connector=flights"):
+            TopicIndex(given, "_index", "flights", "topic.a").open()
 
 
 def test_a_store_that_does_not_list_a_new_index_is_told_and_a_later_answer_heals(
@@ -164,7 +180,9 @@ def test_a_store_that_does_not_list_a_new_index_is_told_and_a_later_answer_heals
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
         behind = TopicIndex(given, "_index", "flights", "topic.a")
         proxy.list_nothing("flights")
-        with pytest.raises(StoreUnavailableError, match=r"topic\.a at http.* was created just now, and the store does"):
+        with pytest.raises(
+            StoreUnavailableError, match=r"connector=flights at http.* was created just now, and the store does"
+        ):
             behind.open()
         proxy.clear()
         assert behind.open().version == 0

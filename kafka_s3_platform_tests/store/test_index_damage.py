@@ -16,8 +16,10 @@ from kafka_s3_platform.errors import IndexDamagedError, PlatformError, StoreUnav
 from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import delta_log
-from kafka_s3_platform.store.index import Change, TopicIndex
-from kafka_s3_platform.store.index_rows import INDEX_SCHEMA
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
+from kafka_s3_platform.store.index_reads import forget_rows
+from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import NOON
@@ -85,7 +87,8 @@ def test_a_missing_or_broken_file_is_damage_that_putting_it_back_heals(
     index: TopicIndex, files: Files, damage: Damage, part: str
 ) -> None:
     damage(files, files.named(part)[0])
-    with pytest.raises(IndexDamagedError, match=r"_index/flights/topic\.a .*where the bucket keeps versions"):
+    forget_rows()  # as a new process, which has read none of the files
+    with pytest.raises(IndexDamagedError, match=r"_index/connector=flights .*where the bucket keeps versions"):
         _ = index.open().state
     files.put_back()
     assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
@@ -143,13 +146,19 @@ def test_a_file_out_of_the_index_s_folder_is_refused_by_name_and_not_read(
     body = s3_client.get_object(Bucket=bucket, Key=source)["Body"].read()
     outside = tmp_path / "outside.parquet"
     outside.write_bytes(body)
-    s3_client.put_object(Bucket=bucket, Key="_index/flights/outside.parquet", Body=body)
+    s3_client.put_object(Bucket=bucket, Key="_index/connector=flights/outside.parquet", Body=body)
     path = encoded.format(uri=outside.as_uri(), path=outside)
-    add = {"path": path, "partitionValues": {}, "size": len(body), "modificationTime": 0, "dataChange": True}
-    log = f"_index/flights/topic.a/_delta_log/{COMMITS + 1:020d}.json"
+    add = {
+        "path": path,
+        "partitionValues": {"period": "state"},
+        "size": len(body),
+        "modificationTime": 0,
+        "dataChange": True,
+    }
+    log = f"_index/connector=flights/_delta_log/{COMMITS + 1:020d}.json"
     s3_client.put_object(Bucket=bucket, Key=log, Body=json.dumps({"add": add}).encode())
-    for read in (index.open, index.peek, lambda: index.handle(COMMITS + 1)):
-        with pytest.raises(IndexDamagedError, match=rf"_index/flights/topic\.a names {re.escape(repr(path))}"):
+    for read in (index.open, index.peek, lambda: index.within_connector.table.open(COMMITS + 1)):
+        with pytest.raises(IndexDamagedError, match=rf"_index/connector=flights names {re.escape(repr(path))}"):
             read()
     files.delete(log)
     assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
@@ -157,8 +166,8 @@ def test_a_file_out_of_the_index_s_folder_is_refused_by_name_and_not_read(
 
 def test_it_is_refused_in_a_checkpoint_too(index: TopicIndex, files: Files, bucket: str, s3_client: Any) -> None:
     table = DeltaTable(index.uri, storage_options=index.options)
-    add = AddAction("../outside.parquet", 1, {}, 0, True, "{}")
-    table.create_write_transaction([add], "append", table.schema(), [])
+    add = AddAction("../outside.parquet", 1, {"period": "state"}, 0, True, "{}")
+    table.create_write_transaction([add], "append", table.schema(), ["period"])
     DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
     with pytest.raises(IndexDamagedError, match=r"names '\.\./outside\.parquet'"):
         index.open()
@@ -176,7 +185,7 @@ VECTOR = {"storageType": "p", "pathOrInlineDv": "file:///etc/passwd", "offset": 
 def test_a_deletion_vector_is_refused_by_name_and_not_read(
     index: TopicIndex, files: Files, bucket: str, s3_client: Any, name: str, *, in_checkpoint: bool, protocol: bool
 ) -> None:
-    log = "_index/flights/topic.a/_delta_log/"
+    log = "_index/connector=flights/_delta_log/"
     commit = s3_client.get_object(Bucket=bucket, Key=f"{log}{COMMITS:020d}.json")["Body"].read()
     add = next(json.loads(line)["add"] for line in commit.splitlines() if b'"add"' in line)
     named = json.dumps(VECTOR)
@@ -192,7 +201,7 @@ def test_a_deletion_vector_is_refused_by_name_and_not_read(
     s3_client.put_object(Bucket=bucket, Key=key, Body="\n".join(lines).encode())
     if in_checkpoint:
         DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
-    for read in (index.open, index.peek, lambda: index.handle(COMMITS + 1)):
+    for read in (index.open, index.peek, lambda: index.within_connector.table.open(COMMITS + 1)):
         with pytest.raises(PlatformError, match=r"names a deletion vector|could not open") as caught:
             read()
         assert "passwd" not in str(caught.value)
@@ -205,8 +214,8 @@ def test_a_deletion_vector_is_refused_by_name_and_not_read(
 def test_files_of_the_log_that_no_index_has_are_refused(
     index: TopicIndex, bucket: str, s3_client: Any, name: str
 ) -> None:
-    key = f"_index/flights/topic.a/_delta_log/{name.replace('VERSION', f'{2:020d}')}"
-    source = {"Bucket": bucket, "Key": f"_index/flights/topic.a/_delta_log/{2:020d}.json"}
+    key = f"_index/connector=flights/_delta_log/{name.replace('VERSION', f'{2:020d}')}"
+    source = {"Bucket": bucket, "Key": f"_index/connector=flights/_delta_log/{2:020d}.json"}
     s3_client.copy_object(Bucket=bucket, Key=key, CopySource=source)
     with pytest.raises(IndexDamagedError):
         _ = index.open().state
@@ -215,7 +224,6 @@ def test_files_of_the_log_that_no_index_has_are_refused(
 def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_once(
     store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.store.index.OPTIMIZE_EVERY", 1000)
     index = TopicIndex(store_settings, "_index", "flights", "topic.b")
     for n in range(104):
         index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
@@ -223,7 +231,7 @@ def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_
     for n in range(104, 107):
         index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
     version, store = index.open().version, ObjectStore(store_settings)
-    folder = "_index/flights/topic.b"
+    folder = "_index/connector=flights"
     names = [item.key.rpartition("/")[2].lstrip("0") for item in delta_log.list_log_segment(store, folder, version)]
     assert names == ["104.checkpoint.parquet", "105.json", "106.json", "107.json"]
     assert [i.key for i in delta_log.list_log_segment(store, folder, 50)][-1].endswith("50.json")
@@ -269,8 +277,9 @@ SAID = {
 def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex, kind: str, column: str, text: str) -> None:
     """Whoever writes to that folder chooses them: no error of Python's own comes of one, however deep."""
     told = {"kafka_partitions": "[0]", "configs": "[]", "acls": "null", "subjects": "[]", "schema_references": "[]"}
-    row = {"kind": kind, "version": 9, "commit_id": "c", "committed_at": NOON, "settings": "{}", **told, column: text}
-    table = pa.Table.from_pylist([row], schema=INDEX_SCHEMA)
+    common = {"version": 9, "commit_id": "c", "committed_at": NOON, "topic": "topic.a", "settings": "{}"}
+    row = {"kind": kind, "period": "none" if kind == "segment" else "state", **common, **told, column: text}
+    table = pa.Table.from_pylist([row], schema=TABLE_SCHEMA)
     write_deltalake(index.uri, table, mode="append", storage_options=index.options)
-    with pytest.raises(IndexDamagedError, match=r"topic\.a has rows that nothing of ours writes"):
+    with pytest.raises(IndexDamagedError, match=r"has rows of topic topic\.a that nothing of ours writes"):
         _ = index.open().segments if kind == "segment" else index.open().state

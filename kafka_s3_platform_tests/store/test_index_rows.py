@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafka_s3_platform.model.folded import FoldedHours, FoldedLook, FoldedScan
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
@@ -16,6 +17,7 @@ from kafka_s3_platform.model.segment import (
     Condemned,
     HourRange,
     Maintenance,
+    MovedFrom,
     Reservation,
     Scan,
     Segment,
@@ -28,9 +30,10 @@ from kafka_s3_platform.store.index_rows import (
     INDEX_SCHEMA,
     KINDS,
     IndexRow,
+    TopicRows,
     build_state,
     complete_columns,
-    decode_segment,
+    decode_segments,
     encode_rows,
 )
 from kafka_s3_platform.store.predicates import (
@@ -43,7 +46,6 @@ from kafka_s3_platform.store.predicates import (
     match_segments,
     match_unresolved,
     match_version,
-    select_kinds,
 )
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -153,6 +155,11 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
         },
     ),
     (
+        MovedFrom("id", NOON, 7),
+        "moved",
+        {"index_id": "id", "created_at": NOON, "epoch": 7},
+    ),
+    (
         CommittedOffset("g", 0, 4, "m", None, "EMPTY", NOON),
         "group",
         {
@@ -192,18 +199,49 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
             "retention_ms": 2,
         },
     ),
+    (
+        FoldedScan(0, 1, 9, 8, 4, 6, 1, 2, 5),
+        "folded-scan",
+        {
+            "kafka_partition": 0,
+            "start_offset": 1,
+            "end_offset": 9,
+            "record_count": 8,
+            "leader_epoch": 4,
+            "epoch": 6,
+            "filtered_count": 1,
+            "dead_letter_count": 2,
+            "output_count": 5,
+        },
+    ),
+    (
+        FoldedLook(0, 1, 8, 9, 4, NOON, 3),
+        "folded-look",
+        {
+            "kafka_partition": 0,
+            "log_start_offset": 1,
+            "last_stable_offset": 8,
+            "high_watermark": 9,
+            "leader_epoch": 4,
+            "observed_at": NOON,
+            "kafka_partition_count": 3,
+        },
+    ),
+    (FoldedHours(NOON, 7), "folded-hours", {"hour": NOON, "size": 7}),
 )
 
 
 def encode(*rows: IndexRow, retired: tuple[Segment, ...] = ()) -> pa.Table:
     hours = {row: NOON for row in rows if isinstance(row, Gap)}
-    return encode_rows(rows, retired, COMMON, hours)
+    return encode_rows([TopicRows("t", rows, retired, "run", hours)], COMMON)
 
 
 @pytest.mark.parametrize(("row", "kind", "columns"), WRITTEN, ids=[kind for _, kind, _ in WRITTEN])
 def test_a_row_is_written_as_it_always_was(row: IndexRow, kind: str, columns: dict[str, Any]) -> None:
     (found,) = encode(row).to_pylist()
-    assert {name: value for name, value in found.items() if value is not None} == {"kind": kind, **COMMON, **columns}
+    period = f"{SEGMENT.chunk_start:%Y-%m-%d}" if kind == "segment" else "state"
+    shared = {"kind": kind, "topic": "t", "period": period, **COMMON}
+    assert {name: value for name, value in found.items() if value is not None} == {**shared, **columns}
 
 
 def test_every_kind_of_row_is_pinned() -> None:
@@ -213,17 +251,17 @@ def test_every_kind_of_row_is_pinned() -> None:
 def test_rows_are_read_as_they_were_written() -> None:
     rows = [row for row, kind, _ in WRITTEN if kind != "segment"]
     state = build_state(7, encode(*rows))
-    values = (getattr(state, field.name) for field in dataclasses.fields(state))
-    found = [row for value in values if isinstance(value, tuple) for row in value]
+    values = [getattr(part, field.name) for part in (state, state.fold) for field in dataclasses.fields(part)]
+    found = [state.moved_from, *(row for value in values if isinstance(value, tuple) for row in value)]
     assert len(found) == len(rows)
     assert all(row in found for row in rows)
     assert state.commit_ids == {"commit"}
 
 
 def test_a_retired_segment_keeps_its_columns() -> None:
-    (row,) = encode(retired=(SEGMENT,)).to_pylist()
-    assert row["kind"] == "retired"
-    assert decode_segment(row) == SEGMENT
+    rows = encode(retired=(SEGMENT,))
+    assert rows.column("kind").to_pylist() == ["retired"]
+    assert [*decode_segments(rows)] == [SEGMENT]
 
 
 def test_an_index_of_an_earlier_version_lacks_columns() -> None:
@@ -232,8 +270,7 @@ def test_an_index_of_an_earlier_version_lacks_columns() -> None:
     newer = ["siblings", "schema_ids", "filtered_count", "dead_letter_count", "output_count"]
     rows = complete_columns(encode(SEGMENT, scan).drop_columns(newer))
     assert rows.schema == INDEX_SCHEMA
-    segment, _ = rows.to_pylist()
-    assert decode_segment(segment) == dataclasses.replace(SEGMENT, siblings=(), schema_ids=())
+    assert [*decode_segments(rows.slice(0, 1))] == [dataclasses.replace(SEGMENT, siblings=(), schema_ids=())]
     (found,) = build_state(7, rows.slice(1)).scans
     assert found == dataclasses.replace(scan, output_count=8)
 
@@ -241,29 +278,31 @@ def test_an_index_of_an_earlier_version_lacks_columns() -> None:
 @pytest.mark.parametrize(
     ("predicate", "sql"),
     [
-        (match_run(Reservation(0, 12, 20, "run", 7, NOON)), "(kind = 'reservation' AND epoch = 7)"),
-        (match_run(Compaction(NOON, "run", 7, NOON)), "(kind = 'compaction' AND epoch = 7)"),
-        (match_run(Maintenance("run", 7, NOON)), "(kind = 'maintenance' AND epoch = 7)"),
-        (match_group("it's"), "(kind = 'group' AND group_id = 'it''s')"),
-        (match_unresolved(3), "(kind = 'unresolved' AND kafka_partition = 3)"),
+        (
+            match_run(Reservation(0, 12, 20, "run", 7, NOON)),
+            "(kind = 'reservation' AND period = 'state' AND epoch = 7)",
+        ),
+        (match_run(Compaction(NOON, "run", 7, NOON)), "(kind = 'compaction' AND period = 'state' AND epoch = 7)"),
+        (match_run(Maintenance("run", 7, NOON)), "(kind = 'maintenance' AND period = 'state' AND epoch = 7)"),
+        (match_group("it's"), "(kind = 'group' AND period = 'state' AND group_id = 'it''s')"),
+        (match_unresolved(3), "(kind = 'unresolved' AND period = 'state' AND kafka_partition = 3)"),
         (
             match_gap(Gap(0, 3, 7, "retention")),
-            "(kind = 'gap' AND kafka_partition = 0 AND start_offset = 3 AND end_offset = 7 AND reason = 'retention')",
+            (
+                "(kind = 'gap' AND period = 'state' AND kafka_partition = 0 AND start_offset = 3 AND end_offset = 7 "
+                "AND reason = 'retention')"
+            ),
         ),
         (match_segments(["a'b", "c"]), "(kind = 'segment' AND key IN ('a''b', 'c'))"),
         (
             match_row("hour", {"version": 2, "end_offset": None}),
-            "(kind = 'hour' AND version = 2 AND end_offset IS NULL)",
+            "(kind = 'hour' AND period = 'state' AND version = 2 AND end_offset IS NULL)",
         ),
         (
             match_any([match_unresolved(3), match_version(8)]),
-            "(kind = 'unresolved' AND kafka_partition = 3) OR version = 8",
+            "((kind = 'unresolved' AND period = 'state' AND kafka_partition = 3) OR version = 8)",
         ),
     ],
 )
 def test_a_predicate_is_sql_of_quoted_values(predicate: RowPredicate, sql: str) -> None:
     assert predicate == sql
-
-
-def test_rows_are_selected_by_their_kinds() -> None:
-    assert select_kinds(["scan", "gap"]) == "select * from rows where kind in ('scan', 'gap')"

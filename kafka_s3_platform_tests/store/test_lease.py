@@ -6,8 +6,9 @@ import pytest
 
 from kafka_s3_platform.errors import SupersededError
 from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex
-from kafka_s3_platform.store.lease import Lease, end_runs, take_lease
+from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.index_commit import Change
+from kafka_s3_platform.store.lease import Lease, end_runs, released_on_failure, take_lease
 
 pytestmark = pytest.mark.integration
 
@@ -45,11 +46,11 @@ def test_a_lease_ends_vacuums_of_earlier_versions_and_no_run_of_another_kind(ind
 
 def test_a_run_that_fails_gives_its_lease_back(index: TopicIndex) -> None:
     lease = take(index.open(), "first")
-    with pytest.raises(ZeroDivisionError), lease.released_on_failure():
+    with pytest.raises(ZeroDivisionError), released_on_failure(index.within_connector, [lease]):
         raise ZeroDivisionError
     snapshot = index.open()
     assert snapshot.state.reservations == ()
-    with pytest.raises(ZeroDivisionError), lease.released_on_failure():
+    with pytest.raises(ZeroDivisionError), released_on_failure(index.within_connector, [lease]):
         raise ZeroDivisionError
     assert index.open().version == snapshot.version
 
@@ -57,13 +58,13 @@ def test_a_run_that_fails_gives_its_lease_back(index: TopicIndex) -> None:
 def test_a_run_that_is_refused_while_it_holds_its_lease_gives_it_back(index: TopicIndex) -> None:
     """As when the inputs of a compaction are not live any more: no other run has ended its lease."""
     lease = take(index.open(), "first")
-    with pytest.raises(SupersededError), lease.released_on_failure():
+    with pytest.raises(SupersededError), released_on_failure(index.within_connector, [lease]):
         raise SupersededError("an input was replaced")
     assert index.open().state.reservations == ()
 
 
 def test_a_run_that_reserved_nothing_gives_nothing_back(index: TopicIndex) -> None:
     lease = take_lease(index.open(), Change(run_id="first"), ())
-    with pytest.raises(ZeroDivisionError), lease.released_on_failure():
+    with pytest.raises(ZeroDivisionError), released_on_failure(index.within_connector, [lease]):
         raise ZeroDivisionError
     assert index.open().version == lease.epoch

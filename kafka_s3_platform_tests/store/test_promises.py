@@ -10,7 +10,8 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError, StoreUnavailableError
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import promises
-from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy

@@ -1,7 +1,8 @@
 import pytest
 
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
-from kafka_s3_platform.store.index import Change, TopicIndex
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 
 pytestmark = pytest.mark.integration
 

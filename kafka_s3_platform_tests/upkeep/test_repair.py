@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.store.index import TopicIndex
-from kafka_s3_platform.store.index_rows import INDEX_SCHEMA
+from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.sound import BROKEN, DOUBTFUL, FUTURE
 from kafka_s3_platform.upkeep.repair import remove_bad_rows
 from kafka_s3_platform_tests.cli.conftest import (
@@ -49,7 +49,8 @@ def append(config: ConnectorConfig, rows: Iterable[Given]) -> int:
     table = DeltaTable(index.uri, storage_options=index.options)
     version = table.version() + 1
     common = {"version": version, "commit_id": f"bad-{version}", "committed_at": NOON, "kafka_partition": 0}
-    found = pa.Table.from_pylist([{**common, **row} for row in rows], schema=INDEX_SCHEMA)
+    common |= {"topic": config.topics[0], "period": "state"}
+    found = pa.Table.from_pylist([{**common, **row} for row in rows], schema=TABLE_SCHEMA)
     write_deltalake(table, found, mode="append")
     return version
 

@@ -10,7 +10,7 @@ from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentErro
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Maintenance, Reservation, Scan
-from kafka_s3_platform.store.index import Change
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import IndexRow
 from kafka_s3_platform.store.predicates import match_row
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, resolve_offsets

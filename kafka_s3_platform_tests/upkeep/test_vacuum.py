@@ -14,7 +14,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.errors import BusyError, ForeignObjectError, StoreUnavailableError, SupersededError
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Compaction, Maintenance
 from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.store.index import Change, IndexSnapshot
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import match_row
 from kafka_s3_platform.store.upload import Provenance
@@ -346,7 +347,7 @@ def test_copies_and_renamed_objects_of_a_user_are_kept(config: ConnectorConfig, 
 
 def test_an_archive_whose_index_was_copied_in_its_bucket_loses_nothing(config: ConnectorConfig, s3_client: Any) -> None:
     bucket, topic = config.store.bucket, config.topics[0]
-    for item in list(ObjectStore(config.store).list(f"_index/c/{topic}/")):
+    for item in list(ObjectStore(config.store).list("_index/connector=c/")):
         to = item.key.replace("_index/", "_copied/", 1)
         s3_client.copy_object(Bucket=bucket, Key=to, CopySource={"Bucket": bucket, "Key": item.key})
     copied = config.model_copy(update={"archive": config.archive.model_copy(update={"index_dir": "_copied"})})

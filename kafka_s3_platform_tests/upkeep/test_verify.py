@@ -15,9 +15,10 @@ from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
+from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
 from kafka_s3_platform.segments.writers import SegmentWriters
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.store.index import Change
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import match_segments
 from kafka_s3_platform.store.upload import Provenance
@@ -189,10 +190,13 @@ def written(config: ConnectorConfig, folder: str, offsets: list[int]) -> Segment
         for o in offsets
     ]
     target = SegmentTarget(LayoutSettings(), topic, 0, Provenance("c", topic, "id", "index", "r", 1, 1))
-    with SegmentWriters(target, ObjectStore(config.store)) as out:
-        batch = ConnectBatch.of(pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA))
-        out.write(BucketPart(Bucket(None, folder), batch, batch.timestamps, 0))
-        (segment,) = out.close()
+    batch = ConnectBatch.of(pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA))
+    with SegmentUploads() as uploads:
+        closed = ClosedSegments(uploads)
+        with SegmentWriters(target, ObjectStore(config.store), closed) as out:
+            out.write(BucketPart(Bucket(None, folder), batch, batch.timestamps, 0))
+            out.close()
+        (segment,) = closed.collect()
     assert segment.record_count == len(np.unique(offsets))
     return segment
 

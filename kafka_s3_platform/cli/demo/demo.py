@@ -148,7 +148,7 @@ def _print_summary(topic: ArchivedTopic, settings: StackSettings, steps: list[St
     _print_line("")
     _print_line(f"  objects    {place} at {config.store.endpoint_url} (kafka-s3 status shows the keys)")
     _print_line(
-        f"  index      s3://{config.store.bucket}/{config.archive.index_dir}/{config.name}/{topic.topic}, a Delta table"
+        f"  index      s3://{config.store.bucket}/{config.archive.index_dir}/connector={config.name}, a Delta table"
     )
     _print_line(
         f"  data       {os.path.relpath(settings.data_dir)}; `make clean` removes it, `make down` stops the servers"

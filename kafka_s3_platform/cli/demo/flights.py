@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -12,13 +13,15 @@ from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from pyarrow import csv
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.failures import raise_kafka_error
+from kafka_s3_platform.kafka.produce.producer import POLL_SECONDS
 from kafka_s3_platform.model.offsets import make_span
 
 logger = logging.getLogger(__name__)
@@ -26,6 +29,9 @@ logger = logging.getLogger(__name__)
 TOPIC = "flights"
 KAFKA_PARTITIONS = 4
 FLIGHTS = 336_776
+
+DELIVERY_SECONDS = 60
+"""How long the broker may take for the last records."""
 
 
 @dataclass(frozen=True)
@@ -65,27 +71,43 @@ def _produce_records(kafka: KafkaSettings) -> None:
     settings = {"enable.idempotence": "true", "partitioner": "murmur2_random", "linger.ms": "20"}
     producer = Producer(kafka.properties("producer") | settings)
     refused: list[KafkaError] = []
-    for flight in read_flights():
-        while True:
-            try:
-                producer.produce(
-                    TOPIC,
-                    flight.value,
-                    flight.key,
-                    headers=flight.headers,
-                    timestamp=flight.timestamp_ms,
-                    on_delivery=lambda error, _: refused.append(error) if error else None,
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-    left = producer.flush(60)
+    try:
+        for flight in read_flights():
+            _queue_flight(producer, flight, refused)
+        deadline = time.monotonic() + DELIVERY_SECONDS
+        while len(producer) and time.monotonic() < deadline:
+            producer.flush(POLL_SECONDS)
+    except KafkaException as err:
+        raise_kafka_error(err, f"producing the flights to topic {TOPIC}")
     if refused:
         raise PermanentError(
             f"topic {TOPIC}: {len(refused):,} records were refused, the first with: {refused[0].str()}"
         )
-    if left:
-        raise PermanentError(f"topic {TOPIC}: {left:,} records were not delivered; run `make clean` and try again")
+    if len(producer):
+        raise PermanentError(
+            f"topic {TOPIC}: {len(producer):,} records were not delivered; run `make clean` and try again"
+        )
+
+
+def _queue_flight(producer: Producer, flight: Flight, refused: list[KafkaError]) -> None:
+    """Queue the record; wait while the queue is full."""
+    while True:
+        try:
+            producer.produce(
+                TOPIC,
+                flight.value,
+                flight.key,
+                headers=flight.headers,
+                timestamp=flight.timestamp_ms,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+            return
+        except BufferError:
+            producer.poll(POLL_SECONDS)
+        except KafkaException:
+            # after a fatal error each record is refused without the reason, which is raised here
+            producer.poll(POLL_SECONDS)
+            raise
 
 
 def read_topic_window(kafka: KafkaSettings, topic: str, window: tuple[datetime, datetime]) -> pa.Table:

@@ -1,11 +1,11 @@
 """Finds what is not archived of a topic, and the hours to request next. Asks only Kafka and the index."""
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeVar
 
 from kafka_s3_platform.archive.failures import FOR_EVER, parse_retention_ms
@@ -13,13 +13,11 @@ from kafka_s3_platform.archive.plan import OffsetLookup, find_hour_start, find_l
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
-from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import OffsetAtTime
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms
-from kafka_s3_platform.store.index import IndexSnapshot
 
 
 class UnansweredError(PlatformError):
@@ -35,19 +33,30 @@ MAX_HOURS = 48
 
 T = TypeVar("T", date, datetime)
 
+OldestSearch = Generator[int, Mapping[int, Mapping[int, OffsetAtTime]], datetime | None]
+"""Yields the timestamp to ask about next, and receives o(t) by kafka partition and timestamp."""
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What the index holds of a topic: its state, and hours of which it has segments."""
+
+    state: IndexState = field(default_factory=IndexState)
+    stored_hours: frozenset[datetime] = frozenset()
+
 
 @dataclass(frozen=True)
 class Backlog:
     """A topic as Kafka and the index show it at one moment."""
 
     topic: ArchivedTopic
-    description: TopicDescription
+    topic_id: str
     frontiers: Mapping[int, Frontier]
     state: IndexState
     stored_hours: frozenset[datetime]
     lookup: OffsetLookup
-    configs: Mapping[str, str]
-    """The topic's configs in force, the broker's defaults among them."""
+    read_configs: Callable[[], Mapping[str, str]]
+    """Returns the topic's configs in force, the broker's defaults among them. Most ticks do not need them."""
 
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Errors of kafka partitions that do not answer. No other field says anything about these."""
@@ -59,18 +68,27 @@ class Backlog:
     @cached_property
     def uncovered(self) -> dict[int, RangeSet]:
         """Readable offsets that are neither archived nor unresolved, for each kafka partition that has any."""
-        return self._left_by(self.state.settled)
+        return self._left_by(self.state.settled) if self.state.unresolved else self._left
+
+    @cached_property
+    def _left(self) -> dict[int, RangeSet]:
+        return self._left_by(self.state)
 
     def _left_by(self, state: IndexState) -> dict[int, RangeSet]:
         # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
         found = {p: _find_readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()}
         return {p: ranges for p, ranges in found.items() if ranges}
 
-    @property
+    @cached_property
     def lag(self) -> dict[int, int]:
         """Number of offsets behind, by kafka partition. There may be fewer records, since offsets have holes."""
-        left = self._left_by(self.state)
-        return {p: sum(map(len, left.get(p, ()))) for p in self.frontiers}
+        return {p: sum(map(len, self._left.get(p, ()))) for p in self.frontiers}
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with the lag, with what is archived, and with the kafka partitions that do not answer."""
+        ends = {p: self.state.coverage(p).end_offset for p in self.frontiers}
+        return fingerprint_inputs([sorted(self.lag.items()), sorted(ends.items()), sorted(self.failures)])
 
     @cached_property
     def newest_closed(self) -> datetime | None:
@@ -85,17 +103,36 @@ class Backlog:
         return self._oldest(self.uncovered)
 
     def _oldest(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
+        search = self.search_oldest(uncovered)
+        try:
+            at = next(search)
+            while True:
+                at = search.send(self._offsets([at]))
+        except StopIteration as end:
+            found: datetime | None = end.value
+            return found
+
+    def search_oldest(self, uncovered: Mapping[int, RangeSet]) -> OldestSearch:
+        """Search the hour that `oldest_uncovered` describes.
+
+        The search begins at the newest hour, since most topics are archived up to there, and doubles its steps back.
+        """
         first = self.topic.hours.first
         starts = {p: ranges.ranges[0].start_offset for p, ranges in uncovered.items()}
-
-        def is_beyond(hour: int) -> bool:
-            at = to_epoch_ms(first + hour * HOUR)
-            found = self._offsets([at])
-            return any(_is_after(found[p][at], offset) for p, offset in starts.items())
-
-        hours = range(int((self.now - first) // HOUR) + 1)
-        reached = bisect_left(hours, 1, key=is_beyond) if starts else 0
-        return first + (reached - 1) * HOUR if reached else None
+        low = 0
+        high = int((self.now - first) // HOUR) + 1 if starts else 0
+        step = 1
+        while low < high:
+            middle = max(low, high - step) if step else (low + high) // 2
+            at = to_epoch_ms(first + middle * HOUR)
+            found = yield at
+            if any(_is_after(found[p][at], offset) for p, offset in starts.items()):
+                high = middle
+                step *= 2
+            else:
+                low = middle + 1
+                step = 0
+        return first + (high - 1) * HOUR if high else None
 
     @property
     def precedes_hours(self) -> bool:
@@ -128,16 +165,16 @@ class Backlog:
         interval = self.topic.config.layout.rotate_schedule_interval_ms
         if interval is None or not self.uncovered:
             return False
-        last = max((f.observed_at for f in self.state.frontiers), default=None)
+        last = max((f.observed_at for f in self.state.all_looks), default=None)
         return last is None or self.now - last >= timedelta(milliseconds=interval)
 
     @property
     def seconds_to_retention_loss(self) -> float | None:
         """How long Kafka keeps the oldest records that are not archived, at least. None if none can be lost."""
-        kept = parse_retention_ms(self.configs)
+        kept = parse_retention_ms(self.read_configs())
         if kept == FOR_EVER:
             return None
-        oldest = self._oldest(self._left_by(self.state)) if self.state.unresolved else self.oldest_uncovered
+        oldest = self._oldest(self._left) if self.state.unresolved else self.oldest_uncovered
         if oldest is not None:
             return (oldest + timedelta(milliseconds=kept) - self.now).total_seconds()
         return None
@@ -160,6 +197,11 @@ class Backlog:
             due.add(newest)
         return sorted(due)
 
+    @cached_property
+    def hours_left(self) -> list[datetime]:
+        """The hours that are due whatever Dagster shows."""
+        return self.hours_due(self._archived())
+
     def within_reach(self, due: list[datetime]) -> tuple[list[datetime], set[datetime]]:
         """Return the `due` hours that a tick looks at, and those of them that are `lost`.
 
@@ -176,7 +218,7 @@ class Backlog:
 
     def lost(self, hours: Sequence[datetime]) -> set[datetime]:
         """Return the `hours` that may have lost records by retention. Their runs fail unless gaps are allowed."""
-        if self.topic.config.archive.allow_gaps or not hours:
+        if not hours or not self.can_lose:
             return set()
         found = self._offsets([to_epoch_ms(h) for h in hours])
         lost = set()
@@ -185,6 +227,19 @@ class Backlog:
             if any(self._is_lost(f, hour, found[p][time]) for p, f in self.frontiers.items()):
                 lost.add(hour)
         return lost
+
+    @property
+    def can_lose(self) -> bool:
+        """Whether retention may have taken offsets that are not recorded, and whose runs would fail by that."""
+        taken = {p: make_span(0, f.log_start_offset) - self.state.coverage(p) for p, f in self.frontiers.items()}
+        return not self.topic.config.archive.allow_gaps and any(taken.values())
+
+    def list_times(self) -> list[int]:
+        """List timestamps that will be asked about, if the hours that are not archived are due. More may be asked."""
+        due = self.hours_left
+        times = [(hours[0], self._over(hours[-1])) for hours in split_contiguous(due[:MAX_HOURS])]
+        edges = [to_epoch_ms(edge) for pair in times for edge in pair]
+        return sorted({*edges, *(to_epoch_ms(hour) for hour in due[: 2 * MAX_HOURS] if self.can_lose)})
 
     def has_left(self, hours: Collection[datetime]) -> bool:
         """Return whether the log holds records of `hours` that are not archived."""
@@ -202,13 +257,13 @@ class Backlog:
         end = to_epoch_ms(self._over(hours[-1]))
         found = self._offsets([start, end])
         parts = {p: self._inputs(f, found[p][start], found[p][end]) for p, f in sorted(self.frontiers.items())}
-        inputs = [self.description.topic_id, self.topic.config_digest, hours[0].isoformat(), parts]
+        inputs = [self.topic_id, self.topic.config_digest, hours[0].isoformat(), parts]
         return fingerprint_inputs(inputs)
 
     def _reachable(self, newest: datetime) -> Sequence[datetime]:
         """Return the closed hours that may have uncovered records, and those since the last requested hour if few."""
         starts = [newest]
-        last = max((h.hour for h in self.state.hours), default=None)
+        last = max(self.state.asked_hours, default=None)
         if self.oldest_uncovered is not None:
             starts.append(self.oldest_uncovered)
         if last is not None and newest - last <= MAX_HOURS * HOUR:
@@ -217,10 +272,11 @@ class Backlog:
         return [min(starts) + n * HOUR for n in range(count)]
 
     def _archived(self) -> set[datetime]:
-        asked = {h.hour for h in self.state.hours}
         first = self.topic.hours.first
-        scanned = {h for h in asked if self.state.is_scanned(h)}
-        stored = {h for h in self.stored_hours - asked if self.state.is_complete(h, self.topic.lateness)}
+        young = {row.hour for row in self.state.hours}
+        scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
+        others = self.stored_hours - self.state.asked_hours
+        stored = {h for h in others if self.state.is_complete(h, self.topic.lateness)}
         return {h for h in scanned | stored if h >= first}
 
     def _offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
@@ -250,23 +306,6 @@ class Backlog:
         covered = self.state.coverage(frontier.kafka_partition) & make_span(*bounds)
         edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]
         return [frontier.log_start_offset, *bounds, *edges]
-
-
-def read_backlog(topic: ArchivedTopic, admin: ClusterAdmin, snapshot: IndexSnapshot | None) -> Backlog:
-    """Read the topic's backlog now. Changes nothing. Raises the errors of the `kafka` and `store` packages."""
-    description = admin.describe_topic(topic.topic)
-    seen = admin.look(topic.topic, description.kafka_partitions)
-    segments = (*snapshot.segments, *snapshot.retired) if snapshot else ()
-    return Backlog(
-        topic,
-        description,
-        seen.some(),
-        snapshot.state if snapshot else IndexState(),
-        frozenset(s.chunk_start for s in segments if s.chunk == "hourly" and s.chunk_start),
-        partial(admin.offsets_for_times, topic.topic),
-        admin.topic_configs(topic.topic),
-        seen.failures,
-    )
 
 
 def read_answering_backlog(backlog: Backlog) -> Backlog:

@@ -1,18 +1,26 @@
-"""The hourly chunks of a topic."""
+"""The hourly chunks of a connector's topics: one op, and so one run, for all that is picked."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
 
 import dagster as dg
 from pydantic import Field
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.defs.archive.checks import make_hourly_evaluations
-from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.archive.checks import evaluate_hourly, make_hourly_check
+from kafka_s3_platform.defs.archive.tries import archive_in_tries, find_error
+from kafka_s3_platform.defs.failures import make_assets_failure, raise_dagster_failures
+from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic_assets import make_topic_assets
+from kafka_s3_platform.errors import PlatformError
+
+HourEvent = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 class ArchiveConfig(dg.Config):
@@ -25,69 +33,126 @@ class ArchiveConfig(dg.Config):
     )
 
 
-def make_hourly_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
-    """`<connector>/hourly/<topic>`. Picked hours are archived in one run; without any, all up to now."""
-    spec = dg.AssetSpec(
+def make_hourly_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+    """`<connector>/hourly/<topic>` of each topic. Picked hours of picked topics are archived in one run.
+
+    Without picked hours, the run archives all up to now. A topic that fails leaves the others archived and reported;
+    the run fails then, and names each that failed.
+    """
+    connector = topics[0].config.name
+    by_key = {topic.key("hourly"): topic for topic in topics}
+
+    def hourly(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[HourEvent]:
+        picked = [topic for key, topic in by_key.items() if key in context.selected_asset_keys]
+        run = _HourlyRun(context, spark)
+        with raise_dagster_failures(context):
+            yield from run.archive(picked)
+            # the UI can also run checks alone
+            yield from run.check([topic for topic in topics if topic not in picked])
+        if run.failures:
+            raise make_assets_failure(context, run.failures, len(picked))
+
+    return make_topic_assets(
+        hourly,
+        name=make_op_name("hourly", connector),
+        specs=[_make_spec(topic) for topic in topics],
+        checks=[make_hourly_check(topic) for topic in topics],
+        config_schema=make_plain_schema(ArchiveConfig),
+        # An op has one pool, so a run of today's hours would wait for a backfill of any other topic. What keeps two
+        # runs of one topic apart is the reservation in the index.
+        pool=None,
+    )
+
+
+def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+    return dg.AssetSpec(
         topic.key("hourly"),
         deps=[topic.kafka_key],
         group_name="hourly",
         kinds=topic.kinds,
         partitions_def=topic.hours.definition,
+        # The events of hours are the op's own: Dagster adds none for an output that is not there.
+        skippable=True,
         description=f"Records of topic `{topic.topic}` by the hour of their timestamp. Each offset is archived exactly "
         "once.",
         metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.topics_dir}/{topic.topic}"},
     )
 
-    @dg.multi_asset(
-        name=topic.op_name("hourly"),
-        specs=[spec],
-        config_schema=make_plain_schema(ArchiveConfig),
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=topic.name,
-    )
-    def hourly(
-        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
-    ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation | dg.MaterializeResult[None]]:
-        keys = list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else []
-        with raise_dagster_failures(context), spark.runner() as runner:
-            topic.hours.check(keys)
-            if read_config(context, ArchiveConfig).until_now or not keys:
-                report = archive_topic(ArchiveRequest(topic.config, topic.topic, context.run.run_id, None), runner)
-                yield from make_hour_events(context, topic, report, keys)
-                yield from _make_failed_checks(topic, report)
-                report.raise_failure()
-            if not keys:
-                yield dg.MaterializeResult(metadata=make_totals_metadata(report, can_drop=topic.can_drop))
-                return
-            hours = tuple(topic.hours.start(key) for key in keys)
-            report = archive_topic(ArchiveRequest(topic.config, topic.topic, context.run.run_id, hours), runner)
-            yield from make_hour_events(context, topic, report, keys)
-            yield from _make_failed_checks(topic, report)
-            report.raise_failure()
-        yield dg.MaterializeResult()
 
-    return hourly
+class _HourlyRun:
+    """One run of the op. `failures` are the errors of topics whose events are out."""
 
+    def __init__(self, context: dg.AssetExecutionContext, spark: SparkResource) -> None:
+        self._context = context
+        self._spark = spark
+        self._checked = {key.asset_key for key in context.selected_asset_check_keys}
+        has_keys = context.has_partition_key or context.has_partition_key_range
+        self._keys = frozenset(context.partition_keys if has_keys else ())
+        self._until_now = not self._keys or read_config(context, ArchiveConfig).until_now
+        self.failures: dict[dg.AssetKey, PlatformError] = {}
 
-def _make_failed_checks(topic: ArchivedTopic, report: ArchiveReport) -> Iterator[dg.AssetCheckEvaluation]:
-    if report.failure is not None:
-        yield from make_hourly_evaluations(topic)
+    def archive(self, topics: Sequence[ArchivedTopic]) -> Iterator[HourEvent]:
+        """Archive the topics. Yield the events of each as soon as it needs no further try."""
+        if not topics:
+            return
+        windows = topics[0].hours
+        windows.check(self._keys)
+        if self._until_now:
+            yield from self._archive(topics, None, is_last=not self._keys)
+        if self._keys:
+            hours = tuple(sorted(windows.start(key) for key in self._keys))
+            sound = [topic for topic in topics if topic.key("hourly") not in self.failures]
+            yield from self._archive(sound, hours, is_last=True)
 
+    def check(self, topics: Sequence[ArchivedTopic]) -> Iterator[dg.AssetCheckEvaluation]:
+        """Evaluate the selected checks of these topics. An index that cannot be read is the topic's failure."""
+        wanted = [topic for topic in topics if topic.key("hourly") in self._checked]
+        if not wanted:
+            return
+        with closing(IndexLook("checks", wanted)) as look:
+            for topic in wanted:
+                try:
+                    found = evaluate_hourly(topic, look)
+                except PlatformError as err:
+                    self.failures.setdefault(topic.key("hourly"), err)
+                else:
+                    yield found
 
-def make_hour_events(
-    context: dg.AssetExecutionContext, topic: ArchivedTopic, report: ArchiveReport, keys: Sequence[str]
-) -> Iterator[dg.AssetMaterialization]:
-    """Make each hour's own facts: on Dagster's event for an hour of `keys`, on an event of its own for others.
+    def _archive(
+        self, topics: Sequence[ArchivedTopic], hours: tuple[datetime, ...] | None, *, is_last: bool
+    ) -> Iterator[HourEvent]:
+        if not topics:
+            return
+        run_id = self._context.run.run_id
+        requests = [ArchiveRequest(topic.config, topic.topic, run_id, hours) for topic in topics]
+        by_name = {topic.topic: topic for topic in topics}
+        for outcomes in archive_in_tries(self._context, requests, self._spark):
+            ended = []
+            for name, outcome in outcomes.items():
+                err = find_error(outcome)
+                if err is not None:
+                    self.failures[by_name[name].key("hourly")] = err
+                if isinstance(outcome, ArchiveReport):
+                    is_final = is_last or err is not None
+                    yield from self._make_events(by_name[name], outcome, is_final=is_final)
+                    ended += [by_name[name]] if is_final else []
+            yield from self.check(ended)
 
-    Dagster makes no event for a run that fails. So events of its own report what such a run has archived. They are
-    yielded, since logged events are lost with the error.
-    """
-    for hour in report.hours:
-        if hour.hour < topic.hours.first:
-            continue
-        key = topic.hours.key(hour.hour)
-        metadata = make_hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
-        if key in keys and report.failure is None:
-            context.add_asset_metadata(metadata, partition_key=key)
-        elif hour.scanned or hour.complete or hour.segments:
-            yield dg.AssetMaterialization(topic.key("hourly"), partition=key, metadata=metadata)
+    def _make_events(
+        self, topic: ArchivedTopic, report: ArchiveReport, *, is_final: bool
+    ) -> Iterator[dg.AssetMaterialization]:
+        """Make each hour's own facts: of picked hours, and of those that were covered in passing."""
+        key = topic.key("hourly")
+        for hour in report.hours:
+            if hour.hour < topic.hours.first:
+                continue
+            partition_key = topic.hours.key(hour.hour)
+            is_picked = partition_key in self._keys
+            if is_picked and not is_final:
+                continue
+            is_done = is_picked and report.failure is None
+            if is_done or hour.scanned or hour.complete or hour.segments:
+                metadata = make_hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
+                yield dg.AssetMaterialization(key, partition=partition_key, metadata=metadata)
+        if not self._keys and report.failure is None:
+            yield dg.AssetMaterialization(key, metadata=make_totals_metadata(report, can_drop=topic.can_drop))

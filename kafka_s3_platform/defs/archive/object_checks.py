@@ -2,49 +2,95 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from kafka_s3_platform.defs.archive.checks import ERROR, MAX_ROWS, WARN, make_check_specs
-from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.archive.checks import ERROR, MAX_ROWS, WARN
+from kafka_s3_platform.defs.failures import raise_all, raise_dagster_failures
 from kafka_s3_platform.defs.metadata import make_metadata_table
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.runs import list_windows
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic_assets import make_topic_checks
+from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
-from kafka_s3_platform.upkeep.verify import Damage, verify_archive, verify_hours
 
-OBJECT_CHECKS = {
-    "checksums": "Every object exists, with the size and ETag that the index records. After a run, only the objects of "
-    "its hours are checked.",
-    "orphans": "No object or unfinished upload of this platform is older than a day and unknown to the index.",
-}
+if TYPE_CHECKING:
+    from kafka_s3_platform.upkeep.verify import Damage
+
+CHECK = "objects"
 ORPHAN_AGE = timedelta(days=1)
 
 
-def make_object_checks(topic: ArchivedTopic) -> dg.AssetChecksDefinition:
-    """Make the checks that the objects are as the index records them."""
+def make_object_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
+    """Make the check of each topic that its objects are as the index records them. One op evaluates them all.
 
-    @dg.multi_asset_check(
-        name=topic.op_name("check", "objects"),
-        specs=make_check_specs(topic.key("hourly"), OBJECT_CHECKS),
-        can_subset=True,
-    )
+    A topic that cannot be looked at leaves the others checked; the run fails then, and names each.
+    """
+    connector = topics[0].config
+
     def objects(
         context: dg.AssetCheckExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetCheckResult]:
-        names = {key.name for key in context.selected_asset_check_keys}
+        asked = {key.asset_key for key in context.selected_asset_check_keys}
+        failures: dict[str, PlatformError] = {}
         with raise_dagster_failures(context):
-            if "checksums" in names:
-                yield _check_checksums(topic, _find_damages(topic, _find_hours(context, topic), spark))
-            if "orphans" in names:
-                yield _check_orphans(
-                    topic, vacuum_topic(topic.config, topic.topic, context.run.run_id, ORPHAN_AGE, dry_run=True)
-                )
+            for topic in topics:
+                if topic.key("hourly") in asked:
+                    try:
+                        yield _check_objects(context, topic, spark)
+                    except PlatformError as err:
+                        failures[topic.topic] = err
+            raise_all(failures)
 
-    return objects
+    return make_topic_checks(
+        objects, name=make_op_name("check", "objects", connector.name), checks=[_make_spec(topic) for topic in topics]
+    )
+
+
+def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        CHECK,
+        asset=topic.key("hourly"),
+        description="Every object exists, with the size and ETag that the index records; after a run, only the objects "
+        "of its hours are checked. No object or unfinished upload of this platform is older than a day and unknown to "
+        "the index (an orphan).",
+    )
+
+
+def _check_objects(
+    context: dg.AssetCheckExecutionContext, topic: ArchivedTopic, spark: SparkResource
+) -> dg.AssetCheckResult:
+    # what looks at objects is not needed to load definitions
+    from kafka_s3_platform.upkeep.vacuum import vacuum_topic
+
+    damages = _find_damages(topic, _find_hours(context, topic), spark)
+    report = vacuum_topic(topic.config, topic.topic, context.run.run_id, ORPHAN_AGE, dry_run=True)
+    orphans = [*report.removed, *report.aborted_uploads]
+    told = [
+        *([f"{len(damages)} object(s) are not as the index records them."] if damages else []),
+        *([f"{len(orphans)} object(s) or unfinished uploads are unknown to the index."] if orphans else []),
+    ]
+    columns = ["kafka_partition", "key", "message"]
+    rows = [{name: getattr(d, name) for name in columns} for d in damages[:MAX_ROWS]]
+    return dg.AssetCheckResult(
+        passed=not damages and not orphans,
+        check_name=CHECK,
+        asset_key=topic.key("hourly"),
+        severity=ERROR if damages else WARN,
+        description=" ".join(told) or None,
+        metadata={
+            "damages": len(damages),
+            "damaged_objects": make_metadata_table(rows, columns),
+            "orphans": len(orphans),
+            "orphan_bytes": report.removed_bytes,
+            "unfinished_uploads": len(report.aborted_uploads),
+            "foreign_objects": len(report.foreign),
+            "found_orphans": make_metadata_table([{"key": key} for key in orphans[:MAX_ROWS]], ["key"]),
+        },
+    )
 
 
 def _find_hours(context: dg.AssetCheckExecutionContext, topic: ArchivedTopic) -> list[datetime]:
@@ -56,38 +102,12 @@ def _find_hours(context: dg.AssetCheckExecutionContext, topic: ArchivedTopic) ->
     return hours
 
 
-def _find_damages(topic: ArchivedTopic, hours: Sequence[datetime], spark: SparkResource) -> Sequence[Damage]:
+def _find_damages(topic: ArchivedTopic, hours: Sequence[datetime], spark: SparkResource) -> "Sequence[Damage]":
+    from kafka_s3_platform.store.objects import ObjectStore
+    from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
+
     snapshot = topic.index.peek() if hours else None
     if snapshot is not None:
         return verify_hours(snapshot, ObjectStore(topic.config.store), set(hours))
     with spark.runner() as runner:
         return verify_archive(topic.config, topic.topic, deep=False, runner=runner).damages
-
-
-def _check_checksums(topic: ArchivedTopic, damages: Sequence[Damage]) -> dg.AssetCheckResult:
-    columns = ["kafka_partition", "key", "message"]
-    rows = [{name: getattr(d, name) for name in columns} for d in damages[:MAX_ROWS]]
-    return dg.AssetCheckResult(
-        passed=not damages,
-        check_name="checksums",
-        asset_key=topic.key("hourly"),
-        severity=ERROR,
-        metadata={"count": len(damages), "found": make_metadata_table(rows, columns)},
-    )
-
-
-def _check_orphans(topic: ArchivedTopic, report: VacuumReport) -> dg.AssetCheckResult:
-    found = [*report.removed, *report.aborted_uploads]
-    return dg.AssetCheckResult(
-        passed=not found,
-        check_name="orphans",
-        asset_key=topic.key("hourly"),
-        severity=WARN,
-        metadata={
-            "count": len(found),
-            "orphan_bytes": report.removed_bytes,
-            "unfinished_uploads": len(report.aborted_uploads),
-            "foreign_objects": len(report.foreign),
-            "found": make_metadata_table([{"key": key} for key in found[:MAX_ROWS]], ["key"]),
-        },
-    )

@@ -1,73 +1,149 @@
-"""The daily chunks of a topic."""
+"""The daily chunks of a connector's topics: one op, and so one run, for all that is picked."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import date
+from typing import TypeAlias
 
 import dagster as dg
 
-from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.compact.checks import evaluate_days, make_daily_check
+from kafka_s3_platform.defs.failures import (
+    count_retries,
+    join_errors,
+    make_assets_failure,
+    raise_dagster_failures,
+)
+from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import Metadata, make_kafka_partitions_table, make_segments_metadata
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.errors import ClockError, PermanentError
+from kafka_s3_platform.defs.topic_assets import make_topic_assets
+from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+
+DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
+Outcomes: TypeAlias = Mapping[tuple[str, date], CompactReport | PlatformError]
 
 
-def make_daily_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
-    """`<connector>/daily/<topic>`. The days picked are compacted one after the other in one run.
+def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+    """`<connector>/daily/<topic>` of each topic. Picked days of picked topics are merged in one run.
 
-    One that fails for good leaves the others merged; the run fails then, after all of them.
+    A topic or a day that fails for good leaves the others merged and shown; the run fails then, and names each.
     """
-    spec = dg.AssetSpec(
+    connector = topics[0].config
+
+    def daily(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[DayEvent]:
+        picked = [topic for topic in topics if topic.key("daily") in context.selected_asset_keys]
+        days = _read_days(context, picked)
+        with raise_dagster_failures(context):
+            outcomes = _compact(picked, days, context.run.run_id, spark) if picked else {}
+            _retry_passing(context, outcomes)
+            failures = _join_failures(picked, outcomes)
+            # evaluated before the first event: after a retry, none would be there twice
+            evaluations = _evaluate_all(context, topics, days, has_failed=bool(failures))
+        yield from _make_events(picked, outcomes)
+        yield from evaluations
+        if failures:
+            raise make_assets_failure(context, failures, len(picked))
+
+    return make_topic_assets(
+        daily,
+        name=make_op_name("daily", connector.name),
+        specs=[_make_spec(topic) for topic in topics],
+        checks=[make_daily_check(topic) for topic in topics],
+        pool=f"{connector.name}/daily",
+    )
+
+
+def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+    return dg.AssetSpec(
         topic.key("daily"),
         deps=[topic.key("hourly")],
         group_name="daily",
         kinds=topic.kinds,
         partitions_def=topic.days.definition,
+        # The events of days are the op's own: Dagster adds none for an output that is not there.
+        skippable=True,
         description=f"The hourly segments of topic `{topic.topic}`, merged by day into larger ones, in offset order.",
         metadata={"dagster/uri": f"s3://{topic.config.store.bucket}/{topic.config.layout.daily_dir}/{topic.topic}"},
     )
 
-    @dg.multi_asset(
-        name=topic.op_name("daily"), specs=[spec], backfill_policy=dg.BackfillPolicy.single_run(), pool=topic.name
-    )
-    def daily(
-        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
-    ) -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[None]]:
-        merged: dict[str, Metadata] = {}
-        failures: dict[str, PermanentError] = {}
-        with raise_dagster_failures(context), spark.runner() as runner:
-            for key in context.partition_keys:
-                day = date.fromisoformat(key)
-                try:
-                    report = compact_day(CompactRequest(topic.config, topic.topic, day, context.run.run_id), runner)
-                    merged[key] = make_day_metadata(report, topic.config.store.bucket)
-                except PermanentError as err:
-                    failures[key] = err
-            if failures:
-                # Dagster makes no event for a run that fails, and what is only logged is lost with the error
-                for key, metadata in merged.items():
-                    yield dg.AssetMaterialization(topic.key("daily"), partition=key, metadata=metadata)
-                raise _make_failure(failures)
-        for key, metadata in merged.items():
-            context.add_asset_metadata(metadata, partition_key=key)
-        yield dg.MaterializeResult()
 
-    return daily
+def _read_days(context: dg.AssetExecutionContext, picked: Sequence[ArchivedTopic]) -> list[date]:
+    """Return the days of the run. Checks may be evaluated without any."""
+    if not picked and not context.has_partition_key and not context.has_partition_key_range:
+        return []
+    return [date.fromisoformat(key) for key in context.partition_keys]
 
 
-def _make_failure(failures: Mapping[str, PermanentError]) -> PermanentError:
-    """Return the only error, or one error that names them all. A wrong clock fails every day."""
-    first = next(iter(failures.values()))
-    if len(failures) == 1 or isinstance(first, ClockError):
-        return first
-    return PermanentError("\n".join(f"{key}: {err}" for key, err in failures.items()))
+def _compact(topics: Sequence[ArchivedTopic], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
+    # what merges is not needed to load definitions
+    from kafka_s3_platform.upkeep.compact.run import compact_days
+
+    with spark.runner() as runner:
+        return compact_days(
+            [CompactRequest(topic.config, topic.topic, day, run_id) for topic in topics for day in days], runner
+        )
+
+
+def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
+    """Raise an error that may pass, if the run may try again. It does no harm to merge again what is merged."""
+    if context.op_execution_context.retry_number < count_retries(context):
+        for found in outcomes.values():
+            if isinstance(found, TransientError):
+                raise found
+
+
+def _join_failures(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
+    """Return the error of each topic that has one; of several days, one error that names them all."""
+    joined: dict[dg.AssetKey, PlatformError] = {}
+    for topic in topics:
+        days = {day: err for (name, day), err in outcomes.items() if name == topic.topic}
+        failures = {day.isoformat(): err for day, err in days.items() if isinstance(err, PlatformError)}
+        if failures:
+            joined[topic.key("daily")] = join_errors(failures)
+    return joined
+
+
+def _make_events(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> Iterator[dg.AssetMaterialization]:
+    by_name = {topic.topic: topic for topic in topics}
+    for (name, day), found in outcomes.items():
+        if isinstance(found, CompactReport):
+            topic = by_name[name]
+            metadata = make_day_metadata(found, topic.config.store.bucket)
+            yield dg.AssetMaterialization(topic.key("daily"), partition=day.isoformat(), metadata=metadata)
+
+
+def _evaluate_all(
+    context: dg.AssetExecutionContext, topics: Sequence[ArchivedTopic], days: Sequence[date], *, has_failed: bool
+) -> list[dg.AssetCheckEvaluation]:
+    """Evaluate the checks. Of a run that has failed, its own error is the one to tell."""
+    try:
+        return list(_evaluate(context, topics, days))
+    except PlatformError as err:
+        if not has_failed:
+            raise
+        context.log.warning("the checks were not evaluated: %s", err)
+        return []
+
+
+def _evaluate(
+    context: dg.AssetExecutionContext, topics: Sequence[ArchivedTopic], days: Sequence[date]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Evaluate the checks that the run asked for."""
+    asked = {key.asset_key for key in context.selected_asset_check_keys}
+    wanted = [topic for topic in topics if topic.key("daily") in asked]
+    if wanted:
+        with closing(IndexLook("compacted", wanted)) as look:
+            for topic in wanted:
+                yield evaluate_days(topic, look, days)
 
 
 def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:
-    """Make the metadata of one day. `merged_objects` and `run_records_per_second` are about what this run merged."""
-    rate = report.record_count / report.seconds if report.seconds else 0.0
+    """Make the metadata of one day. `merged_objects` is what this run merged of it, the rate that of the whole run."""
+    rate = report.run_record_count / report.seconds if report.seconds else 0.0
     return {
         **make_segments_metadata(report.day.segments, bucket),
         "hourly_objects_left": dg.MetadataValue.int(report.day.hourly_count),

@@ -2,23 +2,28 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta, timezone
+from functools import partial
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
 from kafka_s3_platform.defs.archive.backlog import split_contiguous
-from kafka_s3_platform.defs.compact.days import fingerprint_days, read_days
+from kafka_s3_platform.defs.compact.days import fingerprint_days
 from kafka_s3_platform.defs.jobs import Job
+from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.runs import find_reason_to_wait, find_unfinished, is_requested, request_run
+from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.row_filter import SegmentFilter
 from kafka_s3_platform.upkeep.compact.days import (
     find_day,
     find_day_end,
@@ -26,17 +31,26 @@ from kafka_s3_platform.upkeep.compact.days import (
     list_due_days,
 )
 
+R = TypeVar("R")
+
 INTERVAL_SECONDS = 300
 MAX_DAYS = 31
 MAX_LISTINGS = 100
 """A tick lists at most so many folders of a topic. The next tick goes on after them."""
+
+WALK_EVERY = timedelta(hours=1)
+"""How long after the end of a walk over a topic's folders the next one begins.
+
+A walk lists every day of the archive and reads the folders of all segments. Of 500 topics it would otherwise cost
+thousands of requests in each tick, for folders that other tools leave now and then.
+"""
 
 
 @dataclass(frozen=True)
 class Pass:
     """The state of a walk over a topic's folders: `after` is the last folder seen, other fields hold its findings.
 
-    `reported` is the digest of the findings of the last whole walk.
+    `reported` is the digest of the findings of the last whole walk, and `ended_at` when that ended.
     """
 
     after: str = ""
@@ -44,6 +58,11 @@ class Pass:
     digest: str = ""
     reported: str = ""
     example: str = ""
+    ended_at: str = ""
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether the walk goes on, or the next one begins."""
+        return bool(self.after) or not self.ended_at or now - datetime.fromisoformat(self.ended_at) >= WALK_EVERY
 
 
 def make_folder_sensor(
@@ -62,56 +81,59 @@ def make_folder_sensor(
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
-        snapshots: dict[str, IndexSnapshot | None] = {}
+        look = IndexLook("folders", topics)
+        requests = Requests(context.instance, [topic.key("daily") for topic in topics])
+        reached: list[ArchivedTopic] = []
 
         def days(topic: ArchivedTopic) -> None:
-            snapshot = snapshots[topic.topic] = read_days(topic, tick)
-            if snapshot is not None:
-                ask_days(context.instance, topic, snapshot, job.name, tick)
+            ask_days(context.instance, topic, look, requests, tick)
+            reached.append(topic)
 
-        def walk(topic: ArchivedTopic) -> None:
-            walk_folders(topic, ObjectStore(topic.config.store), snapshots[topic.topic], tick)
-
-        # First request the days of all topics. Walks take long and can wait.
-        if tick.each("days", topics, days):
-            tick.each("walks", [topic for topic in topics if topic.topic in snapshots], walk)
+        with closing(look):
+            # First request the days of all topics. Walks take long and can wait.
+            if tick.each("days", topics, days):
+                store = ObjectStore(connector.store)
+                tick.each("walks", reached, lambda topic: walk_folders(topic, store, look, tick))
+        tick.requests += requests.make(job.name)
         return tick.result()
 
     return folders
 
 
 def ask_days(
-    instance: dg.DagsterInstance, topic: ArchivedTopic, snapshot: IndexSnapshot, job_name: str, tick: Tick
+    instance: dg.DagsterInstance, topic: ArchivedTopic, look: IndexLook, requests: Requests, tick: Tick
 ) -> None:
-    """Request the days that are due, oldest first, one run for each contiguous range.
+    """Ask for the days that are due, oldest first, once for each contiguous range.
 
     A day is due if it holds live hourly segments, or if it holds daily ones but no materialization, because a run
     crashed between its commit and its event.
     """
     key = topic.key("daily")
-    zone = ZoneInfo(topic.config.layout.timezone)
-    now = datetime.now(timezone.utc)
     shown = instance.get_materialized_partitions(key)
-    found = {*list_due_days(snapshot, zone, topic.lateness, now), *_find_days_not_shown(topic, snapshot, shown, now)}
-    due = sorted(d for d in found if find_day_start(d, zone) >= topic.days.first)
-    if due and is_requested(find_unfinished(instance, key), key):
+    since = look.since if topic.topic in tick.cursor else None
+    due = _read_days(topic, look, tick, lambda snapshot: _find_due_days(topic, snapshot, since, shown)) or []
+    if due and requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
     for days in split_contiguous(due[:MAX_DAYS], timedelta(days=1)):
-        fingerprint = fingerprint_days(topic, snapshot, days)
-        if reason := find_reason_to_wait(instance, key, fingerprint):
+        fingerprint = _read_days(topic, look, tick, partial(fingerprint_days, topic, days)) or ""
+        if reason := requests.ask(key, [d.isoformat() for d in days], fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
-        else:
-            tick.requests.append(request_run(instance, key, job_name, [d.isoformat() for d in days], fingerprint))
 
 
-def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapshot | None, tick: Tick) -> None:
-    """Go on with the walk over the topic's folders. At its end, report the findings if there are new ones."""
-    retired = tick.read(f"the index of topic {topic.topic}", lambda: snapshot.retired) if snapshot else ()
-    known = {s.encoded_partition for s in (*snapshot.segments, *retired)} if snapshot else set()
+def _read_days(topic: ArchivedTopic, look: IndexLook, tick: Tick, use: Callable[[IndexSnapshot], R]) -> R | None:
+    return tick.read(f"the index of topic {topic.topic}", lambda: look.read(topic, use))
+
+
+def walk_folders(topic: ArchivedTopic, store: ObjectStore, look: IndexLook, tick: Tick) -> None:
+    """Go on with the walk over the topic's folders if it is due. At its end, report the findings if they are new."""
+    now = datetime.now(timezone.utc)
+    progress = Pass(**tick.cursor.get(topic.topic, {}))
+    if not progress.is_due(now):
+        return
+    known = _read_days(topic, look, tick, IndexSnapshot.list_folders) or frozenset()
     root = topic.config.layout.topics_dir
     base = f"{root}/{topic.topic}/" if root else f"{topic.topic}/"
-    progress = Pass(**tick.cursor.get(topic.topic, {}))
 
     def listed(prefix: str) -> list[str]:
         return tick.read(store.uri(prefix), lambda: list(store.list_prefixes(prefix)))
@@ -120,15 +142,15 @@ def walk_folders(topic: ArchivedTopic, store: ObjectStore, snapshot: IndexSnapsh
     for folder in walk.unknown(""):
         digest = hashlib.sha256(f"{progress.digest}{folder}".encode()).hexdigest()[:16]
         example = progress.example or folder
-        progress = Pass(folder, progress.unknown + 1, digest, progress.reported, example)
+        progress = replace(progress, after=folder, unknown=progress.unknown + 1, digest=digest, example=example)
     if walk.stopped_at:
-        tick.cursor[topic.topic] = asdict(Pass(**{**asdict(progress), "after": walk.stopped_at}))
+        tick.cursor[topic.topic] = asdict(replace(progress, after=walk.stopped_at))
         if walk.error:
             raise walk.error
         return
     if progress.digest != progress.reported:
         tick.observations.append(_make_observation(topic, store.uri(base), progress))
-    tick.cursor[topic.topic] = asdict(Pass(reported=progress.digest))
+    tick.cursor[topic.topic] = asdict(Pass(reported=progress.digest, ended_at=now.isoformat()))
 
 
 class _Walk:
@@ -138,7 +160,7 @@ class _Walk:
         self,
         listed: Callable[[str], list[str]],
         base: str,
-        known: set[str],
+        known: Collection[str],
         after: str,
         is_over: Callable[[], bool],
     ) -> None:
@@ -195,11 +217,22 @@ def _make_observation(topic: ArchivedTopic, folder: str, found: Pass) -> dg.Asse
     return dg.AssetObservation(topic.key("hourly"), description=text if found.unknown else None, metadata=metadata)
 
 
-def _find_days_not_shown(
-    topic: ArchivedTopic, snapshot: IndexSnapshot, shown: Container[str], now: datetime
-) -> Iterator[date]:
-    """Yield days that are over and compacted, and that Dagster does not know."""
+def _find_due_days(
+    topic: ArchivedTopic, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str]
+) -> list[date]:
     zone = ZoneInfo(topic.config.layout.timezone)
-    for day in {find_day(s) for s in snapshot.segments if s.chunk == "daily"} - {None}:
+    now = datetime.now(timezone.utc)
+    due = list_due_days(snapshot, zone, topic.lateness, now)
+    found = {*due, *_find_days_not_shown(topic, snapshot, since, shown, now)}
+    return sorted(d for d in found if find_day_start(d, zone) >= topic.days.first)
+
+
+def _find_days_not_shown(
+    topic: ArchivedTopic, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str], now: datetime
+) -> Iterator[date]:
+    """Yield days that are over, compacted at `since` or later, and that Dagster does not know."""
+    zone = ZoneInfo(topic.config.layout.timezone)
+    daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since))
+    for day in {find_day(chunk) for chunk in daily} - {None}:
         if day is not None and find_day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown:
             yield day

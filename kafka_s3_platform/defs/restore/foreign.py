@@ -1,6 +1,7 @@
 """Assets that replay objects of other writers to topics."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -11,12 +12,12 @@ from kafka_s3_platform.defs.metadata import Metadata
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.request import make_foreign_request, read_window
-from kafka_s3_platform.defs.restore.restored import make_restore_metadata
+from kafka_s3_platform.defs.restore.restored import make_restore_metadata, name_restored_op
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.restore.request import RestoreReport
-from kafka_s3_platform.restore.run import restore
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.restore.request import RestoreReport
 
 EVERY_TOPIC = "every topic"
 """Takes the place of a topic's name for all topics that a source connector reads."""
@@ -25,11 +26,6 @@ EVERY_TOPIC = "every topic"
 def make_foreign_key(connector: str) -> dg.AssetKey:
     """`<connector>/restored`."""
     return dg.AssetKey([connector, "restored"])
-
-
-def name_foreign_op(connector: str) -> str:
-    """Return the name of the asset's op."""
-    return make_op_name("restored", connector)
 
 
 def name_poll_sensor(connector: str) -> str:
@@ -51,7 +47,7 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
     )
 
     @dg.multi_asset(
-        name=name_foreign_op(config.name),
+        name=name_restored_op(config.name),
         specs=[spec],
         config_schema=make_plain_schema(ForeignRestoreConfig),
         pool=f"{config.name}/restore",
@@ -59,6 +55,10 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
     def restored(
         context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
+        # what restores is not needed to load definitions
+        from kafka_s3_platform.defs.restore.request import make_foreign_request, read_window
+        from kafka_s3_platform.restore.run import restore
+
         run = context.run
         zone = ZoneInfo(topics.config.layout.timezone)
         with raise_dagster_failures(context), spark.runner() as runner:
@@ -79,7 +79,7 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
     return restored
 
 
-def _make_after_metadata(report: RestoreReport) -> Metadata:
+def _make_after_metadata(report: "RestoreReport") -> Metadata:
     """Return the restore that this one follows."""
     after = report.asked.get("after")
     if after is None:

@@ -1,6 +1,7 @@
 """The sensor of a source connector: finds objects that are newer than the last restore, and requests a run."""
 
 import json
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._grpc.utils import default_sensor_grpc_timeout
@@ -8,11 +9,14 @@ from dagster._grpc.utils import default_sensor_grpc_timeout
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
-from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key, name_foreign_op, name_poll_sensor
-from kafka_s3_platform.defs.runs import find_reason_to_wait, find_unfinished, request_run
+from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key, name_poll_sensor
+from kafka_s3_platform.defs.restore.restored import name_restored_op
+from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.restore.polls import Polls
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.restore.polls import Polls
 
 SHARE = 2 / 3
 """The share of Dagster's time for a tick after which the tick waits for no further answer."""
@@ -50,6 +54,9 @@ def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: 
 
     The cursor only saves a listing: the restores' documents tell what was sent.
     """
+    # what restores is not needed to load definitions
+    from kafka_s3_platform.restore.polls import Polls
+
     polls = Polls(topics.config)
     key = make_foreign_key(topics.config.name)
     seen = tick.cursor.get(EVERY_TOPIC, 0)
@@ -61,17 +68,19 @@ def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: 
     number = newest if is_open else newest + 1
     restore_id = polls.restore_id(number)
     fingerprint = fingerprint_inputs([topics.config_digest, restore_id])
-    if runs := find_unfinished(instance, key):
+    requests = Requests(instance, [key])
+    if runs := requests.list_unfinished(key):
         tick.reasons.append(f"restore {restore_id}: run {runs[0].run_id} is queued or under way")
-    elif reason := find_reason_to_wait(instance, key, fingerprint):
+    elif reason := requests.find_reason_to_wait(key, fingerprint):
         tick.reasons.append(f"restore {restore_id}: {reason}")
     elif is_open or _is_anything_new(polls, newest, tick):
         after = {"after": polls.restore_id(number - 1)} if number > 1 else {}
-        config = {"ops": {name_foreign_op(topics.config.name): {"config": {"restore_id": restore_id, **after}}}}
-        tick.requests.append(request_run(instance, key, job_name, [], fingerprint, config))
+        config = {"ops": {name_restored_op(topics.config.name): {"config": {"restore_id": restore_id, **after}}}}
+        requests.ask(key, [], fingerprint)
+        tick.requests += requests.make(job_name, config)
 
 
-def _is_anything_new(polls: Polls, newest: int, tick: Tick) -> bool:
+def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
     unsent = tick.read("which objects there are", lambda: polls.new_objects(newest))
     if not unsent.objects:
         since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"

@@ -1,7 +1,8 @@
 """Assets that replay archived records of a topic to a topic."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -9,20 +10,78 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import RestoreConfig
-from kafka_s3_platform.defs.restore.request import Moments, make_restore_request, read_window
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.defs.restore.request import Moments
+    from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+
+MAX_NAMES = 10
+"""Topics that a refusal names; it counts the rest."""
 
 
-def make_restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
-    """`<connector>/restored/<topic>`: a contiguous range of hours, or a window in the config, in one run."""
-    spec = dg.AssetSpec(
+def name_restored_op(connector: str) -> str:
+    """Return the name of the op of a connector's restored assets."""
+    return make_op_name("restored", connector)
+
+
+def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+    """`<connector>/restored/<topic>` for each topic: one op, of which a run restores one topic.
+
+    The run restores a contiguous range of hours, or a window in its config.
+    """
+    connector = topics[0].config
+
+    def restored(
+        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
+    ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
+        # what restores is not needed to load definitions
+        from kafka_s3_platform.restore.archive_source import ArchiveSource
+        from kafka_s3_platform.restore.run import restore
+
+        with raise_dagster_failures(context), spark.runner() as runner:
+            topic = find_picked_topic(topics, context.selected_asset_keys)
+            asked = read_restore_request(context, topic, read_config(context, RestoreConfig))
+            report = restore(ArchiveSource(asked), runner)
+        key = topic.key("restored")
+        metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
+        if report.dry_run:
+            yield dg.AssetObservation(key, metadata=metadata)
+        else:
+            yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+
+    return make_topic_assets(
+        restored,
+        name=name_restored_op(connector.name),
+        specs=[_make_spec(topic) for topic in topics],
+        pool=f"{connector.name}/restore",
+        config_schema=make_plain_schema(RestoreConfig),
+    )
+
+
+def find_picked_topic(topics: Sequence[ArchivedTopic], picked: Collection[dg.AssetKey]) -> ArchivedTopic:
+    """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
+    found = [topic for topic in topics if topic.key("restored") in picked]
+    if len(found) == 1:
+        return found[0]
+    names = [topic.topic for topic in found]
+    shown = ", ".join(names[:MAX_NAMES])
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    raise PreflightError(
+        f"connector {topics[0].config.name}: this run picked {len(names)} topics to restore{': ' if names else ''}"
+        f"{shown}{more}. A run restores one topic, since its config is about one. Nothing was sent. Pick the asset "
+        f"`restored` of one topic, and start a run for each topic"
+    )
+
+
+def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+    return dg.AssetSpec(
         topic.key("restored"),
         deps=[topic.key("hourly"), topic.key("daily")],
         group_name="restored",
@@ -32,38 +91,19 @@ def make_restored_asset(topic: ArchivedTopic) -> dg.AssetsDefinition:
         skippable=True,
     )
 
-    @dg.multi_asset(
-        name=topic.op_name("restored"),
-        specs=[spec],
-        config_schema=make_plain_schema(RestoreConfig),
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=f"{topic.name}/restore",
-    )
-    def restored(
-        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
-    ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
-        with raise_dagster_failures(context), spark.runner() as runner:
-            asked = read_restore_request(context, topic, read_config(context, RestoreConfig))
-            report = restore(ArchiveSource(asked), runner)
-        metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
-        if report.dry_run:
-            yield dg.AssetObservation(topic.key("restored"), metadata=metadata)
-        else:
-            yield dg.MaterializeResult(metadata=metadata)
-
-    return restored
-
 
 def read_restore_request(
     context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig
-) -> RestoreRequest:
+) -> "RestoreRequest":
     """Make the request of a run's config and hours. PreflightError if Dagster cut the hours into several runs."""
+    from kafka_s3_platform.defs.restore.request import make_restore_request
+
     run = context.run
     restore_id = config.restore_id or run.root_run_id or run.run_id
     return make_restore_request(topic, config, restore_id, run.run_id, _find_window(context, topic, config))
 
 
-def make_restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
+def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     """Make metadata of what was restored: by kafka partition, with offsets at the source and at the target."""
     columns = [
         *(["topic"] if any(p.topic for p in report.kafka_partitions) else []),
@@ -108,13 +148,15 @@ def make_restore_metadata(report: RestoreReport, bucket: str) -> Metadata:
     }
 
 
-def _make_document_uris(report: RestoreReport, bucket: str) -> Metadata:
+def _make_document_uris(report: "RestoreReport", bucket: str) -> Metadata:
     """Return where the plan and the report lie. A dry run writes none."""
     keys = {"plan": report.plan_key, "report": report.page_key}
     return {name: dg.MetadataValue.text(f"s3://{bucket}/{key}") for name, key in keys.items()}
 
 
-def _find_window(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> Moments:
+def _find_window(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> "Moments":
+    from kafka_s3_platform.defs.restore.request import read_window
+
     asked = read_window(config, ZoneInfo(topic.config.layout.timezone))
     if asked is not None:
         return asked

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.files import read_worker
@@ -11,7 +12,9 @@ from kafka_s3_platform.config.keys.kafka import find_cluster
 from kafka_s3_platform.config.keys.values import move_to_zone
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.restore.request import Offsets
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.restore.request import Offsets
 
 HEX = "hex:"
 
@@ -35,7 +38,7 @@ def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(numbers) or None
 
 
-def read_offsets(name: str, given: Mapping[str, int]) -> Offsets:
+def read_offsets(name: str, given: Mapping[str, int]) -> "Offsets":
     """Return one offset for all kafka partitions, an offset for each of some, or None.
 
     Raises:

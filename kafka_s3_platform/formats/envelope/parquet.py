@@ -7,6 +7,7 @@ distinct values have a dictionary.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedIOBase, RawIOBase
 from typing import Any
 
@@ -56,8 +57,10 @@ class EnvelopeWriter:
 
     def __init__(self, sink: Sink, compression_level: int | None = None, codec: str = "zstd") -> None:
         level = compression_level or PARQUET_CODECS[codec].parquet_level
-        writer = pq.ParquetWriter(sink, RECORD_SCHEMA, compression=codec, compression_level=level, **_PROPERTIES)
-        self._groups = RowGroups(writer, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
+        open_writer = partial(
+            pq.ParquetWriter, schema=RECORD_SCHEMA, compression=codec, compression_level=level, **_PROPERTIES
+        )
+        self._groups = RowGroups(open_writer, sink, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
 
     @property
     def buffered_bytes(self) -> int:

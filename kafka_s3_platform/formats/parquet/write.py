@@ -8,6 +8,7 @@ Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConver
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -57,16 +58,16 @@ class ParquetWriter:
         self._is_wrapped = part != "value" or avro.kind(avro.root) != "record"
         root = {"type": "record", "name": f"({part})", "fields": [{"name": part, "type": avro.root}]}
         self._columns = _Columns(avro, root if self._is_wrapped else avro.root)
-        writer = pq.ParquetWriter(
-            sink,
-            pa.schema(list(self._columns.type)),
+        open_writer = partial(
+            pq.ParquetWriter,
+            schema=pa.schema(list(self._columns.type)),
             version="2.6",
             data_page_version="1.0",
             compression=codec,
             compression_level=level or PARQUET_CODECS[codec].parquet_level,
             write_page_checksum=True,
         )
-        self._groups = RowGroups(writer, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
+        self._groups = RowGroups(open_writer, sink, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
         self.sidecars: Mapping[str, bytes] = {}
 
     @property

@@ -16,12 +16,16 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PlatformError, PreflightError
 from kafka_s3_platform.kafka.batches import pause_collector, read_offset_column
 from kafka_s3_platform.kafka.client import Reasons, open_producer
+from kafka_s3_platform.kafka.failures import FATAL
 from kafka_s3_platform.kafka.produce.deliveries import Delivered, DeliveryTrack
 from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, count_timestamp_zero, read_milliseconds
 
 logger = logging.getLogger(__name__)
 
-# Python handles signals only between two calls of librdkafka, so no call waits longer than this.
+# No call that serves callbacks waits longer. Python handles signals only between two calls of librdkafka. And a call
+# that waits for 0.2 s or more goes on with callbacks after a fatal error, while its exception is already set: that then
+# comes out as a SystemError, or as a bare KafkaError, which neither `except KafkaException` nor `except BaseException`
+# catches.
 POLL_SECONDS = 0.1
 # After an error, wait this long for the reports of records in flight, to know how much was delivered.
 SETTLE_SECONDS = 10.0
@@ -144,10 +148,19 @@ class RecordSender:
             refusal = err
         track.queued(sources[:queued])
         if refusal is not None:
-            # After a fatal error produce() refuses every record. Poll first: it raises for the record that caused it.
-            self._poll(0)
+            self._raise_fatal_error(refusal.args[0])
             raise self._refused(refusal.args[0], track, int(sources[queued])) from refusal
         return queued
+
+    def _raise_fatal_error(self, refusal: KafkaError) -> None:
+        """Raise for the fatal error after which produce() refuses every record, or for the record that caused it.
+
+        librdkafka may refuse records a moment before it reports the fatal error.
+        """
+        deadline = time.monotonic() + SETTLE_SECONDS
+        self._poll(0)
+        while refusal.code() == FATAL and time.monotonic() < deadline:
+            self._poll(POLL_SECONDS)
 
     def _wait_for(self, left: int, serve: "Callable[[float], int] | None" = None) -> None:
         """Poll until at most `left` records are not yet acknowledged."""
@@ -205,10 +218,14 @@ class RecordSender:
     def _settle(self) -> None:
         """Take back unsent records. Wait for the reports of sent ones, SETTLE_SECONDS at most."""
         self._producer.purge(in_queue=True, in_flight=False)
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while len(self._producer) and time.monotonic() < deadline:
-            self._serve(POLL_SECONDS)
+        self._serve_all(SETTLE_SECONDS)
         self._take_back()
+
+    def _serve_all(self, seconds: float, serve: "Callable[[float], int] | None" = None) -> None:
+        """Let librdkafka report until it has no more to report, for `seconds` at most."""
+        deadline = time.monotonic() + seconds
+        while len(self._producer) and time.monotonic() < deadline:
+            self._serve(POLL_SECONDS, serve)
 
     def _take_back(self) -> None:
         """Take back all records, queued or in flight. Otherwise closing the client would wait for them without end."""

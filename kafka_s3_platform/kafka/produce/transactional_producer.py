@@ -191,7 +191,7 @@ class TransactionalReplayProducer(RecordSender):
         try:
             if self._fatal is None and not any(track.failures for track in self._tracks.values()):
                 # Flush first: before the first batch is acknowledged, the cluster may not know of the transaction.
-                self._producer.flush(SETTLE_SECONDS)
+                self._serve_all(SETTLE_SECONDS, self._producer.flush)
             self._producer.abort_transaction(SETTLE_SECONDS)
         except KafkaException as err:
             logger.info("%s: the transaction was left to be aborted by the cluster: %s", self._where, err.args[0].str())

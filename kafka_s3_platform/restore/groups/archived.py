@@ -140,7 +140,7 @@ def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt
     whole_from = held[-1].start_offset if held and held[-1].end_offset == end else end
     left_out = [
         scan.end_offset
-        for scan in state.scans
+        for scan in state.all_scans
         if scan.kafka_partition == kafka_partition and scan.filtered_count + scan.dead_letter_count
     ]
     filtered_from = max(left_out, default=0)

@@ -12,7 +12,6 @@ from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.selection import Selection
-from kafka_s3_platform.store.index import IndexSnapshot
 
 MAX_STRETCHES = 20
 """A sentence names so many stretches of offsets or hours at most."""
@@ -24,11 +23,11 @@ _GAPS = {
 """How a gap is described: `True` is for those that are lost."""
 
 
-def describe_gaps(request: RestoreRequest, snapshot: IndexSnapshot, selection: Selection) -> Iterator[str]:
-    """Describe the offsets and hours of the selection that the archive does not hold."""
-    state = snapshot.state
+def describe_gaps(
+    request: RestoreRequest, state: IndexState, selection: Selection, chosen: Sequence[Segment]
+) -> Iterator[str]:
+    """Describe the offsets and hours of the selection that the archive does not hold; `chosen` overlap it."""
     topic = request.topic
-    chosen = [s for s in snapshot.segments if selection.overlaps(s)]
     for window in selection.windows:
         p = window.kafka_partition
         covered = state.coverage(window.kafka_partition)

@@ -29,6 +29,7 @@ from kafka_s3_platform.restore.source.terms import (
     hash_place,
 )
 from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.row_filter import SegmentFilter
 
 NATIVE_FORMAT = "envelope.parquet"
 """The only format that earlier versions restored. Their plans name no format."""
@@ -236,12 +237,12 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
         )
     if source.topic != request.topic:
         raise IntegrityError(
-            f"{index.uri} is the index of topic {source.topic}: its folder was copied or moved to that of "
-            f"{request.topic}. Put each index back into the folder of its topic"
+            f"{index.uri} holds topic {source.topic} in place of {request.topic}: the folder of an earlier index was "
+            f"copied or moved. Put each index back into the folder of its topic"
         )
-    known = {*source.kafka_partitions, *(s.kafka_partition for s in snapshot.segments)}
+    known = {*source.kafka_partitions, *snapshot.state.scanned_kafka_partitions}
     selection = select_records(request, known)
-    chosen = [s for s in snapshot.segments if selection.overlaps(s)]
+    chosen = [s for s in snapshot.select_segments(_make_filter(selection)) if selection.overlaps(s)]
     check_schema_ids(request, snapshot, chosen)
     return ArchivePlan(
         restore_id=request.restore_id,
@@ -250,12 +251,24 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
         index_version=snapshot.version,
         selection=selection,
         objects=tuple(_plan_object(s) for s in chosen if find_format(s.format).is_envelope),
-        gaps=(*describe_gaps(request, snapshot, selection), *describe_missing_schemas(request, snapshot, selection)),
+        gaps=(
+            *describe_gaps(request, snapshot.state, selection, chosen),
+            *describe_missing_schemas(request, snapshot.state, chosen),
+        ),
         allow_unsendable_timestamps=request.allow_unsendable_timestamps,
         created_at=datetime.now(timezone.utc).isoformat(),
         values_only=tuple(describe_values_only(request.topic, chosen)),
         place=hash_place(request.config),
     )
+
+
+def _make_filter(selection: Selection) -> SegmentFilter:
+    """Return what to read of the index: segments that may overlap the selection."""
+    numbers = frozenset(window.kafka_partition for window in selection.windows)
+    if not selection.windows:
+        return SegmentFilter(kafka_partitions=numbers)
+    offsets = (min(w.start_offset for w in selection.windows), max(w.end_offset for w in selection.windows))
+    return SegmentFilter(timestamps=(selection.from_ms, selection.to_ms), kafka_partitions=numbers, offsets=offsets)
 
 
 def _find_known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicAcl, ...] | None:

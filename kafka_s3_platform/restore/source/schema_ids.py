@@ -10,8 +10,8 @@ from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.selection import Selection
 from kafka_s3_platform.store.index import IndexSnapshot
 
 
@@ -59,12 +59,12 @@ def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: S
         )
 
 
-def describe_missing_schemas(request: RestoreRequest, snapshot: IndexSnapshot, selection: Selection) -> Iterator[str]:
+def describe_missing_schemas(request: RestoreRequest, state: IndexState, chosen: Sequence[Segment]) -> Iterator[str]:
     """Describe the schemas that the chosen segments name and the archive does not hold."""
     if not request.outgoing.map_schema_ids:
         return
-    named = set(chain.from_iterable(s.schema_ids for s in snapshot.segments if selection.overlaps(s)))
-    if missing := sorted(named - {s.schema_id for s in snapshot.state.schemas}):
+    named = set(chain.from_iterable(s.schema_ids for s in chosen))
+    if missing := sorted(named - {s.schema_id for s in state.schemas}):
         yield (
             f"{request.topic}: schemas {missing} were not archived (their registry did not answer, or does not know "
             f"them): records that name them are bad ones, behavior.on.error decides"

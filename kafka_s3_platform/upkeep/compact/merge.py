@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import LayoutSettings, StoreSettings
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import IntegrityError, PermanentError, PlatformError, TransientError
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
+from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
 from kafka_s3_platform.segments.writers import SegmentWriters
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
@@ -32,6 +34,8 @@ class MergeTask:
     writer: Provenance
     bucket: Bucket
     merge: Merge
+    topic_day: tuple[str, date]
+    """Topic and day that are compacted. The day that `merge.zone` means may be another span of time."""
 
     def target(self, attempt: Attempt) -> SegmentTarget:
         writer = replace(self.writer, attempt=attempt.attempt_id)
@@ -54,6 +58,41 @@ class MergeResult:
     segments: tuple[Segment, ...]
 
 
+@dataclass(frozen=True)
+class FailedMerge:
+    """A merge of which nothing is committed."""
+
+    error: PlatformError
+
+
+@dataclass(frozen=True)
+class MergeGroup:
+    """Merges that one task of Spark does, one after the other."""
+
+    number: int
+    tasks: tuple[MergeTask, ...]
+
+
+def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[MergeResult | FailedMerge]]:
+    """Merge one after the other. An error of one is its result, so that the others go on.
+
+    A transient error is raised while Spark tries the task again, if there is no other in the group. In a group it is
+    the merge's result: the run tries that one again alone.
+    """
+    return group.number, [_try_merge(task, attempt, alone=len(group.tasks) == 1) for task in group.tasks]
+
+
+def _try_merge(task: MergeTask, attempt: Attempt, *, alone: bool) -> MergeResult | FailedMerge:
+    try:
+        return merge_segments(task, attempt)
+    except TransientError as err:
+        if alone and not attempt.is_last:
+            raise
+        return FailedMerge(err)
+    except PermanentError as err:
+        return FailedMerge(err)
+
+
 def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
     """Merge, streaming. Objects of a failed merge are left for the vacuum.
 
@@ -64,11 +103,14 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
     inputs = task.merge.inputs
     sources = [MergeSource(s.start_offset, s.end_offset, partial(read_checked, store, s)) for s in inputs]
     late = _LateCounts(inputs)
-    with SegmentWriters(task.target(attempt), store) as out:
-        for records in merge_by_offset(sources):
-            batch = ConnectBatch.of(records)
-            out.write(BucketPart(task.bucket, batch, batch.timestamps, late.up_to(records)))
-        written = out.close()
+    with SegmentUploads() as uploads:
+        closed = ClosedSegments(uploads)
+        with SegmentWriters(task.target(attempt), store, closed) as out:
+            for records in merge_by_offset(sources):
+                batch = ConnectBatch.of(records)
+                out.write(BucketPart(task.bucket, batch, batch.timestamps, late.up_to(records)))
+            out.close()
+        written = closed.collect()
     _check_output(task, written)
     return MergeResult(task.merge, tuple(written))
 

@@ -5,7 +5,7 @@ from datetime import date
 
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.model.segment import Segment, SegmentTotals
+from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredChunk
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class CompactRequest:
     run_id: str
 
 
-def is_mergeable(segment: Segment) -> bool:
+def is_mergeable(segment: Segment | StoredChunk) -> bool:
     """Return whether compaction can take it: it holds whole records. Others stay as they were written."""
     return find_format(segment.format).is_envelope
 
@@ -50,15 +50,12 @@ class DayReport(SegmentTotals):
 class CompactReport:
     """What one run did: `merged` segments were replaced by `written` ones; both are empty when there was nothing to do.
 
-    `seconds` is the time of merging and committing.
+    `run_record_count` is of all days and topics of the run, which took `seconds`.
     """
 
     day: DayReport
     merged: tuple[Segment, ...]
     written: tuple[Segment, ...]
     version: int
+    run_record_count: int
     seconds: float
-
-    @property
-    def record_count(self) -> int:
-        return sum(s.record_count for s in self.written)

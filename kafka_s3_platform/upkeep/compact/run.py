@@ -1,34 +1,45 @@
-"""Compact a day: reserve it, merge, commit.
+"""Compact days of topics: reserve them, merge, commit. One run, one reservation, one pass of tasks over all of them.
 
 Every stage may be killed and run again: inputs stay live until the one commit that retires them and adds the outputs;
 a later compaction of the same day supersedes an earlier one, which then can never commit; keys carry the epoch.
 """
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
-from functools import partial
-from zoneinfo import ZoneInfo
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timezone
+from typing import TypeAlias
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.errors import ConfigError, SupersededError
-from kafka_s3_platform.model.segment import Compaction, Segment
+from kafka_s3_platform.archive.topics import SHARED
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import ConfigError, PlatformError, TransientError
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.segments.target import Bucket
+from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.index import Change, IndexSnapshot, TopicIndex, collect_object_keys, retry_commit
-from kafka_s3_platform.store.lease import Lease, take_lease
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.store.lease import Lease, release_leases, released_on_failure
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform.upkeep.compact.days import find_day_start, report_day
-from kafka_s3_platform.upkeep.compact.merge import MergeResult, MergeTask, merge_segments
-from kafka_s3_platform.upkeep.compact.plan import Merge, build_daily_layout, encode_day, plan_day
+from kafka_s3_platform.upkeep.compact.commit import MergedDay, TopicDays, commit_days
+from kafka_s3_platform.upkeep.compact.days import find_day_start, load_day_segments, report_day
+from kafka_s3_platform.upkeep.compact.merge import FailedMerge, MergeGroup, MergeResult, MergeTask, try_merges
+from kafka_s3_platform.upkeep.compact.plan import Merge, build_daily_layout, encode_day
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.upkeep.compact.reserve import ReservedDay, reserve_days
 
 logger = logging.getLogger(__name__)
+
+TopicDay: TypeAlias = tuple[str, date]
+
+TASK_COST = 8 * 2**20
+"""What a merge costs besides its bytes, in bytes: requests, and the beginning and end of an object."""
+
+SLICE_TASKS = 64
+"""Number of tasks of Spark whose days are committed together: a long backfill that is killed keeps what it has."""
 
 
 def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
@@ -36,72 +47,171 @@ def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
 
     Nothing to merge is no error: the report then says what the day holds.
     """
+    [found] = compact_days([request], runner).values()
+    if isinstance(found, CompactReport):
+        return found
+    raise found
+
+
+def compact_days(
+    requests: Sequence[CompactRequest], runner: TaskRunner
+) -> Mapping[TopicDay, CompactReport | PlatformError]:
+    """Compact days of topics of one connector in one run: one reservation, one pass of tasks, one commit a slice.
+
+    Returns the report of each topic's day, or the error for which it stays as it is. Raises errors that all topics
+    share, of the store above all. What a slice has committed before stays.
+    """
     started = datetime.now(timezone.utc)
-    config = request.config
+    config = requests[0].config
+    _check_connector(config, requests[0].topic)
+    index = ConnectorIndex.of(config)
+    reserved = reserve_days(requests, index)
+    run = _Run(index, config, reserved.days, runner)
+    with released_on_failure(index, list(reserved.leases.values())):
+        run.run()
+    release_leases(index, run.open_leases)
+    failed = {(r.topic, r.day): reserved.failures[r.topic] for r in requests if r.topic in reserved.failures}
+    failed |= run.failures
+    done = [r for r in requests if (r.topic, r.day) not in failed]
+    found: dict[TopicDay, CompactReport | PlatformError] = {
+        **failed,
+        **dict(_build_reports(index, done, run.merged, started)),
+    }
+    return {(r.topic, r.day): found[r.topic, r.day] for r in requests}
+
+
+def _check_connector(config: ConnectorConfig, topic: str) -> None:
+    """Check formats, store and clock before anything is reserved, so that a refusal leaves nothing behind."""
     if not config.layout.is_envelope:
         raise ConfigError(
             f"connector {config.name} writes objects of format {config.layout.format}, which holds values only: "
-            f"compaction writes whole records. The hours of {request.topic} that were archived in an envelope stay as "
+            f"compaction writes whole records. The hours of {topic} that were archived in an envelope stay as "
             f"they are, and can be merged by the same file with format.class=EnvelopeParquetFormat"
         )
     store = ObjectStore(config.store)
     check_promises(store, config.archive.index_dir, uploads=True)
     store.write_in_vain(f"{config.layout.daily_dir}/{WRITE_CHECK}")
     refuse_wrong_clock(config, store)
-    index = TopicIndex.of(config, request.topic)
-    reserved = retry_commit(index, partial(_reserve_day, request))
-    if reserved is None:
-        return _build_report(request, index, (), (), started)
-    with reserved.lease.released_on_failure():
-        results = _merge_all(request, reserved, runner)
-        _commit_results(reserved, results)
-    return _build_report(request, index, reserved.inputs, results, started)
 
 
-@dataclass(frozen=True)
-class _ReservedDay:
-    """A plan that is committed."""
+@dataclass
+class _DayRun:
+    """What a run has done of one day of a topic. A day with an `error` stays as it is."""
 
-    lease: Lease
-    topic_id: str
-    index_id: str
-    merges: tuple[Merge, ...]
+    reserved: ReservedDay
+    left: int
+    """How many of its merges have no outcome yet."""
+
+    results: list[MergeResult] = field(default_factory=list)
+    error: PlatformError | None = None
+    is_committed: bool = False
 
     @property
-    def inputs(self) -> tuple[Segment, ...]:
-        return tuple(s for m in self.merges for s in m.inputs)
+    def is_over(self) -> bool:
+        """Whether it is committed, or never will be."""
+        return self.is_committed or self.error is not None
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether there is something to commit."""
+        return not self.left and not self.is_over
 
 
-def _reserve_day(request: CompactRequest, snapshot: IndexSnapshot) -> _ReservedDay | None:
-    """Commit the plan on the index version that it was made from, None if there is nothing to merge.
+class _Run:
+    """The merges of the reserved days, and the commits of its slices."""
 
-    Earlier compactions of the day end here.
-    """
-    state = snapshot.state
-    state.refuse_during_maintenance(request.topic, datetime.now(timezone.utc))
-    merges = plan_day(snapshot.segments, request.day, request.config.archive.daily_segment_bytes)
-    if not merges:
-        return None
-    start = find_day_start(request.day, ZoneInfo(request.config.layout.timezone))
-    row = Compaction(start, request.run_id, snapshot.version + 1, datetime.now(timezone.utc))
-    superseded = [c for c in state.compactions if c.chunk_start == start]
-    lease = take_lease(snapshot, Change(added=(row,), run_id=request.run_id), superseded)
-    topic_id = state.topic.topic_id if state.topic else ""
-    return _ReservedDay(lease, topic_id, snapshot.index_id, tuple(merges))
+    def __init__(
+        self, index: ConnectorIndex, config: ConnectorConfig, days: Sequence[ReservedDay], runner: TaskRunner
+    ) -> None:
+        self._index = index
+        self._config = config
+        self._runner = runner
+        self._days = {(d.request.topic, d.request.day): _DayRun(d, len(d.merges)) for d in days}
+        self._by_topic: dict[str, list[_DayRun]] = {}
+        for (topic, _), done in self._days.items():
+            self._by_topic.setdefault(topic, []).append(done)
+        self._closed: set[str] = set()
+        """Topics whose last days are committed, which ended their leases."""
+
+    @property
+    def failures(self) -> dict[TopicDay, PlatformError]:
+        return {key: done.error for key, done in self._days.items() if done.error is not None}
+
+    @property
+    def merged(self) -> dict[TopicDay, MergedDay]:
+        """The days that are committed."""
+        found = {key: MergedDay(done.reserved, tuple(done.results)) for key, done in self._days.items()}
+        return {key: merged for key, merged in found.items() if self._days[key].is_committed}
+
+    @property
+    def open_leases(self) -> list[Lease]:
+        return [days[0].reserved.lease for topic, days in self._by_topic.items() if topic not in self._closed]
+
+    def run(self) -> None:
+        """Merge and commit all. Raises errors that all topics share."""
+        tasks = [_build_task(done.reserved, merge) for done in self._days.values() for merge in done.reserved.merges]
+        if not tasks:
+            return
+        self._progress = Progress(logger, self._describe(), len(tasks), sum(t.merge.size for t in tasks))
+        groups = deal_out(tasks, lambda t: t.merge.size + TASK_COST, self._runner.at_once(self._config.tasks_max))
+        for at in range(0, len(groups), SLICE_TASKS):
+            again = self._merge(groups[at : at + SLICE_TASKS])
+            if again:
+                self._merge([(task,) for task in again])
+            self._commit()
+
+    def _describe(self) -> str:
+        if len(self._days) == 1:
+            [(topic, day)] = self._days
+            return f"compact {topic} {day}"
+        return f"compact {len(self._days)} days of {len(self._by_topic)} topics of {self._config.name}"
+
+    def _merge(self, groups: Sequence[tuple[MergeTask, ...]]) -> list[MergeTask]:
+        """Run the groups. Return the tasks that failed transiently beside others: each is to be tried again alone."""
+        again: list[MergeTask] = []
+        left = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
+        numbered = [MergeGroup(n, group) for n, group in enumerate(left) if group]
+        for number, outcomes in self._runner.run(try_merges, numbered, self._config.tasks_max):
+            for task, outcome in zip(left[number], outcomes, strict=True):
+                is_transient = isinstance(outcome, FailedMerge) and isinstance(outcome.error, TransientError)
+                if is_transient and len(left[number]) > 1:
+                    again.append(task)
+                else:
+                    self._note(task, outcome)
+        return again
+
+    def _note(self, task: MergeTask, outcome: MergeResult | FailedMerge) -> None:
+        done = self._days[task.topic_day]
+        if isinstance(outcome, FailedMerge):
+            if isinstance(outcome.error, SHARED):
+                raise outcome.error
+            logger.warning("%s, day %s: %s", *task.topic_day, outcome.error)
+            done.error = done.error or outcome.error
+            return
+        merge = outcome.merge
+        self._progress.advance(merge.size, merge.record_count, sum(s.record_bytes for s in outcome.segments))
+        done.left -= 1
+        done.results.append(outcome)
+
+    def _commit(self) -> None:
+        """Commit the days that are merged as a whole. A topic whose lease was lost is left out."""
+        parts: dict[str, TopicDays] = {}
+        for topic, days in self._by_topic.items():
+            ready = [MergedDay(done.reserved, tuple(done.results)) for done in days if done.is_merged]
+            if ready:
+                parts[topic] = TopicDays(ready, last=all(done.is_merged or done.is_over for done in days))
+        failures = commit_days(self._index, parts) if parts else {}
+        for topic, part in parts.items():
+            for merged in part.days:
+                done = self._days[topic, merged.reserved.request.day]
+                done.error = failures.get(topic)
+                done.is_committed = topic not in failures
+            if part.last and topic not in failures:
+                self._closed.add(topic)
 
 
-def _merge_all(request: CompactRequest, reserved: _ReservedDay, runner: TaskRunner) -> list[MergeResult]:
-    tasks = [_build_task(request, reserved, planned) for planned in reserved.merges]
-    what = f"compact {request.topic} {request.day}"
-    progress = Progress(logger, what, len(tasks), sum(m.size for m in reserved.merges))
-    results = []
-    for result in runner.run(merge_segments, tasks, request.config.tasks_max):
-        progress.advance(result.merge.size, result.merge.record_count, sum(s.record_bytes for s in result.segments))
-        results.append(result)
-    return results
-
-
-def _build_task(request: CompactRequest, reserved: _ReservedDay, planned: Merge) -> MergeTask:
+def _build_task(reserved: ReservedDay, planned: Merge) -> MergeTask:
+    request = reserved.request
     config = request.config
     start = find_day_start(request.day, planned.zone)
     return MergeTask(
@@ -114,62 +224,52 @@ def _build_task(request: CompactRequest, reserved: _ReservedDay, planned: Merge)
             reserved.index_id,
             request.run_id,
             reserved.lease.epoch,
-            index_dir=reserved.lease.index.index_dir,
+            index_dir=config.archive.index_dir,
         ),
         bucket=Bucket(to_epoch_ms(start), encode_day(config.layout, planned.zone, request.day)),
         merge=planned,
+        topic_day=(request.topic, request.day),
     )
 
 
-def _commit_results(reserved: _ReservedDay, results: Sequence[MergeResult]) -> None:
-    """Retire the inputs and add the outputs in one commit, if every input is still live and the day still ours."""
-    lease = reserved.lease
-    outputs = tuple(s for r in results for s in r.segments)
-    change = Change(added=outputs, retired=reserved.inputs, removed=lease.end, run_id=lease.run_id)
-
-    def step(snapshot: IndexSnapshot) -> None:
-        # no other run can have made these keys: a response was lost
-        if not collect_object_keys(outputs) <= collect_object_keys((*snapshot.segments, *snapshot.retired)):
-            lease.refuse_superseded(snapshot.state)
-            _refuse_replaced_inputs(reserved, snapshot)
-            snapshot.commit(change)
-
-    retry_commit(lease.index, step)
-
-
-def _refuse_replaced_inputs(reserved: _ReservedDay, snapshot: IndexSnapshot) -> None:
-    gone = set(reserved.inputs) - set(snapshot.segments)
-    if gone:
-        lease = reserved.lease
-        keys = ", ".join(f"'{s.key}'" for s in sorted(gone, key=lambda s: s.key)[:5])
-        raise SupersededError(
-            f"{lease.index.uri}: compaction {lease.run_id} (epoch {lease.epoch}): {len(gone)} of its inputs were "
-            f"replaced meanwhile ({keys}); run it again"
-        )
+def _build_reports(
+    index: ConnectorIndex,
+    requests: Sequence[CompactRequest],
+    merged: Mapping[TopicDay, MergedDay],
+    started: datetime,
+) -> Iterator[tuple[TopicDay, CompactReport]]:
+    if not requests:
+        return
+    snapshot = index.open()
+    seconds = (datetime.now(timezone.utc) - started).total_seconds()
+    record_count = sum(s.record_count for found in merged.values() for s in found.outputs)
+    for day in sorted({request.day for request in requests}):
+        topics = [request.topic for request in requests if request.day == day]
+        load_day_segments(snapshot, topics, day)
+        for topic in topics:
+            found = merged.get((topic, day))
+            yield (topic, day), _build_report(snapshot, (topic, day), found, record_count, seconds)
 
 
 def _build_report(
-    request: CompactRequest,
-    index: TopicIndex,
-    merged: tuple[Segment, ...],
-    results: Sequence[MergeResult],
-    started: datetime,
+    snapshot: ConnectorSnapshot, topic_day: TopicDay, merged: MergedDay | None, record_count: int, seconds: float
 ) -> CompactReport:
-    snapshot = index.open()
-    day = report_day(snapshot, request.day)
-    if day.unmergeable:
-        formats = ", ".join(sorted({s.format for s in day.unmergeable}))
+    topic, day = topic_day
+    found = report_day(snapshot.topic(topic), day)
+    if found.unmergeable:
+        formats = ", ".join(sorted({s.format for s in found.unmergeable}))
         logger.warning(
             "%s, day %s: %d objects of format %s stay hourly: that holds values only, of which no record can be made",
-            request.topic,
-            request.day,
-            len(day.unmergeable),
+            topic,
+            day,
+            len(found.unmergeable),
             formats,
         )
     return CompactReport(
-        day=day,
-        merged=merged,
-        written=tuple(s for r in results for s in r.segments),
+        day=found,
+        merged=merged.reserved.inputs if merged else (),
+        written=merged.outputs if merged else (),
         version=snapshot.version,
-        seconds=(datetime.now(timezone.utc) - started).total_seconds(),
+        run_record_count=record_count,
+        seconds=seconds,
     )

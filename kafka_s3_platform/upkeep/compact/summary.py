@@ -48,7 +48,7 @@ class DaySummary(SegmentTotals):
 
 def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
     """Summarize the days that have an object or an hour that was asked for, ascending; first, records of no day."""
-    found: dict[date | None, list[Segment]] = {row.hour.astimezone(zone).date(): [] for row in snapshot.state.hours}
+    found: dict[date | None, list[Segment]] = {hour.astimezone(zone).date(): [] for hour in snapshot.state.asked_hours}
     for segment in snapshot.segments:
         found.setdefault(find_day(segment), []).append(segment)
     days = sorted(found, key=lambda day: day or date.min)

@@ -1,6 +1,12 @@
 from datetime import datetime, timezone
 
-from kafka_s3_platform.cli.demo.flights import FLIGHTS, read_flights
+import pytest
+from pydantic import SecretStr
+
+from kafka_s3_platform.cli.demo.flights import FLIGHTS, TOPIC, ensure_flights, read_flights
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform_tests.conftest import CreateTopic
 
 
 def test_every_flight_of_2013_is_a_record_in_the_order_of_departure() -> None:
@@ -12,3 +18,16 @@ def test_every_flight_of_2013_is_a_record_in_the_order_of_departure() -> None:
     assert any(f.key is None for f in found)
     assert ("cancelled", None) in {header for f in found for header in f.headers}
     assert found[0].value.startswith(b'{"year":2013,"month":1,"day":1,"dep_time":517,')
+
+
+@pytest.mark.integration
+def test_a_fatal_error_of_the_producer_is_told_with_the_topic(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic
+) -> None:
+    """The first record that the broker refuses is fatal to a producer that must leave no gap."""
+    create_topic(TOPIC, 4, max_message_bytes=100)
+    gapless = KafkaSettings(
+        bootstrap_servers=kafka_settings.bootstrap_servers, producer={"enable.gapless.guarantee": SecretStr("true")}
+    )
+    with pytest.raises(PermanentError, match=f"the flights to topic {TOPIC}: .* unable to satisfy gap-less guarantee"):
+        ensure_flights(gapless)

@@ -13,7 +13,6 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.archive.backlog import MAX_HOURS, Backlog, split_contiguous
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
@@ -62,9 +61,9 @@ def backlog(
         frontiers=(Frontier(0, seen_start, len(times), len(times), 0, seen_at),) if seen_at else (),
     )
     frontier = Frontier(0, log_start, len(times), len(times), 0, NOW)
-    description = TopicDescription("t", "id", (0,), {})
     in_force = {"cleanup.policy": "delete"} | dict(configs or {})
-    return Backlog(ArchivedTopic(config, "t"), description, {0: frontier}, state, frozenset(stored), lookup, in_force)
+    topic = ArchivedTopic(config, "t")
+    return Backlog(topic, "id", {0: frontier}, state, frozenset(stored), lookup, lambda: in_force)
 
 
 def ago(*hours: float) -> list[datetime]:
@@ -79,6 +78,19 @@ def test_empty_hours_before_the_first_record_are_not_asked_for() -> None:
     found = backlog(ago(3.5))
     assert found.oldest_uncovered == NOON - 4 * HOUR
     assert found.lag == {0: 1}
+
+
+@pytest.mark.parametrize("age", [0.5, 1.5, 2.5, 3.5, 5.5, 17.5, 100.5, 700.5])
+def test_the_oldest_hour_is_found_in_few_questions_if_it_is_a_new_one(age: float) -> None:
+    found = backlog(ago(900, age), scanned=[(0, 1)])
+    asked: list[Sequence[int]] = []
+
+    def counted(kafka_partitions: Iterable[int], times: Sequence[int]) -> Answers[int, Mapping[int, OffsetAtTime]]:
+        asked.append(times)
+        return found.lookup(kafka_partitions, times)
+
+    assert replace(found, lookup=counted).oldest_uncovered == NOON - (age + 0.5) * HOUR
+    assert len(asked) <= 2 * int(age).bit_length() + 3
 
 
 def test_an_archived_topic_asks_for_the_newest_closed_hour_alone() -> None:

@@ -6,9 +6,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.archive.checks import HOURLY_CHECKS
+from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK
 from kafka_s3_platform.defs.archive.hourly import ArchiveConfig
 from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import events, run, topic_of
@@ -63,7 +64,7 @@ def test_the_checks_of_a_run_read_what_it_archived(config: ConnectorConfig, inst
     key = topic_of(config).key("hourly")
     found = run(config, "archive__c", key, keys_of(config, *range(24)), instance=instance)
     passed = {e.check_name: e.passed for e in found.get_asset_check_evaluations()}
-    assert passed == dict.fromkeys(["contiguous", "complete", "gaps", "unresolved", "lateness"], True)
+    assert passed == {"archived": True}
 
 
 def test_hours_covered_in_passing_are_reported_too(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
@@ -92,7 +93,7 @@ def test_picked_hours_and_everything_up_to_now_go_together(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     key = topic_of(config).key("hourly")
-    ops = {topic_of(config).op_name("hourly"): ArchiveConfig(until_now=True)}
+    ops = {make_op_name("hourly", config.name): ArchiveConfig(until_now=True)}
     found = run(config, "archive__c", key, keys_of(config, 2), instance=instance, ops=ops)
     assert found.success
     assert set(events(found, key)) == set(keys_of(config, *range(24)))
@@ -118,12 +119,13 @@ def test_hours_beside_a_bad_record_are_told_though_the_run_fails(
     }
     assert reported == {keys[0]: [(2, 1, False)], keys[1]: [(2, 0, True)]}
     checks = {c.check_name: c for c in found.get_asset_check_evaluations()}
-    assert set(checks) == set(HOURLY_CHECKS)
-    check = checks["unresolved"]
+    assert set(checks) == {HOURLY_CHECK}
+    check = checks["archived"]
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "1 offsets could not be archived" in str(check.description)
     latest, *_ = instance.event_log_storage.get_asset_check_execution_history(check.asset_check_key, 1)
     assert latest.status is AssetCheckExecutionRecordStatus.FAILED
-    (row,) = convert_metadata(check.metadata)["found"]
+    (row,) = convert_metadata(check.metadata)["unresolved"]
     assert {k: row[k] for k in ("kafka_partition", "start_offset", "end_offset", "reason")} == {
         "kafka_partition": 0,
         "start_offset": 0,

@@ -1,6 +1,7 @@
 """The lag sensor's states, against real Kafka and S3. Nothing here needs Spark: runs find all archived already."""
 
 import json
+import logging
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,8 +12,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.archive.backlog import read_backlog
+from kafka_s3_platform.defs.archive.backlog import Archived
+from kafka_s3_platform.defs.archive.backlogs import Backlogs
 from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -57,16 +60,6 @@ def test_a_new_topic_asks_for_its_hours_in_one_run_and_shows_its_lag(
     [observed] = found.asset_events
     assert observed.asset_key == topic_of(config).kafka_key
     assert observed.metadata["lag"].value == 3
-
-
-def test_the_lag_is_observed_again_only_when_it_moved(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
-    send_hours(config, [3])
-    first = tick(config, "lag__c", instance)
-    again = tick(config, "lag__c", instance, first.cursor)
-    assert not again.asset_events
-    assert again.cursor == first.cursor
-    send_hours(config, [2])
-    assert tick(config, "lag__c", instance, again.cursor).asset_events
 
 
 def test_hours_whose_run_died_between_commit_and_event_are_reported_by_the_next(
@@ -307,9 +300,11 @@ def test_a_hole_that_no_hour_reads_is_archived_by_a_run_up_to_now(
 
 def test_the_retention_that_the_broker_sets_is_known_though_the_topic_sets_none(config: ConnectorConfig) -> None:
     with ClusterAdmin(config.kafka) as admin:
-        found = read_backlog(topic_of(config), admin, None)
-    assert "retention.ms" not in found.description.configs
-    assert (found.configs["cleanup.policy"], int(found.configs["retention.ms"]) != 0) == ("delete", True)
+        topics = [topic_of(config)]
+        found = Backlogs(topics, admin, lambda _: Archived(), Tick({}, logging.getLogger())).read(topics[0])
+        configs = found.read_configs()
+        assert "retention.ms" not in admin.describe_topic(config.topics[0]).configs
+    assert (configs["cleanup.policy"], int(configs["retention.ms"]) != 0) == ("delete", True)
 
 
 def test_a_broker_that_does_not_answer_is_a_reason_to_skip(

@@ -15,7 +15,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.store.index import Change
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import NOON, connector
@@ -53,11 +53,12 @@ def asked_by_sensor(config: ConnectorConfig, name: str, instance: dg.DagsterInst
         return list(sensor.evaluate_tick(context).run_requests or ())
 
 
-def each_by_itself(config: ConnectorConfig, group: str, count: int, asked: list[dg.RunRequest]) -> bool:
-    """Whether each topic is asked for once, by a request that has a key of its own."""
+def all_in_one(config: ConnectorConfig, group: str, count: int, asked: list[dg.RunRequest]) -> bool:
+    """Whether all topics are asked for by one request, each once and with its check; none if none is due."""
     wanted = [dg.AssetKey([config.name, group, topic]) for topic in config.topics[:count]]
-    keys = {request.run_key for request in asked}
-    return [r.asset_selection for r in asked] == [[key] for key in wanted] and len(keys - {None}) == count
+    checked = [[check.asset_key for check in request.asset_check_keys or ()] for request in asked]
+    selected = [request.asset_selection for request in asked]
+    return selected == ([wanted] if wanted else []) and all(set(keys) == set(wanted) for keys in checked)
 
 
 def index_an_hour(topic: ArchivedTopic, hour: datetime) -> None:
@@ -67,22 +68,22 @@ def index_an_hour(topic: ArchivedTopic, hour: datetime) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_hourly_schedule_asks_for_each_topic(instance: dg.DagsterInstance, count: int) -> None:
+def test_the_hourly_schedule_asks_for_all_topics_at_once(instance: dg.DagsterInstance, count: int) -> None:
     config = fleet(NOWHERE, StoreSettings(bucket="bucket"), count)
     if not count:
         shown = dg.AssetMaterialization(["c", "hourly", config.topics[0]], partition="2026-03-01-11:00")
         instance.report_runless_asset_event(shown)
-    assert each_by_itself(config, "hourly", count, asked_by_schedule(config, "hourly__c", instance))
+    assert all_in_one(config, "hourly", count, asked_by_schedule(config, "hourly__c", instance))
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_daily_schedule_asks_for_each_topic(
+def test_the_daily_schedule_asks_for_all_topics_at_once(
     store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
 ) -> None:
     config = fleet(NOWHERE, store_settings, count)
     for topic in list_archived_topics([config])[:count]:
         index_an_hour(topic, YESTERDAY)
-    assert each_by_itself(config, "daily", count, asked_by_schedule(config, "daily__c", instance))
+    assert all_in_one(config, "daily", count, asked_by_schedule(config, "daily__c", instance))
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -92,17 +93,17 @@ def test_the_verify_schedule_asks_for_one_run_of_all_topics(instance: dg.Dagster
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_folder_sensor_asks_for_each_topic(
+def test_the_folder_sensor_asks_for_all_topics_at_once(
     store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
 ) -> None:
     config = fleet(NOWHERE, store_settings, count)
     for topic in list_archived_topics([config])[:count]:
         index_an_hour(topic, YESTERDAY)
-    assert each_by_itself(config, "daily", count, asked_by_sensor(config, "folders__c", instance))
+    assert all_in_one(config, "daily", count, asked_by_sensor(config, "folders__c", instance))
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_lag_sensor_asks_for_each_topic(
+def test_the_lag_sensor_asks_for_all_topics_at_once(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
 ) -> None:
     config = fleet(kafka_settings, store_settings, count)
@@ -113,7 +114,7 @@ def test_the_lag_sensor_asks_for_each_topic(
         # not yet one closed hour
         late = config.archive.model_copy(update={"allowed_lateness_ms": 10**12})
         config = config.model_copy(update={"archive": late})
-    assert each_by_itself(config, "hourly", count, asked_by_sensor(config, "lag__c", instance))
+    assert all_in_one(config, "hourly", count, asked_by_sensor(config, "lag__c", instance))
 
 
 @pytest.mark.parametrize("count", COUNTS)

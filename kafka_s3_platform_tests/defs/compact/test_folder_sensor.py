@@ -1,4 +1,6 @@
-from datetime import date, timedelta
+import json
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
 
 import dagster as dg
 import pytest
@@ -79,13 +81,14 @@ def test_a_compaction_that_failed_for_good_is_asked_for_again_with_a_corrected_p
     wrong = config.model_copy(update={"store": store})
     snapshot = topic_of(config).index.open()
     days = [date(2026, 1, 1)]
-    assert fingerprint_days(topic_of(wrong), snapshot, days) != fingerprint_days(topic_of(config), snapshot, days)
+    assert fingerprint_days(topic_of(wrong), days, snapshot) != fingerprint_days(topic_of(config), days, snapshot)
 
 
 def test_folders_that_the_index_does_not_know_are_counted_and_told_once(
     config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.compact.folder_sensor.MAX_LISTINGS", 8)
+    monkeypatch.setattr("kafka_s3_platform.defs.compact.folder_sensor.WALK_EVERY", timedelta())
     send_days(config, 0, 1)
     archived(config)
     store, base = ObjectStore(config.store), f"topics/{config.topics[0]}"
@@ -99,6 +102,34 @@ def test_folders_that_the_index_does_not_know_are_counted_and_told_once(
         cursor = found.cursor
     assert [t.metadata["folders_not_in_index"].value for t in told] == [4]
     assert told[0].metadata["example"].value == "year=2020/month=01/day=01/hour=00/"
+
+
+def test_folders_are_walked_once_an_hour_and_listed_in_no_tick_between(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    list_prefixes = ObjectStore.list_prefixes
+
+    def listing(store: ObjectStore, prefix: str) -> Iterator[str]:
+        listed.append(prefix)
+        return list_prefixes(store, prefix)
+
+    send_days(config, 0)
+    archived(config)
+    monkeypatch.setattr(ObjectStore, "list_prefixes", listing)
+    first = tick(config, "folders__c", instance)
+    count = len(listed)
+    assert count
+    ObjectStore(config.store).put_new(f"topics/{config.topics[0]}/year=2020/x.parquet", b"x")
+    second = tick(config, "folders__c", instance, first.cursor)
+    assert (second.cursor, len(listed)) == (first.cursor, count)
+    cursor = json.loads(first.cursor or "")
+    cursor[config.topics[0]]["ended_at"] = (datetime.now(timezone.utc) - timedelta(hours=1)).isoformat()
+    [told] = tick(config, "folders__c", instance, json.dumps(cursor)).asset_events
+    assert told.metadata["folders_not_in_index"].value == 1
+    # a cursor of an earlier version knows no end: its walk is due
+    del cursor[config.topics[0]]["ended_at"]
+    assert tick(config, "folders__c", instance, json.dumps(cursor)).asset_events
 
 
 def test_folders_of_a_connector_without_topics_dir_are_walked_too(

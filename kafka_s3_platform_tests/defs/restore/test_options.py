@@ -8,7 +8,7 @@ from kafka_s3_platform.cli.restore import restore
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
 from kafka_s3_platform.defs.restore.option import RestoreOption, find_options
 from kafka_s3_platform.defs.restore.request import READ_HERE
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
+from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest, Thaw
 
 PARTS = {"": RestoreRequest, "records": RecordFilter, "outgoing": Outgoing, "thaw": Thaw}
 OPTIONS = find_options(ForeignRestoreConfig)
@@ -36,7 +36,7 @@ def without_none(kind: Any) -> set[Any]:
 
 def given_type(name: str, option: RestoreOption) -> Any:
     if option.read is not None:
-        return get_type_hints(option.read)["return"]
+        return get_type_hints(option.read, localns={"Offsets": Offsets})["return"]
     return ForeignRestoreConfig.model_fields[name].annotation
 
 

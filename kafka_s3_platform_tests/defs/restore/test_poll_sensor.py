@@ -20,8 +20,9 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, name_foreign_op
+from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC
 from kafka_s3_platform.defs.restore.request import make_foreign_request
+from kafka_s3_platform.defs.restore.restored import name_restored_op
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.run import restore
@@ -69,14 +70,14 @@ def sent(config: ConnectorConfig, topic: str) -> list[int]:
 
 
 def asked(found: dg.SensorResult) -> list[tuple[str, str | None]]:
-    configs = [r.run_config["ops"][name_foreign_op("c")]["config"] for r in found.run_requests or ()]
+    configs = [r.run_config["ops"][name_restored_op("c")]["config"] for r in found.run_requests or ()]
     return [(c["restore_id"], c.get("after")) for c in configs]
 
 
 def run_asked(config: ConnectorConfig, found: dg.SensorResult) -> None:
     """What the run that was asked for does, without a run that any instance knows of."""
     [request] = found.run_requests or ()
-    given = ForeignRestoreConfig(**request.run_config["ops"][name_foreign_op("c")]["config"])
+    given = ForeignRestoreConfig(**request.run_config["ops"][name_restored_op("c")]["config"])
     topics = ArchivedTopic(config, EVERY_TOPIC)
     restore(make_foreign_request(topics, given, given.restore_id or "", "run", (None, None)), InProcessRunner())
 

@@ -7,8 +7,12 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.restore.config import RestoreConfig
+from kafka_s3_platform.defs.restore.restored import find_picked_topic, name_restored_op
+from kafka_s3_platform.defs.topic import list_archived_topics
+from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import events, run, topic_of
+from kafka_s3_platform_tests.defs.running import definitions, events, run, topic_of
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, connector, produce
 
@@ -44,9 +48,9 @@ def restored(
     topic = topic_of(config)
     to: dict[str, Any] = {"to_topic": f"{topic.topic}-restored", "create_topic": True}
     asked = RestoreConfig(**to | given)
-    ops = {topic.op_name("restored"): asked}
+    ops = {name_restored_op("c"): asked}
     keys = hour_keys(config, *hours)
-    return run(config, topic.op_name("restore"), topic.key("restored"), keys, instance=instance, ops=ops)
+    return run(config, "restore__c", topic.key("restored"), keys, instance=instance, ops=ops)
 
 
 def values(config: ConnectorConfig) -> list[bytes]:
@@ -111,3 +115,43 @@ def test_the_same_restore_id_sends_nothing_again(config: ConnectorConfig, instan
     [metadata] = events(found, topic_of(config).key("restored"))[hour_keys(config, 1)[0]]
     assert metadata["already_finished"]
     assert values(config) == [b"1-0", b"1-1"]
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_a_run_that_picks_several_topics_is_refused_before_anything_is_sent(
+    config: ConnectorConfig, instance: dg.DagsterInstance, count: int
+) -> None:
+    many = config.model_copy(update={"topics": (*config.topics, *(f"other-{n}" for n in range(1, count)))})
+    job = definitions(many).resolve_job_def("restore__c")
+    given = RestoreConfig(to_topic=f"{config.topics[0]}-restored", create_topic=True)
+    found = job.execute_in_process(
+        instance=instance,
+        partition_key=hour_keys(config, 1)[0],
+        run_config=dg.RunConfig(ops={name_restored_op("c"): given}),
+        raise_on_error=False,
+    )
+    [failed] = found.get_step_failure_events()
+    told = failed.step_failure_data.user_failure_data
+    assert told is not None
+    assert told.description is not None
+    assert f"connector c: this run picked {count} topics to restore: {config.topics[0]}, other-1" in told.description
+    assert ("and 2 more" in told.description) == (count == 12)
+    assert "start a run for each topic" in told.description
+    with ClusterAdmin(config.kafka) as admin:
+        assert given.to_topic not in admin.topics()
+    assert not instance.get_materialized_partitions(topic_of(config).key("restored"))
+
+
+def test_a_restore_of_one_topic_of_several_shows_nothing_on_the_others(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    many = config.model_copy(update={"topics": (*config.topics, "other-1", "other-2")})
+    assert restored(many, instance, 1).success
+    assert values(config) == [b"1-0", b"1-1"]
+    shown = [instance.get_materialized_partitions(topic.key("restored")) for topic in list_archived_topics([many])]
+    assert shown == [set(hour_keys(config, 1)), set(), set()]
+
+
+def test_a_run_that_picks_no_topic_is_refused(config: ConnectorConfig) -> None:
+    with pytest.raises(PreflightError, match="this run picked 0 topics to restore"):
+        find_picked_topic([topic_of(config)], [topic_of(config).key("hourly")])

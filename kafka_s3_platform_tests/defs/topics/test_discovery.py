@@ -25,7 +25,9 @@ from kafka_s3_platform.defs.topics.discovery import (
 )
 from kafka_s3_platform.errors import BrokerUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.support import NOON, connector
@@ -89,8 +91,8 @@ def test_a_topic_that_is_gone_stays(
 def test_a_topic_that_is_gone_and_forgotten_is_known_by_its_archive(
     config: ConnectorConfig, topic_name: str, tmp_path: Path
 ) -> None:
-    TopicIndex.of(config, topic_name).open()
-    TopicIndex.of(config, "another").open()
+    for topic in (topic_name, "another"):
+        TopicIndex.of(config, topic).open().commit(Change((Scan(0, 0, 1, 1, None, 1),)))
     assert look_for_topics(config, tmp_path) == FoundTopics((topic_name,), (topic_name,))
 
 

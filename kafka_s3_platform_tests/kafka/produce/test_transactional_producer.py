@@ -146,6 +146,20 @@ def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(kafka_settings: 
     assert values(kafka_settings, topic) == []
 
 
+def test_a_producer_that_learns_at_its_end_that_it_is_fenced_can_be_closed(
+    kafka_settings: KafkaSettings, topic: str
+) -> None:
+    """The client logs much while it fails. What it raises must not be mixed up with that: its error would be lost."""
+    talkative = kafka_settings.model_copy(update={"producer": {"debug": SecretStr("all")}})
+    with producing(talkative, topic) as older:
+        older.send(TEN, 0)
+        older.flush()
+        with producing(kafka_settings, topic):
+            older.send(TEN, 0)
+            older.close()
+    assert values(kafka_settings, topic) == []
+
+
 def test_a_transaction_whose_time_is_up_is_not_committed_silently(
     kafka_settings: KafkaSettings, topic: str, group: GroupOffset
 ) -> None:

@@ -1,6 +1,6 @@
 """A compaction in a process of its own, killed at a named stage, or measured.
 
-`python -m kafka_s3_platform_tests.upkeep.compact.killed STAGE < pickled request`. Prints two peaks in MiB: by how much
+`python -m kafka_s3_platform_tests.upkeep.compact.killed STAGE < pickled requests`. Prints two peaks in MiB: by how much
 resident memory grew, and what Arrow had allocated at a time.
 """
 
@@ -16,38 +16,38 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.upload import SegmentUpload
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
-from kafka_s3_platform.upkeep.compact.run import compact_day
+from kafka_s3_platform.upkeep.compact.run import compact_days
 from kafka_s3_platform_tests.support import InProcessRunner
 
 STAGES = ("after the first upload", "before the commit", "after the commit")
 
 
 def main(stage: str) -> None:
-    request: CompactRequest = pickle.load(sys.stdin.buffer)  # noqa: S301 - the test's own
+    requests: list[CompactRequest] = pickle.load(sys.stdin.buffer)  # noqa: S301 - the test's own
     if stage == STAGES[0]:
         SegmentUpload.finish = _then_die(SegmentUpload.finish)  # type: ignore[method-assign]
     elif stage in STAGES:
         _die_at_commit(after=stage == STAGES[2])
     peak = _Peak()
-    compact_day(request, InProcessRunner())
+    compact_days(requests, InProcessRunner())
     sys.stdout.write(f"{peak.growth() >> 20} {pa.default_memory_pool().max_memory() >> 20}\n")
 
 
 def _die_at_commit(after: bool) -> None:
-    commit = IndexSnapshot.commit
+    commit = ConnectorSnapshot.commit
 
-    def dying(snapshot: IndexSnapshot, change: Any, *args: Any) -> int:
-        if not change.retired:
-            return commit(snapshot, change, *args)
+    def dying(snapshot: ConnectorSnapshot, changes: Any, *args: Any) -> int:
+        if not any(change.retired for change in changes.values()):
+            return commit(snapshot, changes, *args)
         if after:
-            commit(snapshot, change, *args)
+            commit(snapshot, changes, *args)
         _die()
         raise AssertionError
 
-    IndexSnapshot.commit = dying  # type: ignore[method-assign, assignment]
+    ConnectorSnapshot.commit = dying  # type: ignore[method-assign, assignment]
 
 
 def _then_die(function: Callable[..., Any]) -> Callable[..., Any]:

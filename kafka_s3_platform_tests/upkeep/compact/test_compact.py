@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -18,7 +18,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.errors import BusyError, IndexConflictError, IntegrityError, SupersededError
 from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Maintenance
 from kafka_s3_platform.spark.runner import TaskRunner
-from kafka_s3_platform.store.index import Change, IndexSnapshot
+from kafka_s3_platform.store.index import ConnectorSnapshot
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import match_row, match_segments
 from kafka_s3_platform.upkeep.compact.days import list_due_days, report_day
@@ -88,7 +89,7 @@ def due(config: ConnectorConfig, now: datetime | None = None) -> list[date]:
 def in_a_process(config: ConnectorConfig, stage: str = "") -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-m", "kafka_s3_platform_tests.upkeep.compact.killed", stage]
     return subprocess.run(
-        command, input=pickle.dumps(request(config)), capture_output=True, check=False, env={**os.environ}
+        command, input=pickle.dumps([request(config)]), capture_output=True, check=False, env={**os.environ}
     )
 
 
@@ -96,7 +97,7 @@ def test_a_day_holds_the_records_of_its_hours_byte_for_byte_in_offset_order(conf
     before = records(config)
     report = compacted(config)
     assert records(config).equals(before)
-    assert report.record_count == report.day.record_count == 7
+    assert report.run_record_count == report.day.record_count == 7
     assert [(s.chunk, s.kafka_partition) for s in report.day.segments] == [("daily", 0), ("daily", 1)]
     assert due(config) == [date(2025, 12, 31), date(2026, 1, 2)]
     assert verify_archive(config, config.topics[0], True, InProcessRunner()).ok
@@ -273,16 +274,16 @@ def test_a_compaction_that_a_vacuum_has_ended_is_run_again(config: ConnectorConf
 def test_a_commit_whose_response_was_lost_is_not_made_again(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = IndexSnapshot.commit
+    commit = ConnectorSnapshot.commit
 
-    def unanswered(self: IndexSnapshot, change: Change, *args: Any) -> int:
-        version = commit(self, change, *args)
-        if change.retired:
+    def unanswered(self: ConnectorSnapshot, changes: Mapping[str, Change], *args: Any) -> int:
+        version = commit(self, changes, *args)
+        if any(change.retired for change in changes.values()):
             raise IndexConflictError("no answer")
         return version
 
     before = records(config)
-    monkeypatch.setattr(IndexSnapshot, "commit", unanswered)
+    monkeypatch.setattr(ConnectorSnapshot, "commit", unanswered)
     report = compacted(config)
     assert records(config).equals(before)
     assert report.version == snapshot(config).version

@@ -1,0 +1,140 @@
+"""Reads the backlogs of a connector's topics: Kafka is asked about many topics at once, and the index is read once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from kafka_s3_platform.defs.archive.backlog import Archived, Backlog, read_answering_backlog
+from kafka_s3_platform.defs.archive.lag_news import find_news
+from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import PlatformError, StoreUnavailableError, TransientError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.answers import Answers
+from kafka_s3_platform.kafka.known_offsets import KnownOffsets
+from kafka_s3_platform.kafka.offset_admin import FoundTopic
+from kafka_s3_platform.model.frontier import Frontier
+
+TOPICS_AT_ONCE = 100
+"""Topics that a tick looks at together. When its time is over, what it has found of earlier topics is not lost."""
+
+
+class Backlogs:
+    """The backlogs of `topics`. When a tick reaches one, those of the next TOPICS_AT_ONCE are read with it.
+
+    So the requests to the broker do not grow with each topic. A topic's failure is raised at its own turn.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[ArchivedTopic],
+        admin: ClusterAdmin,
+        read_archived: Callable[[ArchivedTopic], Archived],
+        tick: Tick,
+    ) -> None:
+        self._topics = topics
+        self._admin = admin
+        self._read_archived = read_archived
+        self._tick = tick
+        self._offsets = KnownOffsets(tick.within(admin.offsets_for_times_of))
+        self._configs: dict[str, Mapping[str, str]] = {}
+        self._found: dict[str, Backlog] = {}
+        self._failures: dict[str, Exception] = {}
+
+    def read(self, topic: ArchivedTopic) -> Backlog:
+        """Return the topic's backlog, of the kafka partitions that answer. Raises why nothing is known of the topic."""
+        if topic.topic not in self._found and topic.topic not in self._failures:
+            self._read_next(topic)
+        if topic.topic in self._failures:
+            raise self._failures[topic.topic]
+        return self._found[topic.topic]
+
+    def _read_next(self, topic: ArchivedTopic) -> None:
+        at = self._topics.index(topic)
+        known = self._found.keys() | self._failures.keys()
+        topics = [each for each in (*self._topics[at:], *self._topics[:at]) if each.topic not in known]
+        archived = self._read_indexes(topics[:TOPICS_AT_ONCE])
+        found = self._admin.find_topics(archived)
+        looked = self._admin.look_at({name: each.kafka_partitions for name, each in found.found.items()})
+        self._failures |= {**found.failures, **looked.failures}
+        read: list[Backlog] = []
+        for each in topics:
+            look = looked.found.get(each.topic)
+            if look is not None and look.found:
+                read.append(self._build(each, archived[each.topic], found.found[each.topic], look))
+            elif look is not None:
+                self._failures[each.topic] = next(iter(look.failures.values()))
+        # The tick may be over. Then whoever needs an answer is told so.
+        with suppress(TransientError):
+            self._search_oldest([backlog for backlog in read if backlog.uncovered])
+        for backlog in read:
+            try:
+                self._found[backlog.topic.topic] = read_answering_backlog(backlog)
+            except PlatformError as err:
+                self._failures[backlog.topic.topic] = err
+        with suppress(TransientError):
+            self._ask_ahead([self._found[each.topic] for each in topics if each.topic in self._found])
+
+    def _read_indexes(self, topics: Sequence[ArchivedTopic]) -> dict[str, Archived]:
+        """Read what the index holds of the topics, as long as the store answers and the tick has time."""
+        archived: dict[str, Archived] = {}
+        unanswered = 0
+        for topic in topics:
+            what = f"the index of topic {topic.topic}"
+            try:
+                archived[topic.topic] = self._tick.read(what, partial(self._read_archived, topic))
+            except Exception as err:  # noqa: BLE001 - raised when it is the topic's turn
+                self._failures[topic.topic] = err
+            unanswered = unanswered + 1 if isinstance(self._failures.get(topic.topic), StoreUnavailableError) else 0
+            if self._tick.is_over() or unanswered == MAX_UNANSWERED:
+                break
+        return archived
+
+    def _build(
+        self, topic: ArchivedTopic, archived: Archived, description: FoundTopic, look: Answers[int, Frontier]
+    ) -> Backlog:
+        return Backlog(
+            topic,
+            description.topic_id,
+            look.found,
+            archived.state,
+            archived.stored_hours,
+            self._offsets.of_topic(topic.topic),
+            partial(self._read_configs, topic.topic),
+            look.failures,
+        )
+
+    def _read_configs(self, topic: str) -> Mapping[str, str]:
+        if topic not in self._configs:
+            self._configs[topic] = self._tick.within(self._admin.topic_configs)(topic)
+        return self._configs[topic]
+
+    def _ask_ahead(self, backlogs: Sequence[Backlog]) -> None:
+        """Ask together what each topic would ask alone, to report its lag and to request its hours."""
+        cursor = self._tick.cursor
+        news = [each.topic.topic for each in backlogs if find_news(each, cursor.get(each.topic.topic))]
+        self._configs |= self._tick.within(self._admin.topic_configs_of)(news).found
+        wanted: dict[str, tuple[Mapping[int, Frontier], list[int]]] = {}
+        for backlog in backlogs:
+            # What is wrong with one topic is raised when it is its turn.
+            with suppress(PlatformError):
+                wanted[backlog.topic.topic] = backlog.frontiers, backlog.list_times()
+        self._offsets.ask_ahead({name: asked for name, asked in wanted.items() if asked[1]})
+
+    def _search_oldest(self, backlogs: Sequence[Backlog]) -> None:
+        """Take the steps of all searches together. Each is then repeated with the answers that are known."""
+        searches = {backlog.topic.topic: backlog.search_oldest(backlog.uncovered) for backlog in backlogs}
+        frontiers = {backlog.topic.topic: backlog.frontiers for backlog in backlogs}
+        steps: dict[str, int] = {}
+        for name, search in searches.items():
+            with suppress(StopIteration):
+                steps[name] = next(search)
+        while steps:
+            self._offsets.ask_ahead({name: (frontiers[name], [at]) for name, at in steps.items()})
+            asked, steps = steps, {}
+            for name, at in asked.items():
+                told = self._offsets.of_topic(name)(frontiers[name], [at])
+                with suppress(StopIteration):
+                    # without those that do not answer, the search is repeated when it is the topic's turn
+                    if not told.failures:
+                        steps[name] = searches[name].send(told.found)

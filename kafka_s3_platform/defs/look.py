@@ -1,0 +1,92 @@
+"""Looks at the index of a connector once in a tick, and keeps it open until the next one, which reads what is new."""
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import TypeVar
+
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.store.earlier_index import list_earlier_topics
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, TopicIndex
+
+R = TypeVar("R")
+
+SHOWN_WITHIN = timedelta(days=7)
+"""How far back a tick looks for what is archived and not shown, because a run was killed between the two.
+
+The first look at a topic, without a cursor, goes back to the beginning.
+"""
+
+_kept: dict[tuple[str, str, str], ConnectorSnapshot] = {}
+_lock = threading.Lock()
+
+
+class IndexLook:
+    """What the index of a connector holds of `topics`, as it is when the first of them is asked for.
+
+    Each `user`, a sensor or a schedule, has a handle of its own. When the look is closed, the handle is kept for the
+    next one. A read that outlasts its tick goes on, and keeps the handle when it ends: so a slow store is read at last.
+    """
+
+    def __init__(self, user: str, topics: Sequence[ArchivedTopic]) -> None:
+        hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+        # A whole hour, so that the next looks at the same version ask for the same, which is known.
+        self.since = hour - SHOWN_WITHIN
+        """Segments of earlier commits are not looked at again, to see whether Dagster shows them."""
+        self._topics = topics
+        self._config = topics[0].config
+        index = ConnectorIndex.of(self._config)
+        self._place = (user, self._config.store.endpoint_url or "", index.uri)
+        self._reading = 0
+        self._is_closed = False
+        self._opened: ConnectorSnapshot | None = None
+
+    def read(self, topic: ArchivedTopic, use: Callable[[IndexSnapshot], R]) -> R | None:
+        """Return what `use` makes of what is known of the topic, None if nothing of it was archived yet.
+
+        The first call reads the states of all topics, so that they take one pass. Raises store errors.
+        """
+        with _lock:
+            self._reading += 1
+        try:
+            found = self._find(topic)
+            return None if found is None else use(found)
+        finally:
+            with _lock:
+                self._reading -= 1
+                self._keep()
+
+    def close(self) -> None:
+        """Keep the handle for the next look, as soon as nothing is read by it any more."""
+        with _lock:
+            self._is_closed = True
+            self._keep()
+
+    def _keep(self) -> None:
+        if self._is_closed and not self._reading and self._opened is not None:
+            _kept[self._place] = self._opened
+
+    def _find(self, topic: ArchivedTopic) -> IndexSnapshot | None:
+        found = self._whole.topic(topic.topic) if self._whole else None
+        if found is None or found.is_empty:
+            found = TopicIndex.of(self._config, topic.topic).peek() if topic.topic in self._earlier else None
+        if found is not None:
+            _ = found.state  # raises here what is wrong with its rows
+        return found
+
+    @cached_property
+    def _whole(self) -> ConnectorSnapshot | None:
+        with _lock:
+            kept = _kept.pop(self._place, None)
+        found = kept.renew() if kept else ConnectorIndex.of(self._config).peek()
+        if found is not None:
+            found.load_states(topic.topic for topic in self._topics)
+        self._opened = found
+        return found
+
+    @cached_property
+    def _earlier(self) -> frozenset[str]:
+        """Topics of which an earlier version of this package keeps an index."""
+        config = self._config
+        return frozenset(list_earlier_topics(config.store, config.archive.index_dir, config.name))

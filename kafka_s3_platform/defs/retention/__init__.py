@@ -1,0 +1,1 @@
+"""How long Dagster keeps runs."""

@@ -1,0 +1,157 @@
+"""The retention sensor: deletes old runs of this code location from Dagster's storage, the oldest first."""
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+import dagster as dg
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter
+from dagster._core.storage.dagster_run import FINISHED_STATUSES
+from dagster._core.storage.tags import BACKFILL_ID_TAG
+
+from kafka_s3_platform.defs.processes import PROCESS_TAG
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.retention import (
+    EVENTS_AT_ONCE,
+    delete_backfills,
+    delete_observations,
+    delete_run,
+)
+
+DAYS_VARIABLE = "KAFKA_S3_RUN_RETENTION_DAYS"
+"""How many days after their end runs are kept. With 0, they are kept for ever."""
+
+DEFAULT_DAYS = 30
+INTERVAL_SECONDS = 600
+TICK_SECONDS = 30.0
+"""A tick deletes for so long, and the next one goes on. Dagster ends a tick after 60 seconds."""
+
+PAGE = 100
+KAFKA_PREFIX = "kafka"
+"""Of the assets that stand for topics at Kafka."""
+
+
+def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
+    """Make the sensor that deletes old runs of the code location. It requests no run."""
+
+    @dg.sensor(
+        name="retention",
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=status,
+        description=f"Deletes runs, their logs, observations and backfills from Dagster's storage {DEFAULT_DAYS} days "
+        f"after their end, or as many days as {DAYS_VARIABLE} says. What they materialized stays materialized.",
+    )
+    def retention(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        days = read_retention_days(os.environ)
+        if days == 0:
+            return dg.SkipReason(f"{DAYS_VARIABLE} is 0: all runs are kept")
+        repository = context.repository_def
+        if repository is None:
+            raise ConfigError("the retention sensor is evaluated outside of a code location: it cannot tell its runs")
+        sweep = Sweep(
+            context.instance,
+            datetime.now(timezone.utc) - timedelta(days=days),
+            frozenset(repository.asset_graph.get_all_asset_keys()),
+            frozenset(repository.job_names) - {"__ASSET_JOB"},
+            context.log,
+        )
+        context.update_cursor(sweep.delete_runs(context.cursor or ""))
+        sweep.delete_observations()
+        sweep.delete_backfills()
+        return dg.SkipReason(sweep.tell(days))
+
+    return retention
+
+
+def read_retention_days(env: Mapping[str, str]) -> int:
+    """Return for how many days runs are kept, 0 for ever. ConfigError if the environment says no number."""
+    text = env.get(DAYS_VARIABLE) or str(DEFAULT_DAYS)
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"{DAYS_VARIABLE}: {text!r} is no number of days; 0 keeps all runs")
+    return int(text)
+
+
+@dataclass
+class Sweep:
+    """One tick: deletes what ended before `before`, as long as there is time."""
+
+    instance: dg.DagsterInstance
+    before: datetime
+    keys: frozenset[dg.AssetKey]
+    """All assets of the code location."""
+
+    job_names: frozenset[str]
+    """All jobs that no other code location of the instance has."""
+
+    log: logging.Logger
+    deleted: int = 0
+    errors: list[Exception] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._deadline = time.monotonic() + TICK_SECONDS
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def delete_runs(self, after: str) -> str:
+        """Delete old runs from the run `after` on. Return the run to go on after, empty to begin again.
+
+        The cursor passes over runs of other code locations and over runs that could not be deleted.
+        """
+        if after and self.instance.get_run_by_id(after) is None:
+            after = ""
+        old = dg.RunsFilter(statuses=FINISHED_STATUSES, created_before=self.before, updated_before=self.before)
+        while records := self.instance.get_run_records(old, limit=PAGE, cursor=after or None, ascending=True):
+            for record in records:
+                if self.is_over():
+                    return after
+                if not self._is_deleted(record.dagster_run):
+                    after = record.dagster_run.run_id
+        return ""
+
+    def delete_observations(self) -> None:
+        """Delete old observations by sensors: of the lag of topics. The newest of each topic stays."""
+        for key in sorted(key for key in self.keys if key.path[0] == KAFKA_PREFIX):
+            while not self.is_over() and delete_observations(self.instance, key, self.before) == EVENTS_AT_ONCE:
+                pass
+
+    def delete_backfills(self) -> None:
+        """Delete backfills of the location's assets that ended, and of which no run is left."""
+        old = BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=self.before)
+        for backfill in self.instance.get_backfills(old):
+            of_backfill = dg.RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id})
+            is_ours = bool(backfill.asset_selection) and self.keys >= {*(backfill.asset_selection or ())}
+            if is_ours and not self.is_over() and not self.instance.get_runs(of_backfill, limit=1):
+                delete_backfills(self.instance, [backfill.backfill_id])
+
+    def tell(self, days: int) -> str:
+        """Return what the tick did. Raises the first error of a tick that deleted no run."""
+        if self.errors and not self.deleted:
+            raise self.errors[0]
+        told = [f"{self.deleted} run(s) that ended more than {days} days ago were deleted"]
+        if self.is_over():
+            told.append("the next tick goes on")
+        return "; ".join([*told, *map(str, self.errors)])
+
+    def _is_deleted(self, run: dg.DagsterRun) -> bool:
+        if not self._is_ours(run):
+            return False
+        try:
+            delete_run(self.instance, run.run_id)
+        except Exception as err:
+            # One run that cannot be deleted must not keep all later ones.
+            self.log.exception("run %s is kept", run.run_id)
+            self.errors.append(err)
+            return False
+        self.deleted += 1
+        return True
+
+    def _is_ours(self, run: dg.DagsterRun) -> bool:
+        """Return whether the run is of this code location: others may share the instance."""
+        if PROCESS_TAG in run.tags or run.job_name in self.job_names:
+            return True
+        selected = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+        return bool(selected) and selected <= self.keys

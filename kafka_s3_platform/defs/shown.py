@@ -1,0 +1,83 @@
+"""Which hours Dagster shows as materialized. They are kept in the process, so that a tick reads only what is new."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+import dagster as dg
+
+from kafka_s3_platform.defs.topic import ArchivedTopic
+
+MARGIN = 1000
+"""Events whose ids are so close to the newest are read again: an event may get its id before others, and be seen later.
+"""
+
+
+@dataclass
+class _Kept:
+    """What was read of one asset up to an event."""
+
+    event_id: int = 0
+    starts: set[datetime] = field(default_factory=set)
+
+
+_kept: dict[tuple[str, dg.AssetKey], _Kept] = {}
+
+
+class ShownHours:
+    """The hours that an instance shows, as one tick sees them."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._instance = instance
+
+    def of(self, topic: ArchivedTopic) -> Collection[datetime]:
+        """Return the starts of the topic's hours that are materialized. To be asked with `in`."""
+        kept = _kept.setdefault((self._instance_id, topic.key("hourly")), _Kept())
+        return _Shown(self._instance, topic, kept, self)
+
+    @cached_property
+    def _instance_id(self) -> str:
+        # A storage that has no id of its own is taken for the only one of this process.
+        find = getattr(self._instance.run_storage, "get_run_storage_id", None)
+        return str(find()) if find else ""
+
+    @cached_property
+    def newest_event_id(self) -> int:
+        return self._instance.event_log_storage.get_maximum_record_id() or 0
+
+
+class _Shown(Collection[datetime]):
+    """Asks the instance only if an hour is not known to be shown. Events that are deleted later stay known."""
+
+    def __init__(self, instance: dg.DagsterInstance, topic: ArchivedTopic, kept: _Kept, shown: ShownHours) -> None:
+        self._instance = instance
+        self._topic = topic
+        self._kept = kept
+        self._shown = shown
+        self._is_read = False
+
+    def __contains__(self, hour: object) -> bool:
+        if hour in self._kept.starts:
+            return True
+        self._read()
+        return hour in self._kept.starts
+
+    def __iter__(self) -> Iterator[datetime]:
+        self._read()
+        return iter(self._kept.starts)
+
+    def __len__(self) -> int:
+        self._read()
+        return len(self._kept.starts)
+
+    def _read(self) -> None:
+        if self._is_read:
+            return
+        self._is_read = True
+        newest = self._shown.newest_event_id
+        keys = self._instance.get_materialized_partitions(
+            self._topic.key("hourly"), after_cursor=max(0, self._kept.event_id - MARGIN)
+        )
+        self._kept.starts |= self._topic.hours.starts(keys)
+        self._kept.event_id = newest

@@ -1,0 +1,69 @@
+"""Makes one op of the assets, or of the checks, of many topics. A run may pick any of them.
+
+Dagster's decorators give `a.b` and `a_b` the same name for an input or an output. Names made here differ.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from kafka_s3_platform.defs.names import make_op_name
+
+
+def make_topic_assets(
+    body: Callable[..., Any],
+    *,
+    name: str,
+    specs: Sequence[dg.AssetSpec],
+    pool: str | None,
+    checks: Sequence[dg.AssetCheckSpec] = (),
+    config_schema: Mapping[str, dg.Field] | None = None,
+) -> dg.AssetsDefinition:
+    """Make assets, all of one partitions definition, and their checks, which the op `body` evaluates too.
+
+    A backfill is one run for each contiguous range, whatever the number of topics.
+    """
+    outputs = {make_op_name(*spec.key.path): spec for spec in specs}
+    evaluated = _name_checks(checks)
+    inputs = {make_op_name(*dep.asset_key.path): dep.asset_key for spec in specs for dep in spec.deps}
+    made = dg.op(
+        name=name,
+        ins=dict.fromkeys(inputs, dg.In(dg.Nothing)),
+        out={
+            **dict.fromkeys(outputs, dg.Out(dg.Nothing, is_required=False)),
+            **dict.fromkeys(evaluated, dg.Out(is_required=False)),
+        },
+        config_schema=config_schema,
+        pool=pool,
+    )(body)
+    return dg.AssetsDefinition(
+        keys_by_input_name=inputs,
+        keys_by_output_name={output: spec.key for output, spec in outputs.items()},
+        node_def=made,
+        specs=specs,
+        check_specs_by_output_name=evaluated,
+        can_subset=True,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+
+
+def make_topic_checks(
+    body: Callable[..., Any], *, name: str, checks: Sequence[dg.AssetCheckSpec]
+) -> dg.AssetChecksDefinition:
+    """Make checks that the op `body` evaluates apart from the run of their assets."""
+    evaluated = _name_checks(checks)
+    inputs = {make_op_name(*spec.asset_key.path): spec.asset_key for spec in checks}
+    made = dg.op(
+        name=name,
+        ins=dict.fromkeys(inputs, dg.In(dg.Nothing)),
+        out=dict.fromkeys(evaluated, dg.Out(is_required=False)),
+    )(body)
+    made_checks: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
+        keys_by_input_name=inputs, node_def=made, check_specs_by_output_name=evaluated, can_subset=True
+    )
+    return made_checks
+
+
+def _name_checks(checks: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:
+    return {make_op_name(*spec.asset_key.path, spec.name): spec for spec in checks}

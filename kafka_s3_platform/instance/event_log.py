@@ -1,0 +1,175 @@
+"""Dagster's event log in one SQLite file.
+
+Dagster's `SqliteEventLogStorage` makes a file for each run and copies what concerns assets to `index.db`. This storage
+writes everything to `index.db` alone. So it takes over an instance as it is: the assets' events are there already, and
+the log of an earlier run is read from the run's own file until that run is deleted.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dagster._core.event_api import EventHandlerFn, EventLogRecord, EventRecordsFilter
+from dagster._core.events import ASSET_CHECK_EVENTS, ASSET_EVENTS
+from dagster._core.events.log import EventLogEntry
+from dagster._core.instance import RUNLESS_RUN_ID
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
+    INDEX_SHARD_NAME,
+    SqliteEventLogStorage,
+    SqliteEventLogStorageWatchdog,
+)
+from dagster._core.storage.sql import create_engine
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
+from dagster._serdes import ConfigurableClassData
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import QueuePool
+from watchdog.events import FileSystemEvent
+from watchdog.observers import Observer
+
+
+class OneFileEventLogStorage(SqliteEventLogStorage):
+    """`SqliteEventLogStorage` with one file for all runs.
+
+    A process keeps one connection open, since to open and close one costs more than to write an event.
+    """
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        self._kept: tuple[int, Engine] | None = None
+        self._known: set[str] = set()
+        super().__init__(base_dir, inst_data)
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> "OneFileEventLogStorage":
+        """Make the storage that `dagster.yaml` describes."""
+        return cls(inst_data=inst_data, **config_value)
+
+    @property
+    def is_run_sharded(self) -> bool:
+        """Tell Dagster that ids of events increase over all runs."""
+        return False
+
+    def path_for_shard(self, run_id: str) -> str:
+        """Return the file of the run: the one file, unless an earlier version gave the run its own."""
+        return super().path_for_shard(run_id if self._has_own_file(run_id) else INDEX_SHARD_NAME)
+
+    def conn_string_for_shard(self, shard_name: str) -> str:
+        """Return SQLAlchemy's name of the run's file."""
+        return super().conn_string_for_shard(shard_name if self._has_own_file(shard_name) else INDEX_SHARD_NAME)
+
+    def store_event(self, event: EventLogEntry) -> None:
+        """Store one event."""
+        self.store_event_batch([event])
+
+    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+        """Store events in one transaction. Results of checks follow in transactions of their own."""
+        shared = [event for event in events if not self._has_own_file(event.run_id)]
+        own = [event for event in events if self._has_own_file(event.run_id)]
+        with self.index_connection() as conn:
+            stored = [(self._insert(conn, event), event) for event in shared]
+        for event_id, event in stored:
+            if event.is_dagster_event and event.dagster_event_type in ASSET_CHECK_EVENTS:
+                self.store_asset_check_event(event, event_id)
+        for event in own:
+            super().store_event(event)
+
+    def _insert(self, conn: Connection, event: EventLogEntry) -> int:
+        primary_key: Any = conn.execute(self.prepare_insert_event(event)).inserted_primary_key
+        event_id: int = primary_key[0]
+        is_of_assets = event.is_dagster_event and event.dagster_event_type in ASSET_EVENTS
+        if is_of_assets and event.get_dagster_event().asset_key:
+            self._store_asset_event_tags(conn, [event], [event_id])
+            self._store_asset_event(conn, event, event_id)
+        return event_id
+
+    def get_event_records(
+        self, event_records_filter: EventRecordsFilter, limit: int | None = None, ascending: bool = False
+    ) -> Sequence[EventLogRecord]:
+        """Return events of all runs. Of runs with a file of their own, these are the events that concern assets."""
+        return SqlEventLogStorage.get_event_records(self, event_records_filter, limit, ascending)
+
+    def delete_events(self, run_id: str) -> None:
+        """Delete the events of a run, and the file that an earlier version gave it."""
+        super().delete_events(run_id)
+        if self._has_own_file(run_id):
+            own = super().path_for_shard(run_id)
+            for path in (own + "-wal", own + "-shm", own):
+                Path(path).unlink(missing_ok=True)
+
+    def has_table(self, table_name: str) -> bool:
+        """Return whether the one file has the table, and remember that it has: Dagster asks with each event."""
+        if table_name not in self._known:
+            with self.index_connection() as conn:
+                if not conn.dialect.has_table(conn, table_name):
+                    return False
+            self._known.add(table_name)
+        return True
+
+    def _has_asset_key_col_on_connection(self, conn: Connection, column_name: str) -> bool:
+        if column_name not in self._known:
+            if not super()._has_asset_key_col_on_connection(conn, column_name):
+                return False
+            self._known.add(column_name)
+        return True
+
+    def watch(self, run_id: str, cursor: str | None, callback: EventHandlerFn) -> None:
+        """Call `callback` with each new event of the run."""
+        observer: Any = self._obs
+        if observer is None:
+            observer = Observer()
+            observer.start()
+            self._obs = observer
+        watchdog = _Watchdog(self, run_id, callback, cursor)
+        self._watchers[run_id][callback] = (watchdog, observer.schedule(watchdog, self._base_dir))
+
+    def dispose(self) -> None:
+        """Close the connection and end the watching."""
+        super().dispose()
+        if self._kept is not None:
+            self._kept[1].dispose()
+
+    def _has_own_file(self, run_id: str) -> bool:
+        # Events without a run are all in the one file. Dagster's storage had a copy of them in `.db`.
+        return run_id not in (RUNLESS_RUN_ID, INDEX_SHARD_NAME) and Path(super().path_for_shard(run_id)).exists()
+
+    @contextmanager
+    def _connect(self, shard: str) -> Iterator[Connection]:
+        if self._has_own_file(shard):
+            with super()._connect(shard) as conn:
+                yield conn
+            return
+        with self._open_engine().connect() as conn, conn.begin():
+            yield conn
+
+    def _open_engine(self) -> Engine:
+        """Return this process's engine. A connection to SQLite must not be used after a fork."""
+        with self._db_lock:
+            if self._kept is None or self._kept[0] != os.getpid():
+                engine = create_engine(
+                    super().conn_string_for_shard(INDEX_SHARD_NAME),
+                    poolclass=QueuePool,
+                    pool_size=1,
+                    max_overflow=-1,
+                    connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+                )
+                self._initdb(engine, for_index_shard=True)
+                self._kept = (os.getpid(), engine)
+            return self._kept[1]
+
+
+class _Watchdog(SqliteEventLogStorageWatchdog):
+    """Notices also what is in SQLite's write-ahead log alone."""
+
+    def __init__(
+        self, storage: OneFileEventLogStorage, run_id: str, callback: EventHandlerFn, cursor: str | None
+    ) -> None:
+        super().__init__(storage, run_id, callback, cursor)
+        self._patterns = [self._log_path, self._log_path + "-wal"]
+
+    def on_modified(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - whichever file it was
+        """Read the new events of the run."""
+        self._process_log()

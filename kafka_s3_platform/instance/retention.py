@@ -1,0 +1,235 @@
+"""Deletes old runs from Dagster's storage, and leaves behind what they materialized.
+
+Dagster's own `delete_run` also deletes the materializations of the run, and sensors would ask for its hours again. Here
+the newest materialization and the newest observation of each partition key become events without a run, as somebody
+would report them. They keep their id, time and metadata: nothing looks materialized again, and the latest stays the
+latest. Every step can be killed and done again; the run itself goes last.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import sqlalchemy as db
+from dagster._core.event_api import EventLogRecord
+from dagster._core.events import DagsterEvent, DagsterEventType
+from dagster._core.events.log import EventLogEntry
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES
+from dagster._core.instance import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.event_log.schema import (
+    AssetCheckExecutionsTable,
+    AssetEventTagsTable,
+    AssetKeyTable,
+    SqlEventLogStorageTable,
+)
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.runs.schema import BackfillTagsTable, BulkActionsTable, RunsTable, SnapshotsTable
+from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
+from dagster._serdes import deserialize_value, serialize_value
+from sqlalchemy.engine import Connection
+
+from kafka_s3_platform.errors import PermanentError
+
+EVENTS_AT_ONCE = 1_000
+"""Events in one transaction. Meanwhile nobody else can write to SQLite: about a second."""
+
+MATERIALIZATION = DagsterEventType.ASSET_MATERIALIZATION.value
+OBSERVATION = DagsterEventType.ASSET_OBSERVATION.value
+
+_events = SqlEventLogStorageTable
+_checks = AssetCheckExecutionsTable
+
+
+def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Delete a finished run, its log, what its processes printed, and definitions that only this run has.
+
+    Keep what is the newest of its partition keys.
+
+    Raises:
+        PermanentError: Dagster's storage is not one of SQL databases.
+    """
+    storage = _find_event_log(instance)
+    while _hand_over(storage, run_id):
+        pass
+    _tell_last_materializations(storage, run_id)
+    _delete_check_results(storage, run_id)
+    while _delete_events(storage, _events.c.run_id == run_id):
+        pass
+    _delete_own_file(storage, run_id)
+    if storage.supports_global_concurrency_limits:
+        storage.free_concurrency_slots_for_run(run_id)
+    instance.compute_log_manager.delete_logs(prefix=[run_id])
+    _delete_snapshots(instance.run_storage, instance.get_run_by_id(run_id))
+    instance.run_storage.delete_run(run_id)
+
+
+def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: datetime) -> int:
+    """Delete observations of the asset that no run made, older than `before` (UTC). Keep the newest.
+
+    Return how many were deleted, which may be EVENTS_AT_ONCE of more.
+    """
+    storage = _find_event_log(instance)
+    of_asset = db.and_(_events.c.asset_key == key.to_string(), _events.c.dagster_event_type == OBSERVATION)
+    with storage.index_connection() as conn:
+        newest = conn.execute(db.select(db.func.max(_events.c.id)).where(of_asset)).scalar()
+    old = _events.c.timestamp < before.astimezone(timezone.utc).replace(tzinfo=None)
+    return _delete_events(
+        storage, db.and_(of_asset, _events.c.run_id == RUNLESS_RUN_ID, _events.c.id < (newest or 0), old)
+    )
+
+
+def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> None:
+    """Delete backfills that ended."""
+    storage: Any = instance.run_storage
+    if not isinstance(storage, SqlRunStorage):
+        return
+    ended = [status.value for status in BULK_ACTION_TERMINAL_STATUSES]
+    with storage.connect() as conn:
+        conn.execute(
+            BulkActionsTable.delete().where(
+                BulkActionsTable.c.key.in_(backfill_ids), BulkActionsTable.c.status.in_(ended)
+            )
+        )
+        left = db.select(BulkActionsTable.c.key)
+        conn.execute(
+            BackfillTagsTable.delete().where(
+                BackfillTagsTable.c.backfill_id.in_(backfill_ids), BackfillTagsTable.c.backfill_id.not_in(left)
+            )
+        )
+
+
+def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqlEventLogStorage):
+        raise PermanentError(
+            f"Dagster keeps its events in {type(storage).__name__}, of which old runs cannot be deleted without their "
+            f"materializations. Set KAFKA_S3_RUN_RETENTION_DAYS=0 to keep all runs"
+        )
+    return storage
+
+
+def _hand_over(storage: SqlEventLogStorage, run_id: str) -> int:
+    """Make the newest of some events of the run events without a run, and delete the others. Return how many."""
+    newer = _events.alias()
+    same = db.and_(
+        newer.c.asset_key == _events.c.asset_key,
+        newer.c.dagster_event_type == _events.c.dagster_event_type,
+        newer.c.id > _events.c.id,
+    )
+    is_superseded = db.case(
+        (
+            _events.c.partition.is_(None),
+            db.exists().where(same, newer.c.partition.is_(None)),
+        ),
+        else_=db.exists().where(same, newer.c.partition == _events.c.partition),
+    )
+    columns = (_events.c.id, _events.c.event, is_superseded.label("is_superseded"))
+    of_run = db.and_(_events.c.run_id == run_id, _events.c.dagster_event_type.in_([MATERIALIZATION, OBSERVATION]))
+    with storage.index_transaction() as conn:
+        rows = conn.execute(db.select(*columns).where(of_run).order_by(_events.c.id).limit(EVENTS_AT_ONCE)).fetchall()
+        superseded = [row.id for row in rows if row.is_superseded]
+        kept = [
+            {"kept_id": row.id, "kept_event": _report_without_run(row.event)} for row in rows if not row.is_superseded
+        ]
+        _delete_ids(conn, superseded)
+        if kept:
+            conn.execute(
+                _events.update()
+                .where(_events.c.id == db.bindparam("kept_id"))
+                .values(run_id=RUNLESS_RUN_ID, step_key=None, event=db.bindparam("kept_event")),
+                kept,
+            )
+    return len(rows)
+
+
+def _report_without_run(serialized: str) -> str:
+    """Return the event as Dagster stores one that somebody reports, at its own time."""
+    entry = deserialize_value(serialized, EventLogEntry)
+    told = entry.get_dagster_event()
+    event = DagsterEvent(told.event_type_value, job_name=RUNLESS_JOB_NAME, event_specific_data=told.event_specific_data)
+    without_run = EventLogEntry(  # type: ignore[no-untyped-call]
+        None, entry.level, "", RUNLESS_RUN_ID, entry.timestamp, None, RUNLESS_JOB_NAME, event
+    )
+    return serialize_value(without_run)
+
+
+def _tell_last_materializations(storage: SqlEventLogStorage, run_id: str) -> None:
+    """Have the assets that the run was the last to materialize name the event that is left."""
+    with storage.index_transaction() as conn:
+        keys = conn.execute(db.select(AssetKeyTable.c.asset_key).where(AssetKeyTable.c.last_run_id == run_id)).scalars()
+        for key in keys.fetchall():
+            last = conn.execute(
+                db.select(_events.c.id, _events.c.event, _events.c.run_id)
+                .where(_events.c.asset_key == key, _events.c.dagster_event_type == MATERIALIZATION)
+                .order_by(_events.c.id.desc())
+                .limit(1)
+            ).first()
+            if last is not None:
+                record = EventLogRecord(last.id, deserialize_value(last.event, EventLogEntry))
+                values = {"last_materialization": serialize_value(record), "last_run_id": last.run_id}
+                conn.execute(AssetKeyTable.update().where(AssetKeyTable.c.asset_key == key).values(values))
+
+
+def _delete_check_results(storage: SqlEventLogStorage, run_id: str) -> None:
+    """Delete the results of the run's checks, but the last result of each check."""
+    newer = _checks.alias()
+    is_superseded = db.exists().where(
+        newer.c.asset_key == _checks.c.asset_key,
+        newer.c.check_name == _checks.c.check_name,
+        newer.c.id > _checks.c.id,
+        newer.c.execution_status != AssetCheckExecutionRecordStatus.PLANNED.value,
+    )
+    is_planned = _checks.c.execution_status == AssetCheckExecutionRecordStatus.PLANNED.value
+    gone = db.select(_checks.c.id).where(_checks.c.run_id == run_id, db.or_(is_planned, is_superseded))
+    with storage.index_transaction() as conn:
+        ids = conn.execute(gone).scalars().fetchall()
+        conn.execute(_checks.delete().where(_checks.c.id.in_(ids)))
+
+
+def _delete_snapshots(storage: Any, run: dg.DagsterRun | None) -> None:
+    """Delete the definitions that Dagster keeps of what the run selected, if no other run selected the same.
+
+    The definition of a whole job stays: those of its selections name it. A run that is made at this very moment may
+    have found the definitions. Dagster refuses to store it then, so that it is asked for again, or it runs without.
+    """
+    if run is None or not run.job_snapshot_id or not isinstance(storage, SqlRunStorage):
+        return
+    same = db.select(RunsTable.c.id).where(RunsTable.c.snapshot_id == run.job_snapshot_id)
+    with storage.connect() as conn:
+        if conn.execute(same.where(RunsTable.c.run_id != run.run_id).limit(1)).first() is not None:
+            return
+    # A plan names its job, so no other run has this plan.
+    gone = [run.execution_plan_snapshot_id]
+    # None if a call that was killed has deleted it
+    job: Any = storage.get_job_snapshot(run.job_snapshot_id)
+    if job is not None and job.lineage_snapshot is not None:
+        gone.append(run.job_snapshot_id)
+    with storage.connect() as conn:
+        # PostgreSQL deletes nothing that a run names.
+        conn.execute(RunsTable.update().where(RunsTable.c.run_id == run.run_id).values(snapshot_id=None))
+        conn.execute(SnapshotsTable.delete().where(SnapshotsTable.c.snapshot_id.in_(gone)))
+
+
+def _delete_events(storage: SqlEventLogStorage, which: Any) -> int:
+    with storage.index_transaction() as conn:
+        ids = conn.execute(db.select(_events.c.id).where(which).limit(EVENTS_AT_ONCE)).scalars().fetchall()
+        _delete_ids(conn, ids)
+    return len(ids)
+
+
+def _delete_ids(conn: Connection, ids: Sequence[int]) -> None:
+    conn.execute(_events.delete().where(_events.c.id.in_(ids)))
+    conn.execute(AssetEventTagsTable.delete().where(AssetEventTagsTable.c.event_id.in_(ids)))
+
+
+def _delete_own_file(storage: SqlEventLogStorage, run_id: str) -> None:
+    """Delete the file that Dagster's SQLite storage made for the run."""
+    if isinstance(storage, SqliteEventLogStorage):
+        path = Path(storage.path_for_shard(run_id))
+        if path.name == f"{run_id}.db":
+            for each in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path):
+                each.unlink(missing_ok=True)

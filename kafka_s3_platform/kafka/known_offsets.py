@@ -1,0 +1,68 @@
+"""Offsets of timestamps in many topics, asked about ahead and together."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
+from kafka_s3_platform.kafka.offset_admin import Place
+
+Wanted: TypeAlias = Mapping[str, tuple[Iterable[int], Sequence[int]]]
+"""Topic -> its kafka partitions, and the timestamps in epoch ms, to ask about."""
+
+
+class AskOffsets(Protocol):
+    """Asks a cluster for o(t) of many topics, as `OffsetAdmin.offsets_for_times_of`."""
+
+    def __call__(self, wanted: Wanted, /) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]: ...
+
+
+class KnownOffsets:
+    """What was asked about o(t) of topics. It is kept for one look at them, and not asked about again in it.
+
+    Whoever plans a topic asks for its offsets alone. If those of all topics were asked for ahead, by a few requests,
+    the answer is here. So requests do not grow with the topics, and nobody depends on what was asked ahead. A failure
+    is kept too: a leader that is down does not take its time once for each topic.
+    """
+
+    def __init__(self, ask: AskOffsets) -> None:
+        self._ask = ask
+        self._found: dict[Place, dict[int, OffsetAtTime]] = {}
+        self._failures: dict[Place, PlatformError] = {}
+
+    def ask_ahead(self, wanted: Wanted) -> None:
+        """Ask for all that is not known of this."""
+        missing: dict[str, tuple[list[int], Sequence[int]]] = {}
+        for topic, (kafka_partitions, times) in wanted.items():
+            unknown = [p for p in kafka_partitions if not self._knows((topic, p), times)]
+            if unknown:
+                missing[topic] = (unknown, times)
+        if not missing:
+            return
+        answers = self._ask(missing)
+        for topic, (kafka_partitions, _) in missing.items():
+            told = answers.found.get(topic)
+            for kafka_partition in kafka_partitions:
+                place = topic, kafka_partition
+                if told is not None and kafka_partition in told.found:
+                    self._found.setdefault(place, {}).update(told.found[kafka_partition])
+                else:
+                    failure = told.failures[kafka_partition] if told is not None else answers.failures[topic]
+                    self._failures[place] = failure
+
+    def of_topic(self, topic: str) -> "partial[Answers[int, Mapping[int, OffsetAtTime]]]":
+        """Return the lookup of one topic: a function of kafka partitions and timestamps."""
+        return partial(self._look_up, topic)
+
+    def _look_up(
+        self, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
+    ) -> Answers[int, Mapping[int, OffsetAtTime]]:
+        wanted = tuple(kafka_partitions)
+        self.ask_ahead({topic: (wanted, times)})
+        failures = {p: self._failures[topic, p] for p in wanted if (topic, p) in self._failures}
+        left = [p for p in wanted if p not in failures]
+        return Answers({p: {t: self._found.get((topic, p), {})[t] for t in times} for p in left}, failures)
+
+    def _knows(self, place: Place, times: Sequence[int]) -> bool:
+        return place in self._failures or self._found.get(place, {}).keys() >= {*times}

@@ -1,0 +1,200 @@
+"""Fold the old rows of a topic: find what can be moved out of its state, and what has to stay of it instead.
+
+Everything that the archive holds up to a look at the log is put together, if nothing is missing of it. The rows of
+complete hours, of scans and of looks up to there are then not needed to plan, to tell lag, or to say that an hour is
+complete. A hole stops the fold, because what lies before and behind it is told by the single looks: after somebody has
+closed it, the next fold goes on.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from kafka_s3_platform.model.folded import Fold, FoldedHours, FoldedLook, FoldedScan
+from kafka_s3_platform.model.frontier import UNTIMED, Frontier
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.model.segment import HourRange, Scan
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR
+
+FEWEST_HOURS = 24
+"""With fewer new hours it is not worth a commit."""
+
+
+@dataclass(frozen=True)
+class Folding:
+    """The `fold` of a topic, and which rows of its state it takes the place of.
+
+    `looked_at` is the time of the last look that is folded, `ends` the offsets up to which scans are.
+    """
+
+    fold: Fold
+    looked_at: datetime
+    ends: Mapping[int, int]
+    hours: frozenset[datetime]
+
+    def holds_scan(self, scan: Scan) -> bool:
+        return scan.end_offset <= self.ends.get(scan.kafka_partition, 0)
+
+    def holds_look(self, look: Frontier) -> bool:
+        return look.observed_at <= self.looked_at
+
+    def holds_hour(self, row: HourRange) -> bool:
+        return row.hour in self.hours
+
+    def apply(self, state: IndexState) -> IndexState:
+        """Return the state without the rows that are folded."""
+        return replace(
+            state,
+            fold=self.fold,
+            scans=tuple(s for s in state.scans if not self.holds_scan(s)),
+            frontiers=tuple(f for f in state.frontiers if not self.holds_look(f)),
+            hours=tuple(h for h in state.hours if not self.holds_hour(h)),
+        )
+
+
+def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Folding | None:
+    """Return what can be folded of looks up to `before`, None if that is little or nothing.
+
+    What was folded earlier is part of it. The folded state gives the same answers: this is compared for what is said
+    most, which hours are scanned and complete and which offsets are archived. If an answer differs, nothing is folded.
+    """
+    found = _choose_look(state, before)
+    if found is None:
+        return None
+    looked_at, ends = found
+    done = frozenset(_list_done_hours(state, looked_at - HOUR - lateness, lateness))
+    if len(done) < FEWEST_HOURS:
+        return None
+    looks = (*_list_first_looks(state), *_list_looks(state, looked_at))
+    scans = tuple(_merge_scans(state, ends))
+    folding = Folding(Fold(scans, looks, _make_runs(done | state.folded_hours)), looked_at, ends, done)
+    return folding if _answers_alike(state, folding.apply(state), lateness) else None
+
+
+def _choose_look(state: IndexState, before: datetime) -> tuple[datetime, Mapping[int, int]] | None:
+    """Return the time of the latest look up to which nothing is missing, and the highest ends that were seen by then.
+
+    None if there is none, or none later than the last fold.
+    """
+    highest: dict[int, int] = {}
+    found = None
+    last = max((look.observed_at for look in state.fold.looks), default=UNTIMED)
+    whole = state.contiguous_ends
+    for looked_at, seen in state.observations:
+        for kafka_partition, high_watermark in seen.items():
+            highest[kafka_partition] = max(high_watermark, highest.get(kafka_partition, 0))
+        if looked_at > before:
+            break
+        if looked_at > last and set(seen) == set(highest) and _reach(whole, highest):
+            found = looked_at, dict(highest)
+    return found
+
+
+def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> Iterator[datetime]:
+    """Yield the hours up to `last` that are scanned and complete.
+
+    From the first hour on that a kafka partition was planned in, it is planned in each of them: then the last hour says
+    whether there is an earlier one.
+    """
+    rows: dict[datetime, set[int]] = defaultdict(set)
+    for row in state.hours:
+        if row.hour <= last and row.start_offset is not None:
+            rows[row.hour].add(row.kafka_partition)
+    known = {look.kafka_partition for look in state.fold.looks}
+    for hour in sorted(rows):
+        if known <= rows[hour] and state.is_scanned(hour) and state.is_complete(hour, lateness):
+            known = rows[hour]
+            yield hour
+
+
+def _reach(whole: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+    """Return whether what is archived without a hole reaches these ends."""
+    return all(end <= whole.get(kafka_partition, 0) for kafka_partition, end in ends.items())
+
+
+def _list_first_looks(state: IndexState) -> Iterator[FoldedLook]:
+    """Yield where each log began when it was first looked at. Of such a look, nothing else counts any more."""
+    for kafka_partition, start in sorted(state.first_log_starts.items()):
+        yield FoldedLook(kafka_partition, start, start, start, None, UNTIMED)
+
+
+def _list_looks(state: IndexState, looked_at: datetime) -> Iterator[FoldedLook]:
+    looks = {look.kafka_partition: look for look in state.all_looks if look.observed_at == looked_at}
+    for _, look in sorted(looks.items()):
+        yield FoldedLook(
+            look.kafka_partition,
+            look.log_start_offset,
+            look.last_stable_offset,
+            look.high_watermark,
+            look.leader_epoch,
+            look.observed_at,
+            look.kafka_partition_count,
+        )
+
+
+def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedScan]:
+    scans: dict[int, list[Scan]] = defaultdict(list)
+    for scan in state.all_scans:
+        if scan.end_offset <= ends.get(scan.kafka_partition, 0):
+            scans[scan.kafka_partition].append(scan)
+    for kafka_partition, mine in sorted(scans.items()):
+        for offsets in _cut_ranges(mine):
+            yield _sum_scans(state, kafka_partition, offsets, [s for s in mine if s.start_offset in offsets])
+
+
+def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
+    """Yield the ranges of the scans, cut where the last of them ends that left out records.
+
+    A restore of group offsets asks for that place.
+    """
+    scans = [*scans]
+    cut = max((s.end_offset for s in scans if s.filtered_count or s.dead_letter_count), default=0)
+    for found in RangeSet(s.offsets for s in scans):
+        if found.start_offset < cut < found.end_offset:
+            yield OffsetRange(found.start_offset, cut)
+            yield OffsetRange(cut, found.end_offset)
+        else:
+            yield found
+
+
+def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, scans: Iterable[Scan]) -> FoldedScan:
+    scans = [*scans]
+    return FoldedScan(
+        kafka_partition,
+        offsets.start_offset,
+        offsets.end_offset,
+        sum(s.record_count for s in scans),
+        state.leader_epoch(kafka_partition, offsets.end_offset),
+        max(s.epoch for s in scans),
+        sum(s.filtered_count for s in scans),
+        sum(s.dead_letter_count for s in scans),
+        sum(s.output_count for s in scans),
+    )
+
+
+def _make_runs(hours: Iterable[datetime]) -> tuple[FoldedHours, ...]:
+    """Return the hours as runs without a hole. Hours that begin at another minute are runs of their own."""
+    runs: list[FoldedHours] = []
+    open_runs: dict[timedelta, int] = {}
+    for hour in sorted(hours):
+        minute = timedelta(minutes=hour.minute, seconds=hour.second)
+        at = open_runs.get(minute)
+        if at is not None and runs[at].until == hour:
+            runs[at] = FoldedHours(runs[at].hour, runs[at].size + 1)
+        else:
+            open_runs[minute] = len(runs)
+            runs.append(FoldedHours(hour, 1))
+    return tuple(runs)
+
+
+def _answers_alike(before: IndexState, after: IndexState, lateness: timedelta) -> bool:
+    hours = before.asked_hours
+    return (
+        after.asked_hours == hours
+        and after.complete_hours(hours, lateness) == before.complete_hours(hours, lateness)
+        and all(after.is_scanned(hour) == before.is_scanned(hour) for hour in hours)
+        and all(after.coverage(p) == before.coverage(p) for p in before.contiguous_ends)
+        and all(after.deleted(p) == before.deleted(p) for p in before.contiguous_ends)
+    )

@@ -1,0 +1,67 @@
+"""What the state of a topic keeps of old rows that the upkeep has folded and moved out of it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.model.times import HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedScan(Scan):
+    """Offsets of many scans without a hole between them. Counts are sums; the leader epoch is that of their end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedLook(Frontier):
+    """Where a log began when it was first looked at (the look is UNTIMED), or the last look that was folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedHours:
+    """`size` hours from `hour` on. Each was complete when it was folded, in every kafka partition."""
+
+    hour: datetime
+    size: int
+
+    @property
+    def until(self) -> datetime:
+        """Where the first hour begins that is not among them."""
+        return self.hour + self.size * HOUR
+
+    def last_before(self, hour: datetime) -> datetime | None:
+        """Return the last of the hours that begins before `hour`, None if none does."""
+        count = min(self.size, -((self.hour - hour) // HOUR))
+        return self.hour + (count - 1) * HOUR if count > 0 else None
+
+    def __contains__(self, hour: datetime) -> bool:
+        # Hours of a timezone may begin at half past: these are other hours.
+        return self.hour <= hour < self.until and not (hour - self.hour) % HOUR
+
+
+@dataclass(frozen=True)
+class Fold:
+    """All that is folded of a topic. There is a look of each kafka partition, and one run of hours or a few."""
+
+    scans: tuple[FoldedScan, ...] = ()
+    looks: tuple[FoldedLook, ...] = ()
+    hours: tuple[FoldedHours, ...] = ()
+
+
+@lru_cache(maxsize=64)
+def list_folded_hours(runs: tuple[FoldedHours, ...]) -> frozenset[datetime]:
+    """Return the single hours. Topics of one connector mostly have the same ones, and share the answer."""
+    return frozenset(run.hour + n * HOUR for run in runs for n in range(run.size))
+
+
+def find_folded_month(hour: datetime) -> str:
+    """Return the month of UTC in which the rows of a folded hour lie: `2026-03`."""
+    return f"{hour.astimezone(timezone.utc):%Y-%m}"
+
+
+@lru_cache(maxsize=64)
+def list_months(runs: tuple[FoldedHours, ...]) -> tuple[str, ...]:
+    """Return the months of the hours, in order."""
+    return tuple(sorted({find_folded_month(hour) for hour in list_folded_hours(runs)}))

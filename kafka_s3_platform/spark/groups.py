@@ -1,0 +1,24 @@
+"""Deals tasks out into groups. Each group is one task of Spark, which costs more than a small piece of work."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+GROUPS_PER_SLOT = 4
+"""Into how many groups the tasks of one place of work are dealt: a slow one then leaves the others work to do."""
+
+
+def deal_out(tasks: Sequence[T], count_cost: Callable[[T], int], at_once: int) -> list[tuple[T, ...]]:
+    """Deal out the tasks into groups of about the same cost, in order. A large task stays alone."""
+    share = sum(map(count_cost, tasks)) / max(1, at_once * GROUPS_PER_SLOT)
+    groups: list[list[T]] = []
+    filled = share
+    for task in tasks:
+        cost = count_cost(task)
+        if filled + cost > share:
+            groups.append([])
+            filled = 0
+        groups[-1].append(task)
+        filled += cost
+    return [tuple(group) for group in groups]

@@ -1,0 +1,125 @@
+"""What a commit changes in an index, how it is written, and how it is tried again."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
+
+from kafka_s3_platform.errors import IndexConflictError, StoreUnavailableError
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.store.index_rows import IndexRow, TopicRows, list_periods
+from kafka_s3_platform.store.predicates import (
+    RowPredicate,
+    match_any,
+    match_every,
+    match_periods,
+    match_segments,
+    match_topic,
+    match_version,
+)
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+S_co = TypeVar("S_co", covariant=True)
+
+MAX_CONFLICTS = 20
+MAX_LOST = 3
+"""How often a step is tried: while other commits come first, and if the store does not answer."""
+
+NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
+"""The run path has no right to delete, not even log files that expired."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit adds and removes of one topic.
+
+    `removed` are predicates over rows; `retired` segments leave the live set and stay known as
+    retired. `gap_hours` are the hours that added gaps begin in.
+    """
+
+    added: tuple[IndexRow, ...] = ()
+    retired: tuple[Segment, ...] = ()
+    removed: tuple[RowPredicate, ...] = ()
+    run_id: str = ""
+    gap_hours: Mapping[Gap, datetime] = field(default_factory=dict)
+
+
+def list_topic_rows(topic: str, change: Change) -> TopicRows:
+    """Return the rows that the change adds."""
+    return TopicRows(topic, change.added, change.retired, change.run_id, change.gap_hours)
+
+
+def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
+    """Yield what removes the change's rows, and no row of another topic."""
+    if change.removed:
+        yield match_every([match_topic(topic), match_any(change.removed)])
+    if change.retired:
+        periods: set[str] = set()
+        for segment in change.retired:
+            periods.update(list_periods(segment.chunk_start))
+        yield match_every(
+            [match_topic(topic), match_periods(sorted(periods)), match_segments(s.key for s in change.retired)]
+        )
+
+
+def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:
+    """Commit the rows, which are of `version`, and take out what a predicate matches. Raises delta-rs's errors."""
+    once = CommitProperties(max_commit_retries=0)
+    if not predicates:
+        write_deltalake(
+            table,
+            rows,
+            mode="append",
+            schema_mode="merge",
+            commit_properties=once,
+            post_commithook_properties=NEVER_DELETE,
+        )
+        return
+    # delta-rs refuses new rows that do not match the predicate: `version` matches them and no other row
+    where = match_any([*predicates, match_version(version)])
+    write_deltalake(
+        table,
+        rows,
+        mode="overwrite",
+        schema_mode="merge",
+        predicate=where,
+        commit_properties=once,
+        post_commithook_properties=NEVER_DELETE,
+    )
+
+
+class Openable(Protocol[S_co]):
+    """An index of a connector or of a topic, which opens as a snapshot."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def open(self) -> S_co:
+        """Return the index as it is now."""
+        ...
+
+
+def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
+    """Call `step`, which commits on the snapshot. Call it again on a newer snapshot if another commit came first.
+
+    A step has to check whether its own earlier try is in the index: perhaps only the response was lost. Raises
+    IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST` of them.
+    """
+    lost = 0
+    for _ in range(MAX_CONFLICTS):
+        snapshot = index.open()
+        try:
+            return step(snapshot)
+        except (IndexConflictError, StoreUnavailableError) as err:
+            lost += isinstance(err, StoreUnavailableError)
+            if lost == MAX_LOST:
+                raise
+            logger.warning("%s; reading the index again", err)
+    raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")

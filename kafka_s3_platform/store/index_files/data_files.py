@@ -1,0 +1,162 @@
+"""Data files of an index: list them, write one, and put some in the place of others in one commit."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.store.index_commit import NEVER_DELETE
+from kafka_s3_platform.store.index_reads import DataFile, read_rows
+from kafka_s3_platform.store.index_rows import PERIOD, TABLE_SCHEMA
+from kafka_s3_platform.store.index_table import Handle, IndexTable
+from kafka_s3_platform.store.objects import ObjectStore
+
+ROW_GROUP = 8192
+"""Rows of a row group: a reader skips the groups whose bounds of topic and time lie elsewhere."""
+
+_STATISTICS = "delta.dataSkippingStatsColumns"
+"""The property of a Delta table that names the columns whose bounds are kept."""
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """A live data file. `row_count` is what Delta's log says of it."""
+
+    path: str
+    size: int
+    row_count: int
+    period: str
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A data file that was written and that no commit names yet. `bounds` are the statistics of Delta's log."""
+
+    path: str
+    size: int
+    row_count: int
+    period: str
+    bounds: str
+
+
+def list_index_files(table: IndexTable, handle: Handle) -> tuple[IndexFile, ...]:
+    """Return the files of the version that the handle has open. Asks the store nothing."""
+    found = table.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
+    names = ("path", "size_bytes", "num_records", f"partition.{PERIOD}")
+    if not found.num_rows:
+        return ()
+    columns = (found.column(name).to_pylist() for name in names)
+    return tuple(IndexFile(path, size, rows or 0, period) for path, size, rows, period in zip(*columns, strict=True))
+
+
+def refuse_unknown_columns(table: IndexTable, handle: Handle) -> None:
+    """Raise ConfigError if the table has columns that this version does not know: rewritten rows would lose them."""
+    unknown = set(_list_columns(handle)) - set(TABLE_SCHEMA.names)
+    if unknown:
+        raise ConfigError(
+            f"the index {table.uri} has columns of a later version of this package ({', '.join(sorted(unknown))}), and "
+            f"its files are not merged. Run the upkeep with that version"
+        )
+
+
+def read_index_files(table: IndexTable, files: Sequence[IndexFile]) -> pa.Table:
+    """Return all rows of the files, in their order, without the column of periods. Raises store errors."""
+    return read_rows(table, [DataFile(f.path, f.size, f.period, {}) for f in files], "all")
+
+
+def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period: str, size: int) -> Iterator[NewFile]:
+    """Write the rows, in their order, to new files of about `size` bytes. They count only after a commit.
+
+    Raises store errors.
+    """
+    columns = [name for name in _list_columns(handle) if name in rows.column_names]
+    measured = _list_measured(handle)
+    kept = rows.select(columns)
+    # no ACL: an index's files have none, as delta-rs sets none
+    store = ObjectStore(table.store.model_copy(update={"canned_acl": None}))
+    at = 0
+    while at < kept.num_rows:
+        content, count = _encode_file(kept.slice(at), size)
+        path = f"{PERIOD}={period}/part-00000-{uuid4()}-c000.zstd.parquet"
+        store.put_new(f"{table.folder}/{path}", content)
+        bounds = _measure_bounds(kept.slice(at, count), measured)
+        yield NewFile(path, len(content), count, period, json.dumps(bounds))
+        at += count
+
+
+def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
+    """Commit that the new files take the place of the others. Raises delta-rs's errors.
+
+    `same_rows`: they hold the same rows, which Delta's log then says for its readers.
+    """
+    now = int(datetime.now(timezone.utc).timestamp() * 1000)
+    changed = not same_rows
+    adds = [AddAction(f.path, f.size, {PERIOD: f.period}, now, data_change=changed, stats=f.bounds) for f in added]
+    removes = [
+        RemoveAction(
+            f.path, deletion_timestamp=now, data_change=changed, partition_values={PERIOD: f.period}, size=f.size
+        )
+        for f in removed
+    ]
+    table.create_write_transaction(
+        [*adds, *removes],
+        "append",
+        table.schema(),
+        partition_by=[PERIOD],
+        commit_properties=CommitProperties(max_commit_retries=0),
+        post_commithook_properties=NEVER_DELETE,
+    )
+
+
+def _encode_file(rows: pa.Table, size: int) -> tuple[bytes, int]:
+    """Return a Parquet file of the first rows, which ends with the row group that reaches `size`, and their number."""
+    content = io.BytesIO()
+    at = 0
+    with pq.ParquetWriter(content, rows.schema, compression="zstd") as writer:
+        while at < rows.num_rows and content.tell() < size:
+            group = rows.slice(at, ROW_GROUP)
+            writer.write_table(group, row_group_size=ROW_GROUP)
+            at += group.num_rows
+    return content.getvalue(), at
+
+
+def _measure_bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the statistics of a file as Delta's log keeps them."""
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in columns:
+        if name not in rows.column_names:
+            continue
+        column = rows.column(name)
+        nulls[name] = column.null_count
+        if column.null_count < len(column):
+            bounds = pc.min_max(column).as_py()
+            lowest[name] = _write_bound(bounds["min"])
+            highest[name] = _write_bound(bounds["max"])
+    return {"numRecords": rows.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+
+
+def _write_bound(value: Any) -> Any:
+    """Return a bound as JSON has it. Times are cut to milliseconds, as Delta's protocol says."""
+    if isinstance(value, datetime):
+        return f"{value.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
+    return value
+
+
+def _list_columns(handle: Handle) -> list[str]:
+    return [field.name for field in handle.table.schema().fields]
+
+
+def _list_measured(handle: Handle) -> list[str]:
+    return (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")

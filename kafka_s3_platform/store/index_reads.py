@@ -1,0 +1,236 @@
+"""Read rows of an index from the data files that may hold some, and keep what was read.
+
+A data file never changes. So its rows are read once in a process, whatever versions of the index name it later. Delta's
+own queries are not used: they ask for one file after another, three requests each, and again in every query.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from threading import Lock
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kafka_s3_platform.errors import IndexDamagedError
+from kafka_s3_platform.model.segment import StoredChunk
+from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
+from kafka_s3_platform.store.errors import NotFoundError
+from kafka_s3_platform.store.index_rows import FOLDED, SEGMENT_KINDS, STATE_PERIOD, complete_columns
+from kafka_s3_platform.store.index_table import Handle, IndexTable
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.row_filter import OneOf, SegmentFilter, Term, match_rows
+
+Part: TypeAlias = Literal["state", "segments", "all"]
+"""Rows that are no segments and not folded, the live and retired segments, or all. They lie in different files."""
+
+KEPT_BYTES = 128 * 2**20
+"""How many bytes of rows a process keeps. What was used longest ago goes first."""
+
+CHUNK_COLUMNS = ("chunk_start", "settings")
+"""The columns that make a StoredChunk, in the order of its fields."""
+
+LATE_COLUMNS = ("record_count", "late_count")
+
+AT_ONCE = 8
+"""How many files are read at a time: a distant store takes long to answer, and commits leave many small files."""
+
+WHOLE_FILE_BYTES = 4 * 2**20
+"""A file up to this size is read in one request and kept, whatever is wanted of it."""
+
+
+BOUND_PRECISION = timedelta(milliseconds=1)
+"""Delta cuts the bounds of times to whole milliseconds, the upper one too (Delta's protocol, per-file statistics)."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file at `path` below the table's folder. `period` is None in tables of earlier versions.
+
+    `bounds` are the lowest and the highest value of columns, as far as Delta keeps them.
+    """
+
+    path: str
+    size: int
+    period: str | None
+    bounds: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def is_read_whole(self) -> bool:
+        return self.size <= WHOLE_FILE_BYTES
+
+    def may_hold(self, part: Part, terms: Iterable[Term]) -> bool:
+        """Return whether rows of this part may meet all terms."""
+        return self._is_of(part) and _may_meet(self.bounds, terms)
+
+    def _is_of(self, part: Part) -> bool:
+        if part == "all" or self.period is None:
+            return True
+        if part == "state":
+            return self.period == STATE_PERIOD
+        return self.period != STATE_PERIOD and not self.period.startswith(FOLDED)
+
+
+class _KeptRows:
+    """Rows of whole files by place, up to KEPT_BYTES. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def find(self, place: tuple[str, str]) -> pa.Table | None:
+        with self._lock:
+            found = self._rows.get(place)
+            if found is not None:
+                self._rows.move_to_end(place)
+            return found
+
+    def keep(self, place: tuple[str, str], rows: pa.Table) -> None:
+        with self._lock:
+            if place in self._rows:
+                return
+            self._rows[place] = rows
+            self._bytes += rows.nbytes
+            while self._bytes > KEPT_BYTES and len(self._rows) > 1:
+                _, oldest = self._rows.popitem(last=False)
+                self._bytes -= oldest.nbytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._rows.clear()
+            self._bytes = 0
+
+
+_kept = _KeptRows()
+
+
+def forget_rows() -> None:
+    """Forget what this process has read: the next look reads every file again."""
+    _kept.clear()
+
+
+def list_data_files(table: IndexTable, handle: Handle) -> tuple[DataFile, ...]:
+    """Return the files of the version that the handle has open. Asks the store nothing."""
+    actions = table.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
+    names = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
+    found: list[DataFile] = []
+    for action in actions.to_pylist():
+        bounds: dict[str, tuple[Any, Any]] = {}
+        for name in names:
+            lowest, highest = action[f"min.{name}"], action.get(f"max.{name}")
+            if lowest is not None and highest is not None:
+                bounds[name] = (lowest, highest + BOUND_PRECISION if isinstance(highest, datetime) else highest)
+        found.append(DataFile(action["path"], action["size_bytes"], action.get("partition.period"), bounds))
+    return tuple(found)
+
+
+def read_rows(
+    table: IndexTable,
+    files: Iterable[DataFile],
+    part: Part,
+    terms: Sequence[Term] = (),
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return the rows of `files` that meet all terms, in no order. Opens those files alone that may hold some.
+
+    With `columns`, only these are returned. Raises store errors.
+    """
+    reader = _Reader(table, part, tuple(terms), columns)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(reader.read, [file for file in files if file.may_hold(part, terms)]))
+    rows = pa.concat_tables(found) if found else complete_columns(pa.table({}))
+    return rows.select(columns) if columns else rows
+
+
+def select_distinct(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the different values that the rows have in `columns`."""
+    return rows.group_by(list(columns), use_threads=False).aggregate([])
+
+
+def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
+    """Return the hours or days of rows by topic."""
+    found: dict[str, set[StoredChunk]] = {}
+    for topic, *values in zip(*(rows.column(name).to_pylist() for name in ("topic", *CHUNK_COLUMNS)), strict=True):
+        found.setdefault(topic, set()).add(StoredChunk(*values))
+    return {topic: frozenset(chunks) for topic, chunks in found.items()}
+
+
+def list_late_terms(since: datetime) -> list[Term]:
+    """Return the conditions of hourly segments from `since` on, live or compacted."""
+    wanted = SegmentFilter(chunk="hourly", chunk_starts=(since, datetime.max.replace(tzinfo=timezone.utc)))
+    return [OneOf("kind", frozenset(SEGMENT_KINDS)), *wanted.list_terms()]
+
+
+def sum_late(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
+    """Return the number of records, and of late ones, by topic."""
+    found = rows.group_by("topic", use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
+    names = ("topic", *(f"{name}_sum" for name in LATE_COLUMNS))
+    return {topic: (records, late) for topic, records, late in zip(*(found[n].to_pylist() for n in names), strict=True)}
+
+
+def _may_meet(bounds: Mapping[str, tuple[Any, Any]], terms: Iterable[Term]) -> bool:
+    """Return whether rows within the bounds may meet all terms. Of a column without bounds nothing is known."""
+    return all(term.column not in bounds or term.may_hold(*bounds[term.column]) for term in terms)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the wanted rows of one file."""
+
+    table: IndexTable
+    part: Part
+    terms: tuple[Term, ...]
+    columns: Sequence[str] | None
+
+    def read(self, file: DataFile) -> pa.Table:
+        place = (f"{self.table.store.endpoint_url} {self.table.uri}", file.path)
+        rows = _kept.find(place)
+        if rows is None:
+            rows = self._fetch(file)
+            if file.is_read_whole:
+                _kept.keep(place, rows)
+        return self._select(rows)
+
+    def _select(self, rows: pa.Table) -> pa.Table:
+        if self.part != "all":
+            is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
+            rows = rows.filter(is_segment if self.part == "segments" else pc.invert(is_segment))
+        return match_rows(rows, self.terms)
+
+    def _fetch(self, file: DataFile) -> pa.Table:
+        key = f"{self.table.folder}/{file.path}"
+        store = ObjectStore(self.table.store)
+        try:
+            if file.is_read_whole:
+                return _decode_file(store.get(key))
+            return self._decode_parts(pq.ParquetFile(store.open(key)))
+        except (NotFoundError, pa.ArrowException, OSError) as err:
+            # what the store answered was whole, so it is the file that is broken
+            where = f"the index {self.table.uri} at {self.table.store.endpoint_url or 'AWS'}"
+            raise IndexDamagedError(f"could not read {file.path} of {where}: {err}. {DAMAGE_ADVICE}") from err
+
+    def _decode_parts(self, file: pq.ParquetFile) -> pa.Table:
+        groups = [n for n in range(file.num_row_groups) if self._may_match(file.metadata.row_group(n))]
+        names = file.schema_arrow.names
+        if self.columns is not None:
+            used = {"kind", *self.columns, *(term.column for term in self.terms)}
+            names = [name for name in names if name in used]
+        return complete_columns(file.read_row_groups(groups, columns=names, use_threads=False))
+
+    def _may_match(self, group: pq.RowGroupMetaData) -> bool:
+        bounds = {}
+        for at in range(group.num_columns):
+            column = group.column(at)
+            if column.statistics is not None and column.statistics.has_min_max:
+                bounds[column.path_in_schema] = (column.statistics.min, column.statistics.max)
+        return _may_meet(bounds, self.terms)
+
+
+def _decode_file(content: bytes) -> pa.Table:
+    # Read in this thread, from memory. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
+    return complete_columns(pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False))

@@ -1,0 +1,115 @@
+"""A Delta table of an index: opens it, and refuses files that no index has.
+
+A table is opened at one version. A commit uses the handle from which its plan was made: see `store/index.py`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import IndexDamagedError
+from kafka_s3_platform.store.delta_errors import classify_delta_error
+from kafka_s3_platform.store.delta_log import refuse_deletion_vectors
+from kafka_s3_platform.store.delta_options import build_delta_options
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+
+R = TypeVar("R")
+
+_OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-9_.=+-]+)*")
+"""A path of a file below the table's folder, in characters that need no decoding."""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire."""
+
+    table: DeltaTable
+    options: Mapping[str, str] = dataclasses.field(repr=False)
+
+
+@dataclass(frozen=True)
+class IndexTable:
+    """The Delta table in `folder`, which need not exist."""
+
+    store: StoreSettings = dataclasses.field(repr=False)
+    folder: str
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.store.bucket}/{self.folder}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """delta-rs's options with the credentials that are valid now, secrets included."""
+        return build_delta_options(self.store)
+
+    @cached_property
+    def objects(self) -> ObjectStore:
+        """The bucket of the table."""
+        return ObjectStore(self.store)
+
+    def exists(self) -> bool:
+        options = self.options
+        return self.run("look for", lambda: DeltaTable.is_deltatable(self.uri, options))
+
+    def open(self, version: int | None = None) -> Handle:
+        """Return the table as it is now, or as it was at `version`. Raises TableNotFoundError if there is none."""
+        options = self.options
+        table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
+        self.check_files(table)
+        return Handle(table, options)
+
+    def update(self, handle: Handle) -> None:
+        """Bring the handle's table up to the newest version. Only log entries that are new are read."""
+        self.run("read", handle.table.update_incremental)
+        self.check_files(handle.table)
+
+    def has_log_entry(self, version: int) -> bool:
+        """Whether the log entry of the version is there. The store is asked, whatever was read before."""
+        return self.objects.head(self.name_log_entry(version)) is not None
+
+    def name_log_entry(self, version: int) -> str:
+        """Return the key of the log entry of a version, which is Delta's."""
+        return f"{self.folder}/_delta_log/{version:020d}.json"
+
+    def list_log_entries(self) -> Iterator[tuple[int, ObjectInfo]]:
+        """Yield the version and the object of each log entry that the store lists. Raises store errors."""
+        log = f"{self.folder}/_delta_log/"
+        for info in self.objects.list(log):
+            number, _, kind = info.key.removeprefix(log).partition(".")
+            if kind == "json" and number.isdigit():
+                yield int(number), info
+
+    def check_files(self, table: DeltaTable) -> None:
+        """Refuse a version of the table that names files out of its folder, or deletion vectors.
+
+        delta-rs follows both, also to this machine's files (`file:///`).
+        """
+        files = self.run("read", lambda: pa.table(table.get_add_actions(flatten=True)))
+        for path in files.column("path").to_pylist():
+            if not _OWN_FILE.fullmatch(path):
+                raise IndexDamagedError(
+                    f"the index {self.uri} names {path!r} as one of its files, which is none in its folder, and is not "
+                    f"read. Nothing of ours writes such a path: find out who wrote to that folder, and put its "
+                    f"_delta_log back from the bucket's versions or a backup"
+                )
+        version = table.version()
+        self.run("read", lambda: refuse_deletion_vectors(self.objects, self.folder, version))
+
+    def run(self, verb: str, call: Callable[[], R]) -> R:
+        """Return `call()`. Raise errors of delta-rs and Arrow as store errors that name the index."""
+        try:
+            return call()
+        except TableNotFoundError:
+            raise
+        except (DeltaError, OSError, pa.ArrowException) as err:
+            attempt = f"could not {verb} the index {self.uri} at {self.store.endpoint_url or 'AWS'}"
+            raise classify_delta_error(attempt, err) from err

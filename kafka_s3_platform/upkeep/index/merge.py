@@ -1,0 +1,155 @@
+"""Merge the small files of an index: those of many commits, and those of old days into files of months.
+
+Only periods are touched that have something to merge, so the cost does not grow with the age of the index. A merge
+writes the same rows to new files, sorted by topic, and puts them in the place of the old ones by one commit. It
+changes no answer of the index. If a run commits meanwhile, the same new files are committed on its version, as long as
+all old ones are still live; else the merge is left for the next upkeep.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import groupby
+
+import pyarrow as pa
+
+from kafka_s3_platform.errors import IndexDamagedError
+from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
+from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.store.index_files.data_files import (
+    IndexFile,
+    list_index_files,
+    read_index_files,
+    refuse_unknown_columns,
+    write_index_files,
+)
+from kafka_s3_platform.store.index_reads import WHOLE_FILE_BYTES
+from kafka_s3_platform.store.index_rows import STATE_PERIOD, find_month
+from kafka_s3_platform.upkeep.index.swap import swap_files
+
+logger = logging.getLogger(__name__)
+
+FEWEST = 4
+"""How many small files of a period are worth a commit."""
+
+OLD_AFTER = timedelta(days=60)
+"""How long after its end a month is put together. Days of it are merged again until then, so their files stay small."""
+
+MONTH_FILE_BYTES = 32 * 2**20
+"""The size of files of months. Those of days are as large as a reader reads whole."""
+
+MERGE_ROWS = 200_000
+"""How many rows are merged at once: they are held in memory."""
+
+_ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
+
+
+@dataclass(frozen=True)
+class FileMerge:
+    """Files whose rows go to new files of `period`."""
+
+    period: str
+    files: tuple[IndexFile, ...]
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """How many files of which periods were put together, or on a dry run would be, to how many of how many bytes.
+
+    `overtaken` periods were changed by a run meanwhile. They are merged another time.
+    """
+
+    periods: tuple[str, ...] = ()
+    files: int = 0
+    new_files: int = 0
+    new_bytes: int = 0
+    overtaken: tuple[str, ...] = ()
+
+
+def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeReport:
+    """Merge what has to be merged, one commit for each period. Raises store errors; a second call does the rest."""
+    snapshot = index.open()
+    refuse_unknown_columns(index.table, snapshot.handle)
+    merges = list(list_merges(list_index_files(index.table, snapshot.handle), today))
+    done: list[FileMerge] = []
+    overtaken: list[str] = []
+    new_files = 0
+    new_bytes = 0
+    for merge in merges:
+        written = () if dry_run else _merge(index, merge)
+        if written is None:
+            overtaken.append(merge.period)
+            continue
+        done.append(merge)
+        new_files += len(written)
+        new_bytes += sum(written)
+    return MergeReport(
+        periods=tuple(dict.fromkeys(merge.period for merge in done)),
+        files=sum(len(merge.files) for merge in done),
+        new_files=new_files,
+        new_bytes=new_bytes,
+        overtaken=tuple(overtaken),
+    )
+
+
+def list_merges(files: Iterable[IndexFile], today: date) -> Iterator[FileMerge]:
+    """Yield what there is to merge. Files that are large enough and lie in their period are left as they are."""
+    placed = sorted((_find_target(file.period, today), file.period, file.path, file) for file in files)
+    for period, found in groupby(placed, key=lambda each: each[0]):
+        loose = [file for *_, file in found if file.period != period or file.size < _choose_size(period) // 2]
+        for batch in _cut(loose):
+            if len(batch) >= FEWEST or any(file.period != period for file in batch):
+                yield FileMerge(period, batch)
+
+
+def sort_rows(rows: pa.Table) -> pa.Table:
+    """Return the rows in the order in which merged files have them, so that a reader of one topic skips the others."""
+    return rows.sort_by([(name, "ascending") for name in _ORDER])
+
+
+def _find_target(period: str, today: date) -> str:
+    """Return the period in which the rows of a file of `period` belong today."""
+    month = find_month(period)
+    if month is None:
+        return period
+    # the first day of the month after it
+    later = (date.fromisoformat(f"{month[-7:]}-01") + timedelta(days=31)).replace(day=1)
+    return month if later + OLD_AFTER <= today else period
+
+
+def _choose_size(period: str) -> int:
+    is_small = period == STATE_PERIOD or find_month(period) is not None
+    return WHOLE_FILE_BYTES if is_small else MONTH_FILE_BYTES
+
+
+def _cut(files: Iterable[IndexFile]) -> Iterator[tuple[IndexFile, ...]]:
+    """Yield the files in groups of at most MERGE_ROWS rows, or of one file."""
+    group: list[IndexFile] = []
+    rows = 0
+    for file in files:
+        if group and rows + file.row_count > MERGE_ROWS:
+            yield tuple(group)
+            group = []
+            rows = 0
+        group.append(file)
+        rows += file.row_count
+    if group:
+        yield tuple(group)
+
+
+def _merge(index: ConnectorIndex, merge: FileMerge) -> tuple[int, ...] | None:
+    """Merge the files in one commit. Return the sizes of the new ones; None if a run changed the period meanwhile."""
+    snapshot = index.open()
+    rows = read_index_files(index.table, merge.files)
+    if rows.num_rows != sum(file.row_count for file in merge.files):
+        raise IndexDamagedError(
+            f"{index.uri}: the files of period {merge.period} have {rows.num_rows} rows, and its log says "
+            f"{sum(file.row_count for file in merge.files)}. They were not merged. {DAMAGE_ADVICE}"
+        )
+    size = _choose_size(merge.period)
+    added = tuple(write_index_files(index.table, snapshot.handle, sort_rows(rows), merge.period, size))
+    if swap_files(index, added, merge.files, same_rows=True):
+        return tuple(file.size for file in added)
+    logger.info("%s: period %s was changed by a run meanwhile; it is merged another time", index.uri, merge.period)
+    return None

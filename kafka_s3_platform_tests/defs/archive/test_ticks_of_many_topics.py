@@ -1,0 +1,129 @@
+"""Ticks of the lag sensor over many topics: what they ask of broker and store, and where one goes on that was cut."""
+
+import json
+from collections import Counter
+from contextlib import ExitStack
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.run import archive_topics
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.archive.hour_requests import request_hours
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, pass_minutes, tick
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.kafka.counting import counting_broker
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """A connector of five topics with two kafka partitions each, and a record of three hours ago in the first."""
+    topics = tuple(create_topic(f"{topic_name}-{n}", 2) for n in range(5))
+    found = connector_of_this_hour(kafka_settings, store_settings, topics[0])
+    for topic in topics:
+        produce(kafka_settings, topic, [Sent(timestamp=ago(found, 3) + timedelta(minutes=1))])
+    return found.model_copy(update={"topics": topics})
+
+
+def archive_all(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    """Archive the last three hours of the topics, and show them in Dagster."""
+    hours = tuple(ago(config, n) for n in (3, 2, 1))
+    archive_topics([ArchiveRequest(config, topic, "run", hours) for topic in config.topics], InProcessRunner())
+    for name in config.topics:
+        topic = ArchivedTopic(config, name)
+        for partition in map(topic.hours.key, hours):
+            instance.report_runless_asset_event(dg.AssetMaterialization(topic.key("hourly"), partition=partition))
+
+
+def count_idle_tick(config: ConnectorConfig, instance: dg.DagsterInstance) -> tuple[Counter[str], Counter[str]]:
+    """Count what a tick asks of the broker and of the store, if all was seen by the tick before."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(counting_broker(config.kafka.bootstrap_servers))
+        store = stack.enter_context(faulty_proxy(config.store.endpoint_url or ""))
+        between = config.model_copy(
+            update={
+                "kafka": KafkaSettings(bootstrap_servers=broker.bootstrap_servers),
+                "store": config.store.model_copy(update={"endpoint_url": store.endpoint}),
+            }
+        )
+        first = tick(between, "lag__c", instance)
+        assert {event.asset_key.path[-1] for event in first.asset_events} == set(config.topics)
+        asked, requests = Counter(broker.asked), len(store.requests)
+        again = tick(between, "lag__c", instance, first.cursor)
+        assert (again.asset_events, again.run_requests, again.cursor) == ([], [], first.cursor)
+        return broker.asked - asked, Counter(method for method, _ in store.requests[requests:])
+
+
+def test_a_tick_without_news_asks_for_many_topics_what_it_asks_for_one(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    archive_all(config, instance)
+    for count in (1, 2, 5):
+        some = config.model_copy(update={"topics": config.topics[:count]})
+        asked, requests = count_idle_tick(some, instance)
+        assert asked.pop("Metadata") <= 3
+        assert asked == {"ListOffsets": 3}
+        # the look for a newer version of the index, whatever the number of topics
+        assert requests.keys() <= {"GET", "HEAD"}
+        assert requests.total() <= 4
+
+
+def test_what_is_archived_of_one_topic_is_no_news_of_the_others(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    archive_all(config, instance)
+    first = tick(config, "lag__c", instance)
+    assert len(first.asset_events) == 5
+    produce(config.kafka, config.topics[2], [Sent(timestamp=ago(config, 3) + timedelta(minutes=1))])
+    archive_topics([ArchiveRequest(config, config.topics[2], "later", None)], InProcessRunner())
+    again = tick(config, "lag__c", instance, pass_minutes(first.cursor, 10))
+    assert [event.asset_key.path[-1] for event in again.asset_events] == [config.topics[2]]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of ticks, by which each topic's requests take 15 seconds."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr("kafka_s3_platform.defs.tick.time", clock)
+
+    def slowly(*given: Any) -> None:
+        clock.now += 15
+        request_hours(*given)
+
+    monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.request_hours", slowly)
+    return clock
+
+
+@pytest.mark.parametrize("at_once", [2, 100])
+def test_a_tick_that_is_cut_keeps_what_it_has_and_the_next_goes_on_there(
+    config: ConnectorConfig,
+    instance: dg.DagsterInstance,
+    clock: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: int,
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.archive.backlogs.TOPICS_AT_ONCE", at_once)
+    cursor = None
+    reached = []
+    for _ in range(3):
+        found = tick(config, "lag__c", instance, cursor)
+        cursor = found.cursor
+        reached.append(
+            ([event.asset_key.path[-1] for event in found.asset_events], json.loads(cursor or "").get("/lag"))
+        )
+    assert clock.now == 9 * 15
+    a, b, c, d, e = config.topics
+    # of the topics that it comes to again nothing is new
+    assert reached == [([a, b, c], d), ([d, e], b), ([], e)]

@@ -1,0 +1,68 @@
+"""The nightly upkeep as Dagster runs it."""
+
+from datetime import datetime, timedelta, timezone
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.resources import NoValues
+from kafka_s3_platform.defs.upkeep import job as module
+from kafka_s3_platform.defs.upkeep.job import make_upkeep_job, make_upkeep_schedule
+from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.support import connector
+from kafka_s3_platform_tests.upkeep.index.hours import HOUR, archive_hour
+
+DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def config(kafka_settings: KafkaSettings, store_settings: StoreSettings) -> ConnectorConfig:
+    found = connector(kafka_settings, store_settings, "t")
+    for number in range(5):
+        archive_hour(found, DAY + number * HOUR, number)
+    return found
+
+
+def execute(config: ConnectorConfig, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+    return make_upkeep_job(config).execute_in_process(
+        instance=instance, raise_on_error=False, resources={"io_manager": NoValues()}
+    )
+
+
+def test_a_run_keeps_the_index_up_and_says_what_it_did(config: ConnectorConfig) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = execute(config, instance)
+        [output] = result.filter_events(lambda event: event.event_type_value == "STEP_OUTPUT")
+    assert result.success
+    metadata = {name: value.value for name, value in output.step_output_data.metadata.items()}
+    assert metadata["merged_files"] == 10
+    assert (metadata["new_files"], metadata["removed_files"]) == (2, 0)
+    assert metadata["version"] == 12
+
+
+def test_a_run_without_the_right_to_delete_fails_for_good_and_names_the_right(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "keep_up_index", lambda c, dry_run: keep_up_index(c, dry_run, timedelta()))
+    with faulty_proxy(config.store.endpoint_url or "") as proxy, dg.DagsterInstance.ephemeral() as instance:
+        proxy.refuse("DELETE", ".", 403, "AccessDenied")
+        store = config.store.model_copy(update={"endpoint_url": proxy.endpoint})
+        result = execute(config.model_copy(update={"store": store}), instance)
+        run = instance.get_run_by_id(result.run_id)
+        assert run is not None
+        assert run.tags[FAILURE_TAG] == "permanent"
+    [failure] = [event for event in result.all_events if event.is_step_failure]
+    assert "s3:DeleteObject" in str(failure.step_failure_data.error)
+
+
+def test_one_upkeep_of_a_connector_at_a_time_waits_for_no_other_run(config: ConnectorConfig) -> None:
+    job = make_upkeep_job(config)
+    [node] = job.graph.node_defs
+    assert isinstance(node, dg.OpDefinition)
+    assert node.pool == "upkeep__c"
+    schedule = make_upkeep_schedule(config, job, dg.DefaultScheduleStatus.RUNNING)
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 4 * * *", config.layout.timezone)
+    assert schedule.job_name == "upkeep__c"

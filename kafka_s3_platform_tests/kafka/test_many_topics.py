@@ -1,0 +1,146 @@
+"""Questions about many topics: they cost what one topic costs, and a topic that fails leaves the others."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError
+from kafka_s3_platform.kafka import admin as admin_module
+from kafka_s3_platform.kafka import offset_admin
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.answers import Untold
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
+from kafka_s3_platform_tests.kafka.counting import counting_broker
+from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.wire import WireRecord
+from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
+
+pytestmark = pytest.mark.integration
+
+HOUR_MS = 3_600_000
+NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
+
+
+@pytest.fixture
+def topics(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str) -> list[str]:
+    """Six topics with two kafka partitions. Topic n has records of hours 10 + n and 20 + n in the first of them."""
+    made = [create_topic(f"{topic_name}-{n}", 2, retention_ms=-1) for n in range(6)]
+    for n, topic in enumerate(made):
+        for hour in (10 + n, 20 + n):
+            produce_raw(kafka_settings.bootstrap_servers, topic, 0, [WireRecord(hour * HOUR_MS)])
+    return made
+
+
+def count_requests(kafka: KafkaSettings, ask: Callable[[ClusterAdmin], object]) -> Counter[str]:
+    with (
+        counting_broker(kafka.bootstrap_servers) as broker,
+        ClusterAdmin(KafkaSettings(bootstrap_servers=broker.bootstrap_servers)) as admin,
+    ):
+        admin.topics()
+        before = Counter(broker.asked)
+        ask(admin)
+        return broker.asked - before
+
+
+def count_of_topics(kafka: KafkaSettings, topics: list[str]) -> list[Counter[str]]:
+    kafka_partitions = dict.fromkeys(topics, (0, 1))
+    return [
+        count_requests(kafka, lambda admin: admin.describe_topics(topics)),
+        count_requests(kafka, lambda admin: admin.look_at(kafka_partitions)),
+        count_requests(kafka, lambda admin: admin.newest_records(kafka_partitions)),
+    ]
+
+
+def test_requests_do_not_grow_with_the_topics(kafka_settings: KafkaSettings, topics: list[str]) -> None:
+    # Where no ACLs are told, a broker is asked whether the cluster keeps any: that is the second DescribeConfigs.
+    expected = [{"DescribeConfigs": 2, "DescribeAcls": 1}, {"ListOffsets": 3}, {"ListOffsets": 1}]
+    for some in (topics[:1], topics[:2], topics):
+        counts = count_of_topics(kafka_settings, some)
+        # librdkafka asks for metadata by itself too, when it has connected
+        assert all(0 < count.pop("Metadata") <= 4 for count in counts)
+        assert counts == expected
+
+
+def test_searches_of_many_topics_take_their_steps_together(kafka_settings: KafkaSettings, topics: list[str]) -> None:
+    def look_up(some: list[str]) -> Counter[str]:
+        wanted = {topic: ((0, 1), [hour * HOUR_MS for hour in range(40)]) for topic in some}
+        return count_requests(kafka_settings, lambda admin: admin.offsets_for_times_of(wanted))
+
+    alone, together = look_up(topics[:1]), look_up(topics)
+    # Records of other topics lie in other hours: their searches have more steps, or fewer.
+    assert together["ListOffsets"] <= 2 * alone["ListOffsets"]
+    assert together["Metadata"] <= 3
+
+
+def test_many_topics_are_answered_what_each_is_answered_alone(kafka_settings: KafkaSettings, topics: list[str]) -> None:
+    delete_records(kafka_settings, topics[3], 1)
+    times = {topic: [hour * HOUR_MS for hour in range(n, 40)] for n, topic in enumerate(topics)}
+    with ClusterAdmin(kafka_settings) as admin:
+        described = admin.describe_topics(topics).get()
+        looked = admin.look_at(dict.fromkeys(topics, (0, 1))).get()
+        found = admin.offsets_for_times_of({topic: ((0, 1), times[topic]) for topic in topics}).get()
+        for topic in topics:
+            assert described[topic] == admin.describe_topic(topic)
+            assert described[topic].configs == {"retention.ms": "-1"}
+            alone = admin.frontiers(topic, (0, 1))
+            assert {p: (f.log_start_offset, f.high_watermark) for p, f in looked[topic].get().items()} == {
+                p: (f.log_start_offset, f.high_watermark) for p, f in alone.items()
+            }
+            assert found[topic].get() == admin.offsets_for_times(topic, (0, 1), times[topic]).get()
+    assert found[topics[0]].found[0][11 * HOUR_MS] == 1
+    assert found[topics[5]].found[0][11 * HOUR_MS] == 0
+    assert found[topics[3]].found[0][3 * HOUR_MS] in (1, Untold.UNTOLD)
+
+
+def test_a_topic_that_fails_leaves_the_others(kafka_settings: KafkaSettings, topics: list[str]) -> None:
+    good, bad = topics[0], topics[1]
+    wanted = dict.fromkeys((good, bad, "no-such-topic"), (0, 1))
+    half = answering(lambda topic, p, _, true: NOTHING if (topic, p) == (bad, 1) else true)
+    with ClusterAdmin(kafka_settings) as admin, half:
+        described = admin.describe_topics(wanted)
+        looked = admin.look_at(wanted)
+        told = admin.offsets_for_times_of({topic: (each, [HOUR_MS]) for topic, each in wanted.items()})
+    assert described.found.keys() == {good, bad}
+    for answers in (described, looked, told):
+        assert isinstance(answers.failures["no-such-topic"], MissingTopicError)
+        assert answers.failures.keys() == {"no-such-topic"}
+    for answers in (looked, told):
+        assert set(answers.found[good].get()) == {0, 1}
+        assert set(answers.found[bad].found) == {0}
+        assert isinstance(answers.found[bad].failures[1], BrokerUnavailableError)
+        assert f"{bad}, kafka partition 1" in str(answers.found[bad].failures[1])
+
+
+def test_more_topics_than_fit_into_a_request_are_asked_about_in_parts(
+    kafka_settings: KafkaSettings, topics: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (offset_admin, admin_module):
+        monkeypatch.setattr(module, "TOPICS_AT_ONCE", 4)
+    monkeypatch.setattr(offset_admin, "PLACES_AT_ONCE", 5)
+    monkeypatch.setattr(offset_admin, "ANSWERS_IN_FLIGHT", 6)
+    times = [hour * HOUR_MS for hour in range(40)]
+    wanted = dict.fromkeys(topics, (0, 1))
+    with ClusterAdmin(kafka_settings) as admin:
+        assert admin.describe_topics(topics).get().keys() == set(topics)
+        assert [set(look.get()) for look in admin.look_at(wanted).get().values()] == [{0, 1}] * len(topics)
+        told = admin.offsets_for_times_of({topic: (each, times) for topic, each in wanted.items()}).get()
+    for n, topic in enumerate(topics):
+        offsets = told[topic].get()[0]
+        assert [offsets[hour * HOUR_MS] for hour in (10 + n, 11 + n, 20 + n, 21 + n)] == [0, 1, 1, None]
+    asked = count_requests(kafka_settings, lambda admin: admin.look_at(wanted))
+    assert asked["ListOffsets"] == 9
+
+
+def test_a_cluster_that_is_down_is_asked_once_whatever_the_number_of_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_admin, "TOPICS_AT_ONCE", 2)
+    many = [f"t{n}" for n in range(40)]
+    begun = time.monotonic()
+    with ClusterAdmin(NOWHERE, 1.0) as admin:
+        for answers in (admin.describe_topics(many), admin.look_at(dict.fromkeys(many, (0,)))):
+            assert answers.failures.keys() == set(many)
+            assert all(isinstance(err, BrokerUnavailableError) for err in answers.failures.values())
+    assert time.monotonic() - begun < 15
