@@ -102,10 +102,10 @@ def verify(
         ctx.exit(0 if (found.exact if exactly else found.ok) else 1)
     if given := [name for name, value in {**window, "exactly": exactly}.items() if value]:
         raise click.UsageError(f"without --against all is verified: no --{given[0].replace('_', '-')}")
-    with SparkResource().runner() as runner:
-        reports, failures = try_each(
-            find_archived_topics(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
-        )
+    runner = SparkResource().make_runner()
+    reports, failures = try_each(
+        find_archived_topics(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
+    )
     lines = [line for r in reports for line in _format_report(r)]
     print_result({"topics": [_make_document(r) for r in reports]}, as_json, lines)
     damaged = {r.topic: IntegrityError("not all is as the index says, see above") for r in reports if not r.ok}
@@ -145,8 +145,7 @@ def _compare_topic(
         kafka_partitions=tuple(kafka_partitions) or None,
         allow_unsendable_timestamps=allow_unsendable_timestamps,
     )
-    with SparkResource().runner() as runner:
-        return compare_with_topic(request, runner)
+    return compare_with_topic(request, SparkResource().make_runner())
 
 
 def _format_comparison(found: Comparison) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """The Spark resource of assets. The config of a run can set nothing of it: it could name programs to run."""
 
+import atexit
 import os
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,33 +55,33 @@ class NoValues(dg.IOManager):
 
 
 class SparkResource:
-    """dagster-pyspark's lazy session. It starts with the first task of a step, and here it also stops with the step.
+    """dagster-pyspark's lazy session. It starts with the first task of a process, and stops with the process.
+
+    To start a session takes longer than most steps, and those of a process follow each other.
 
     It is no `ConfigurableResource`, because the config of a run could set the fields of one.
     """
 
-    @contextmanager
-    def runner(self) -> Iterator[SparkRunner]:
-        """Yield a runner of tasks on the step's own session."""
-        started: list[SparkSession] = []
-        try:
-            yield SparkRunner(lambda: started[0] if started else self._start(started))
-        finally:
-            for session in started:
-                session.stop()
+    def make_runner(self) -> SparkRunner:
+        """Return a runner of tasks on this process's session."""
+        return SparkRunner(start_session)
 
-    def _start(self, started: "list[SparkSession]") -> "SparkSession":
-        # imports PySpark, which a code location need not know to load
-        from dagster_pyspark import LazyPySparkResource
 
-        deployed = read_deployed_conf(os.environ)
-        conf = build_spark_conf(deployed)
-        # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
-        os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
-        if deployed and not is_started(os.environ):
-            # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
-            os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
-            conf = {name: value for name, value in conf.items() if name not in deployed}
-        with make_private_files():
-            started.append(LazyPySparkResource(spark_config=conf).spark_session)
-        return started[0]
+@cache
+def start_session() -> "SparkSession":
+    """Start Spark, or return the session that this process has started."""
+    # imports PySpark, which a code location need not know to load
+    from dagster_pyspark import LazyPySparkResource
+
+    deployed = read_deployed_conf(os.environ)
+    conf = build_spark_conf(deployed)
+    # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
+    os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
+    if deployed and not is_started(os.environ):
+        # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
+        os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
+        conf = {name: value for name, value in conf.items() if name not in deployed}
+    with make_private_files():
+        session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
+    atexit.register(session.stop)
+    return session

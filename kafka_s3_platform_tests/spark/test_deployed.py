@@ -21,10 +21,10 @@ from kafka_s3_platform.defs.resources import SparkResource
 def look(task, attempt):
     return [a for p in psutil.Process().parents() if p.name() == "java" for a in p.cmdline()], os.environ.get("SEEN")
 
-with SparkResource().runner() as runner:
-    [found] = runner.run(look, [0], 1)
-    conf = dict(runner._session().sparkContext.getConf().getAll())
-    modes = {str(path): path.stat().st_mode for path in Path(tempfile.gettempdir()).rglob("*")}
+runner = SparkResource().make_runner()
+[found] = runner.run(look, [0], 1)
+conf = dict(runner._session().sparkContext.getConf().getAll())
+modes = {str(path): path.stat().st_mode for path in Path(tempfile.gettempdir()).rglob("*")}
 print(json.dumps([*found, conf, modes]))
 """
 

@@ -109,5 +109,4 @@ def _find_damages(topic: ArchivedTopic, hours: Sequence[datetime], spark: SparkR
     snapshot = topic.index.peek() if hours else None
     if snapshot is not None:
         return verify_hours(snapshot, ObjectStore(topic.config.store), set(hours))
-    with spark.runner() as runner:
-        return verify_archive(topic.config, topic.topic, deep=False, runner=runner).damages
+    return verify_archive(topic.config, topic.topic, deep=False, runner=spark.make_runner()).damages

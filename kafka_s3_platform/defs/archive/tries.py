@@ -55,8 +55,7 @@ def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Ma
     from kafka_s3_platform.archive.run import archive_topics
 
     try:
-        with spark.runner() as runner:
-            return archive_topics(requests, runner)
+        return archive_topics(requests, spark.make_runner())
     except PlatformError as err:
         return {request.topic: err for request in requests}
 

@@ -82,10 +82,8 @@ def _compact(topics: Sequence[ArchivedTopic], days: Sequence[date], run_id: str,
     # what merges is not needed to load definitions
     from kafka_s3_platform.upkeep.compact.run import compact_days
 
-    with spark.runner() as runner:
-        return compact_days(
-            [CompactRequest(topic.config, topic.topic, day, run_id) for topic in topics for day in days], runner
-        )
+    requests = [CompactRequest(topic.config, topic.topic, day, run_id) for topic in topics for day in days]
+    return compact_days(requests, spark.make_runner())
 
 
 def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:

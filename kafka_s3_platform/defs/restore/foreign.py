@@ -61,11 +61,11 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
 
         run = context.run
         zone = ZoneInfo(topics.config.layout.timezone)
-        with raise_dagster_failures(context), spark.runner() as runner:
+        with raise_dagster_failures(context):
             asked = read_config(context, ForeignRestoreConfig)
             window = read_window(asked, zone) or (None, None)
             restore_id = asked.restore_id or run.root_run_id or run.run_id
-            report = restore(make_foreign_request(topics, asked, restore_id, run.run_id, window), runner)
+            report = restore(make_foreign_request(topics, asked, restore_id, run.run_id, window), spark.make_runner())
         metadata: Metadata = {
             "topic": dg.MetadataValue.text(report.topic),
             **make_restore_metadata(report, topics.config.restore_store.bucket),

@@ -45,10 +45,10 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
         from kafka_s3_platform.restore.archive_source import ArchiveSource
         from kafka_s3_platform.restore.run import restore
 
-        with raise_dagster_failures(context), spark.runner() as runner:
+        with raise_dagster_failures(context):
             topic = find_picked_topic(topics, context.selected_asset_keys)
             asked = read_restore_request(context, topic, read_config(context, RestoreConfig))
-            report = restore(ArchiveSource(asked), runner)
+            report = restore(ArchiveSource(asked), spark.make_runner())
         key = topic.key("restored")
         metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
         if report.dry_run:
