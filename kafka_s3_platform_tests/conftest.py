@@ -51,16 +51,6 @@ TEST_BROKER = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 
-SPARK_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.authenticate": "true",
-    "spark.speculation": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-}
-
 
 class CreateTopic(Protocol):
     """Creates a topic and returns its name. Configs by their Kafka names, dots as underscores."""
@@ -114,6 +104,18 @@ def quick_java() -> Iterator[None]:
         patch.setattr(broker, "JVM_OPTIONS", (*others, *QUICK_JAVA))
         for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
             patch.setenv(variable, " ".join(QUICK_JAVA))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_properties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Spark has two cores and little memory, in this process and in those that tests start."""
+    properties = tmp_path_factory.mktemp("spark") / "spark.properties"
+    properties.write_text("spark.master=local[2,4]\nspark.driver.memory=512m\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KAFKA_S3_SPARK_CONF", str(properties))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
         yield
 
 
@@ -225,20 +227,12 @@ def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
     )
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    """A Spark session with two cores in this process, which retries a failed task as a cluster does."""
-    from pyspark.sql import SparkSession
+@pytest.fixture(scope="session")
+def spark() -> "SparkSession":
+    """The Spark session of this process, which runs of Dagster's in this process use too."""
+    from kafka_s3_platform.defs.resources import start_session
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder.master("local[2,4]").appName("kafka_s3_platform_tests")
-        for key, value in SPARK_CONF.items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
-        yield session
-        session.stop()
+    return start_session()
 
 
 def free_port_settings() -> Any:

@@ -1,13 +1,20 @@
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from kafka_s3_platform.cli import main
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -20,22 +27,76 @@ class KafkaS3(Protocol):
     def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]": ...
 
 
-class _KafkaS3:
+def make_environment(folder: Path) -> dict[str, str]:
+    """The environment of a command: nothing of the platform's or Dagster's but a home of its own."""
+    given = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_S3_", "DAGSTER_", "PYTHON"))}
+    return {**given, "DAGSTER_HOME": str(folder / "dagster"), "PYTHONPATH": str(REPOSITORY)}
+
+
+class _OwnProcess:
+    """Each command has a process of its own, and starts whatever it needs."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        given = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_S3_", "DAGSTER_", "PYTHON"))}
-        env = {**given, "DAGSTER_HOME": str(self.folder / "dagster"), "PYTHONPATH": str(REPOSITORY)}
         command = [sys.executable, "-m", "kafka_s3_platform.cli", *arguments]
-        return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=self.folder, env=make_environment(self.folder), capture_output=True, text=True, check=False
+        )
+
+
+class _ThisProcess:
+    """Commands run here: what Python has imported and the session of Spark serve all of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, _without_log_handlers(), redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self.folder)
+            spark = {SPARK_VARIABLE: os.environ[SPARK_VARIABLE]}
+            for name in os.environ.keys() - make_environment(self.folder).keys() - spark.keys():
+                patch.delenv(name)
+            for name, value in make_environment(self.folder).items():
+                patch.setenv(name, value)
+            try:
+                main(list(arguments), prog_name="kafka-s3")
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            except Exception:  # noqa: BLE001 - as Python ends
+                traceback.print_exc()
+                status = 1
+        return subprocess.CompletedProcess(["kafka-s3", *arguments], status, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def _without_log_handlers() -> Iterator[None]:
+    """The command sets up logging as in a process of its own, and what it set up goes with it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    own = logging.getLogger("kafka_s3_platform").level
+    root.handlers[:] = []
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.getLogger("kafka_s3_platform").setLevel(own)
 
 
 @pytest.fixture
 def kafka_s3(tmp_path: Path) -> KafkaS3:
     (tmp_path / "connectors").mkdir()
     (tmp_path / "dagster").mkdir()
-    return _KafkaS3(tmp_path)
+    return _ThisProcess(tmp_path)
+
+
+@pytest.fixture
+def kafka_s3_process(kafka_s3: KafkaS3) -> KafkaS3:
+    """The same folder and home, with a process for each command, as a shell has it."""
+    return _OwnProcess(kafka_s3.folder)
 
 
 def write_connector(kafka_s3: KafkaS3, topics: str, **more: str) -> None:
