@@ -7,10 +7,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test chaos fuzz lint tables bench up down clean format lock
+.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench up down clean format lock
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/installed ## Install everything into .venv, as locked (the other targets do so by themselves)
 
@@ -38,11 +38,15 @@ dev: export KAFKA_S3_AUTOSTART := 1
 dev: up ## Start the stack and Dagster's UI with sensors and schedules
 	$(BIN)/dagster dev
 
-# Most tests wait for servers more than they compute: each of the two processes has servers of its own.
-# Files come in the order of the conftest, those that take long first.
+# Tests wait for servers more than they compute: each of the four processes has servers of its own.
 # When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.
-test: setup ## Run all tests, with real Kafka and S3
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+TEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder --max-worker-restart 0 --durations 20
+
+test: setup ## Run all tests but the long ones, with real Kafka and S3
+	$(TEST)
+
+test-long: setup ## Run the long tests: all attacks end to end, many seeds
+	$(TEST) -m long
 
 chaos: setup ## Archive under seeded lies of broker and store: SEED=1 RUNS=300
 	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
