@@ -42,6 +42,8 @@ dev: up ## Start the stack and Dagster's UI with sensors and schedules
 # When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.
 TEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder --max-worker-restart 0 --durations 20
 
+# Tests start hundreds of Python processes, and none is to compile the package again.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
 test: setup ## Run all tests but the long ones, with real Kafka and S3
 	$(TEST)
 

@@ -14,6 +14,9 @@ from kafka_s3_platform.cli import COMMANDS
 from kafka_s3_platform.config.keys.all import CONNECTOR_KEYS
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 
+Texts = list[tuple[str, str]]
+Options = dict[str, dict[str, click.Parameter]]
+
 SOURCE = Path(kafka_s3_platform.__file__).parent
 
 NOT_OURS = {
@@ -28,8 +31,13 @@ OF_SPARK = {"--load-spark-defaults", "--properties-file"}
 """Of spark-submit."""
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@pytest.fixture(scope="module")
+def texts() -> Texts:
     """(file and line, text) of every string that is no documentation; what an f-string fills in is X."""
+    return list(_find_texts())
+
+
+def _find_texts() -> Iterator[tuple[str, str]]:
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         if name in NOT_OURS:
@@ -48,45 +56,46 @@ def _text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "X"
 
 
-TEXTS = list(texts())
-
-
 def options_of(command: str) -> dict[str, click.Parameter]:
     found: click.Command = getattr(importlib.import_module(COMMANDS[command]), command.replace("-", "_"))
     return {option: parameter for parameter in found.params for option in parameter.opts}
 
 
-OPTIONS = {command: options_of(command) for command in COMMANDS}
+@pytest.fixture(scope="module")
+def options() -> Options:
+    return {command: options_of(command) for command in COMMANDS}
 
 
-def test_every_option_that_a_text_names_is_one_of_a_command() -> None:
-    known = OF_KAFKA.union(OF_SPARK, *OPTIONS.values())
-    named = [(at, option) for at, text in TEXTS for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)]
+def test_every_option_that_a_text_names_is_one_of_a_command(texts: Texts, options: Options) -> None:
+    known = OF_KAFKA.union(OF_SPARK, *options.values())
+    named = [(at, option) for at, text in texts for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)]
     assert len(named) > 100
     assert [(at, option) for at, option in named if option not in known] == []
 
 
-def test_every_command_that_a_text_names_takes_the_options_beside_it() -> None:
-    named = [(at, *found) for at, text in TEXTS for found in re.findall(r"kafka-s3 ([a-z][a-z-]*)([^`.;,()]*)", text)]
+def test_every_command_that_a_text_names_takes_the_options_beside_it(texts: Texts, options: Options) -> None:
+    named = [(at, *found) for at, text in texts for found in re.findall(r"kafka-s3 ([a-z][a-z-]*)([^`.;,()]*)", text)]
     assert len(named) > 5
     for at, command, rest in named:
         assert command in COMMANDS, at
-        assert set(re.findall(r"--[a-z-]+", rest)) <= set(OPTIONS[command]), at
+        assert set(re.findall(r"--[a-z-]+", rest)) <= set(options[command]), at
 
 
 @pytest.mark.parametrize("config", [RestoreConfig, ForeignRestoreConfig])
-def test_every_allowance_of_a_restore_is_an_option_and_a_field_of_its_config(config: type[RestoreConfig]) -> None:
+def test_every_allowance_of_a_restore_is_an_option_and_a_field_of_its_config(
+    config: type[RestoreConfig], texts: Texts, options: Options
+) -> None:
     pattern = r"(--[a-z][a-z-]*)[a-z0-9 ]*\(([a-z_]+)\)"
-    named = [(at, *found) for at, text in TEXTS for found in re.findall(pattern, text) if at.startswith("restore/")]
+    named = [(at, *found) for at, text in texts for found in re.findall(pattern, text) if at.startswith("restore/")]
     assert len(named) > 10
     for at, option, field in named:
-        assert option in OPTIONS["restore"], at
+        assert option in options["restore"], at
         assert field in config.model_fields, at
 
 
-def test_every_key_that_a_text_names_is_one_of_connector_files() -> None:
+def test_every_key_that_a_text_names_is_one_of_connector_files(texts: Texts) -> None:
     """What ends in a dot, or goes on with what is filled in, is the beginning of keys."""
     pattern = r"(?<![\w.])(?:archive|errors|behavior)(?:\.[a-z]+)+(?![a-z]|\.$|\.[a-zX])"
-    named = [(at, key) for at, text in TEXTS for key in re.findall(pattern, text)]
+    named = [(at, key) for at, text in texts for key in re.findall(pattern, text)]
     assert len(named) > 50
     assert [(at, key) for at, key in named if not CONNECTOR_KEYS.find(key)] == []
