@@ -100,8 +100,10 @@ def allowed_plugins() -> Iterator[None]:
 def quick_java() -> Iterator[None]:
     """Java starts quickly, also Spark's in processes that tests start."""
     with pytest.MonkeyPatch.context() as patch:
-        others = (option for option in broker.JVM_OPTIONS if not option.endswith("GC"))
-        patch.setattr(broker, "JVM_OPTIONS", (*others, *QUICK_JAVA))
+        others = (
+            option for option in broker.JVM_OPTIONS if not option.endswith("GC") and not option.startswith("-Xmx")
+        )
+        patch.setattr(broker, "JVM_OPTIONS", (*others, "-Xmx384m", *QUICK_JAVA))
         for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
             patch.setenv(variable, " ".join(QUICK_JAVA))
         yield
