@@ -87,7 +87,7 @@ class AvroSchemas:
     """Makes the Avro schema of one Connect schema."""
 
     def __init__(self) -> None:
-        self._names: dict[int, str] = {}
+        self._names: dict[ConnectType, str] = {}
         self._taken: set[str] = set()
 
     def slot(self, slot: Slot) -> Any:
@@ -113,9 +113,9 @@ class AvroSchemas:
         return _make_scalar_schema(kind)
 
     def _struct(self, kind: ConnectType) -> Any:
-        if id(kind) in self._names:
-            return self._names[id(kind)]
-        name = self._names[id(kind)] = self._unused(
+        if kind in self._names:
+            return self._names[kind]
+        name = self._names[kind] = self._unused(
             _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{DEFAULT_NAME}"
         )
         named = _start_record(name) | ({"doc": kind.doc} if kind.doc else {})

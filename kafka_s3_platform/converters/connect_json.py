@@ -35,7 +35,7 @@ class Readers:
     """
 
     def __init__(self) -> None:
-        self._structs: dict[int, ReadConnectJson] = {}
+        self._structs: dict[ConnectType, ReadConnectJson] = {}
         self._left = MAX_RECORD_VALUES
 
     def record(self, slot: Slot) -> Callable[[Any, int], Any]:
@@ -90,8 +90,8 @@ class Readers:
         return compile_scalar(kind, where)
 
     def _struct(self, kind: ConnectType, where: str) -> ReadConnectJson:
-        if id(kind) in self._structs:
-            return self._structs[id(kind)]
+        if kind in self._structs:
+            return self._structs[kind]
         fields: list[tuple[str, ReadConnectJson]] = []
         # A long name counts as several values: it is written with each record.
         values = sum(1 + len(slot.name) // NAME_BYTES for slot in kind.fields)
@@ -103,7 +103,7 @@ class Readers:
             return {name: value(given.get(name)) for name, value in fields}
 
         # Known before its fields are compiled: a struct may contain itself.
-        self._structs[id(kind)] = read
+        self._structs[kind] = read
         fields += [(slot.name, self.slot(slot, f"{where}.{slot.name}" if where else slot.name)) for slot in kind.fields]
         return read
 

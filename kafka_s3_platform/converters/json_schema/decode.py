@@ -88,14 +88,13 @@ class _Types:
     """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
 
     def __init__(self) -> None:
-        self._structs: dict[int, ConnectType] = {}
+        # By the id of a schema, which is kept with its type: the id of one that is gone may become another's.
+        self._structs: dict[int, tuple[Mapping[str, Any], ConnectType]] = {}
         self._made = 0
 
     def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
         """Return the slot for values of this schema."""
-        self._made += 1
-        if self._made > MAX_SCHEMA_PLACES:
-            raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
+        self._count_place()
         if isinstance(schema, Mapping) and "$ref" in schema:
             return self.slot(*_resolve_reference(schema, resolver), name, is_optional)
         # JSON Schema allows `true` and `false` as schemas: the value may be anything.
@@ -108,24 +107,30 @@ class _Types:
             return slot
         return replace(slot, default=Readers().slot(slot, f"the default of {name}")(schema["default"]))
 
+    def _count_place(self) -> None:
+        self._made += 1
+        if self._made > MAX_SCHEMA_PLACES:
+            raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
+
     def _type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
         """Return the type, and whether null is one of its values."""
         if "allOf" in schema and "properties" not in schema:
             return self._all_of(schema, resolver)
         if branches := schema.get("oneOf") or schema.get("anyOf"):
-            return self._one_of(branches, resolver)
+            slots = [self.slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
+            return _join_branches(slots, has_null=len(slots) < len(branches))
         types = schema.get("type")
         if isinstance(types, Sequence) and not isinstance(types, str):
-            return self._one_of([{**schema, "type": each} for each in types], resolver)
-        simple = self._simple(schema, resolver)
+            slots = [self._branch(schema, each, resolver) for each in types if each != "null"]
+            return _join_branches(slots, has_null=len(slots) < len(types))
+        simple = self._simple(schema, types, resolver)
         return simple, simple.kind == "json"
 
-    def _one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
-        slots = [self.slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
-        has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
-        if len(slots) == 1:
-            return slots[0].type, has_null
-        return ConnectType("union", branches=slots), has_null
+    def _branch(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> Slot:
+        """Return the slot for values of one of a schema's types."""
+        self._count_place()
+        simple = self._simple(schema, kind, resolver)
+        return Slot(simple, optional=simple.kind == "json")
 
     def _all_of(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
         """Merge the parts that are objects. Without any, use the first part that names a type."""
@@ -138,8 +143,8 @@ class _Types:
                 return self._type(part, around)
         return _make_any_type(), True
 
-    def _simple(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
-        kind = schema.get("type")
+    def _simple(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
+        """Return the type of a schema's values that are of this JSON type, None if the schema names no type."""
         connect_type = schema.get("connect.type")
         if kind == "array":
             return self._array(schema, resolver)
@@ -170,8 +175,9 @@ class _Types:
 
     def _struct(self, schema: Mapping[str, Any], parts: Sequence[tuple[Mapping[str, Any], Any]]) -> ConnectType:
         if id(schema) in self._structs:
-            return self._structs[id(schema)]
-        struct = self._structs[id(schema)] = ConnectType("struct", schema.get("title"), schema.get("description"))
+            return self._structs[id(schema)][1]
+        struct = ConnectType("struct", schema.get("title"), schema.get("description"))
+        self._structs[id(schema)] = (schema, struct)
         fields: dict[str, Slot] = {}
         for part, resolver in parts:
             required = part.get("required") or ()
@@ -202,6 +208,14 @@ def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]]
         return written[item[0]] if index is None else int(index)
 
     return place
+
+
+def _join_branches(slots: Sequence[Slot], *, has_null: bool) -> tuple[ConnectType, bool]:
+    """Return the type of all branches, and whether null is one of its values."""
+    has_null = has_null or any(slot.optional for slot in slots)
+    if len(slots) == 1:
+        return slots[0].type, has_null
+    return ConnectType("union", branches=slots), has_null
 
 
 def _is_null_schema(schema: Any) -> bool:
