@@ -79,7 +79,6 @@ def reserve_plans(
 
     def step(snapshot: ConnectorSnapshot) -> Reservations:
         snapshot.load_states(descriptions)
-        snapshot.refuse_earlier(descriptions)
         open_topics, closed = try_topics(descriptions, lambda topic: _refuse_during_maintenance(snapshot, topic))
         looked = look_until_unchanged(
             admin,

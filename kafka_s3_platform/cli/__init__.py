@@ -30,7 +30,6 @@ COMMANDS = {
     "vacuum": "kafka_s3_platform.cli.vacuum",
     "upkeep": "kafka_s3_platform.cli.upkeep",
     "repair-index": "kafka_s3_platform.cli.repair_index",
-    "move-index": "kafka_s3_platform.cli.move_index",
     "resolve": "kafka_s3_platform.cli.resolve",
     "take-over": "kafka_s3_platform.cli.take_over",
     "demo": "kafka_s3_platform.cli.demo.demo",

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.store.earlier_index import list_earlier_topics
-from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 
 R = TypeVar("R")
 
@@ -70,9 +69,8 @@ class IndexLook:
     def _find(self, topic: ArchivedTopic) -> IndexSnapshot | None:
         found = self._whole.topic(topic.topic) if self._whole else None
         if found is None or found.is_empty:
-            found = TopicIndex.of(self._config, topic.topic).peek() if topic.topic in self._earlier else None
-        if found is not None:
-            _ = found.state  # raises here what is wrong with its rows
+            return None
+        _ = found.state  # raises here what is wrong with its rows
         return found
 
     @cached_property
@@ -84,9 +82,3 @@ class IndexLook:
             found.load_states(topic.topic for topic in self._topics)
         self._opened = found
         return found
-
-    @cached_property
-    def _earlier(self) -> frozenset[str]:
-        """Topics of which an earlier version of this package keeps an index."""
-        config = self._config
-        return frozenset(list_earlier_topics(config.store, config.archive.index_dir, config.name))

@@ -282,18 +282,6 @@ class Condemned:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class MovedFrom:
-    """The table of an earlier version that a topic's rows were taken over from: its id and when it was created.
-
-    Objects of the topic name this id, those of later runs too. `epoch` is the table's last version.
-    """
-
-    index_id: str
-    created_at: datetime
-    epoch: int
-
-
 MAINTENANCE_LEASE = timedelta(hours=1)
 """How long a `Maintenance` row keeps other runs waiting."""
 

@@ -25,7 +25,6 @@ from kafka_s3_platform.model.segment import (
     Condemned,
     HourRange,
     Maintenance,
-    MovedFrom,
     Reservation,
     Scan,
     TopicGeneration,
@@ -63,7 +62,6 @@ class IndexState:
     groups: tuple[CommittedOffset, ...] = ()
     schemas: tuple[ArchivedSchema, ...] = ()
     failures: tuple[Unresolved, ...] = ()
-    moved_from: MovedFrom | None = None
     commit_ids: frozenset[str] = field(default_factory=frozenset)
     fold: Fold = field(default_factory=Fold)
     read_month: "Callable[[str], IndexState]" = field(default_factory=lambda: _read_no_month, compare=False, repr=False)

@@ -4,16 +4,13 @@ All kinds of rows share one schema; columns that a kind lacks are null. A row co
 
 A commit uses the table handle from which its plan was made. The handle is never refreshed, and delta-rs's own retries
 are off. So a commit is a true compare-and-swap on the table's version, and its version is known before it is made.
-
-Versions here are those of Delta plus the table's epoch base. A table that took over earlier ones, one a topic, begins
-above all of their versions. So epochs only grow, and those in the metadata of old objects keep their meaning.
 """
 
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TypeVar
@@ -21,7 +18,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
@@ -35,7 +32,6 @@ from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment, StoredChunk
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import is_expired
-from kafka_s3_platform.store.earlier_index import EarlierIndex, EarlierSnapshot, build_move_error, list_earlier_topics
 from kafka_s3_platform.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
 from kafka_s3_platform.store.index_files.data_files import IndexFile, NewFile, write_swap
 from kafka_s3_platform.store.index_reads import (
@@ -90,7 +86,6 @@ class ConnectorIndex:
         self.store = store
         self.index_dir = index_dir
         self.connector = connector
-        # no topic's name has a `=`: the tables of earlier versions, one a topic, lie at <index_dir>/<connector>/<topic>
         self.table = IndexTable(store, f"{index_dir}/connector={connector}")
 
     @classmethod
@@ -117,44 +112,7 @@ class ConnectorIndex:
         """Check once in a process the promises that commits rely on. Raises the errors of `promises.check_promises`."""
         check_promises(ObjectStore(self.store), self.index_dir)
 
-    def create_with(self, rows: pa.Table, epoch_base: int) -> None:
-        """Create the table with these rows in one commit, whose version is `epoch_base`.
-
-        Raises IndexConflictError if another process has created it.
-        """
-        options = self.table.options
-        try:
-            self.table.run(
-                "create",
-                lambda: write_deltalake(
-                    self.uri,
-                    rows,
-                    mode="error",
-                    partition_by=[PERIOD],
-                    description=self._describe(epoch_base),
-                    configuration={"delta.dataSkippingStatsColumns": FILTERED_COLUMNS},
-                    commit_properties=CommitProperties(max_commit_retries=0),
-                    storage_options=options,
-                ),
-            )
-        except StoreUnavailableError as err:
-            if self.table.exists():
-                raise IndexConflictError(f"{self.uri} was created by another process; run again") from err
-            raise
-
-    def _describe(self, epoch_base: int) -> str:
-        """Return what the table says of itself: `_read_description` reads it."""
-        return json.dumps({"connector": self.connector, "epoch_base": epoch_base})
-
-    def refuse_earlier(self, topics: Iterable[str]) -> None:
-        """Raise ConfigError if an earlier version of this package keeps an index of one of the topics."""
-        known = set(list_earlier_topics(self.store, self.index_dir, self.connector))
-        found = sorted(known.intersection(topics))
-        if found:
-            raise build_move_error(self.store, [f"{self.index_dir}/{self.connector}/{topic}" for topic in found])
-
     def _create(self) -> "ConnectorSnapshot":
-        self.refuse_earlier(list_earlier_topics(self.store, self.index_dir, self.connector))
         self.check_promises()
         try:
             DeltaTable.create(
@@ -162,7 +120,7 @@ class ConnectorIndex:
                 TABLE_SCHEMA,
                 mode="ignore",
                 partition_by=[PERIOD],
-                description=self._describe(0),
+                description=describe_index(self.connector),
                 configuration={"delta.dataSkippingStatsColumns": FILTERED_COLUMNS},
                 storage_options=self.table.options,
             )
@@ -180,9 +138,8 @@ class ConnectorSnapshot:
     def __init__(self, index: ConnectorIndex, handle: Handle) -> None:
         self.index = index
         self._handle = handle
-        about = _read_description(index, handle.table)
-        self._epoch_base = about.epoch_base
-        self.version: int = about.epoch_base + handle.table.version()
+        _refuse_another(index, handle.table)
+        self.version: int = handle.table.version()
         self._rows: dict[str, pa.Table] = {}
         self._topics: dict[str, IndexSnapshot] = {}
         self._segments: dict[tuple[str, str, SegmentFilter], pa.Table] = {}
@@ -232,12 +189,6 @@ class ConnectorSnapshot:
         """Return the rows of many topics that are no segments. They are not kept. Raises store errors."""
         return _split_by_topic(self._read("state", [OneOf("topic", frozenset(topics))]), topics)
 
-    def refuse_earlier(self, topics: Iterable[str]) -> None:
-        """Raise ConfigError if an earlier version keeps an index of a topic of which this one has no row."""
-        new = [topic for topic in topics if self.topic(topic).is_empty]
-        if new:
-            self.index.refuse_earlier(new)
-
     def read_state_rows(self, topic: str) -> pa.Table:
         """Return the topic's rows that are no segments. Raises store errors."""
         self.load_states([topic])
@@ -284,7 +235,7 @@ class ConnectorSnapshot:
 
     def list_write_times(self) -> dict[int, datetime]:
         """Return when the store wrote the log entry of each version, by the store's clock, as far as they are there."""
-        return {self._epoch_base + number: info.last_modified for number, info in self.index.table.list_log_entries()}
+        return {number: info.last_modified for number, info in self.index.table.list_log_entries()}
 
     def has_rows(self, topic: str) -> bool:
         """Whether there is a row of the topic. A row that is no segment is looked for first: every run leaves some."""
@@ -314,7 +265,7 @@ class ConnectorSnapshot:
         try:
             yield
         except (IndexDamagedError, TableNotFoundError) as err:
-            newest = self._epoch_base + self.index.table.open().table.version()
+            newest = self.index.table.open().table.version()
             if newest == self.version:
                 raise
             raise IndexConflictError(
@@ -334,7 +285,7 @@ class ConnectorSnapshot:
         """
         handle = self.handle
         self.index.table.update(handle)
-        if self._epoch_base + handle.table.version() == self.version:
+        if handle.table.version() == self.version:
             return self
         return ConnectorSnapshot(self.index, handle)
 
@@ -366,8 +317,7 @@ class ConnectorSnapshot:
 
     def _commit_once(self, write: Callable[[DeltaTable], None]) -> None:
         handle = self.handle
-        number = handle.table.version()
-        if self._epoch_base + number != self.version:
+        if handle.table.version() != self.version:
             raise IndexConflictError(
                 f"{self.index.uri}: this snapshot of version {self.version} was committed on before"
             )
@@ -382,7 +332,7 @@ class ConnectorSnapshot:
                 ) from err
             raise
         # The upkeep removes old entries of the log, the oldest first. The store would take a commit in their place.
-        if not self.index.table.has_log_entry(number):
+        if not self.index.table.has_log_entry(self.version):
             raise IndexConflictError(
                 f"{self.index.uri}: version {self.version + 1} was committed so late that the log has gone on without "
                 f"it, and nobody will see it"
@@ -430,28 +380,20 @@ class TopicIndex:
         return self.peek() is not None
 
     def open(self) -> "IndexSnapshot":
-        """Return the index as it is now, created if absent.
-
-        Raises store errors, and ConfigError if an earlier version of this package keeps an index of the topic.
-        """
-        whole = self.within_connector.open()
-        whole.refuse_earlier([self.topic])
-        return whole.topic(self.topic)
+        """Return the index as it is now, created if absent. Raises store errors."""
+        return self.within_connector.open().topic(self.topic)
 
     def peek(self) -> "IndexSnapshot | None":
         """Return the index as it is now, None if nothing of the topic was archived yet. Only reads."""
         whole = self.within_connector.peek()
         found = whole.topic(self.topic) if whole else None
-        if found is not None and not found.is_empty:
-            return found
-        earlier = EarlierIndex(self.store, self.index_dir, self.connector, self.topic).peek()
-        return IndexSnapshot(self, earlier) if earlier else None
+        return None if found is None or found.is_empty else found
 
 
 class IndexSnapshot:
     """What one version of a connector's index holds of one topic."""
 
-    def __init__(self, index: TopicIndex, whole: ConnectorSnapshot | EarlierSnapshot) -> None:
+    def __init__(self, index: TopicIndex, whole: ConnectorSnapshot) -> None:
         self.index = index
         self.whole = whole
         self.version: int = whole.version
@@ -475,7 +417,7 @@ class IndexSnapshot:
     @cached_property
     def unfolded_state(self) -> IndexState:
         """The state with every single row: it grows with the age of the archive. For commands that compare them all."""
-        if isinstance(self.whole, EarlierSnapshot) or not self.state.fold.hours:
+        if not self.state.fold.hours:
             return self.state
         old = self.build_state(self.whole.read_folded_rows(self.index.topic))
         return replace(
@@ -488,7 +430,7 @@ class IndexSnapshot:
 
     def _read_month(self, month: str) -> IndexState:
         if month not in self._months:
-            self._months[month] = self.build_state(self.writable.read_folded_rows(self.index.topic, month))
+            self._months[month] = self.build_state(self.whole.read_folded_rows(self.index.topic, month))
         return self._months[month]
 
     def judged(self, written_at: Mapping[int, datetime] | None = None) -> Judged:
@@ -558,15 +500,13 @@ class IndexSnapshot:
 
     @property
     def index_id(self) -> str:
-        """The id that this topic's objects name. It is the table's, or that of the table which was taken over."""
-        moved_from = self.state.moved_from
-        return moved_from.index_id if moved_from else self.whole.table_id
+        """The id that this topic's objects name: the table's."""
+        return self.whole.table_id
 
     @property
     def created_at(self) -> datetime:
-        """When the topic's index was created: no object of its runs is older."""
-        moved_from = self.state.moved_from
-        return moved_from.created_at if moved_from else self.whole.created_at
+        """When the index was created: no object of its runs is older."""
+        return self.whole.created_at
 
     def has_commit(self, commit_id: str) -> bool:
         """Whether a commit with this id is in the index: its answer may have been lost."""
@@ -581,38 +521,28 @@ class IndexSnapshot:
 
     def commit(self, change: Change, commit_id: str | None = None) -> int:
         """Apply `change` as `ConnectorSnapshot.commit` does."""
-        return self.writable.commit({self.index.topic: change}, commit_id)
-
-    @property
-    def writable(self) -> ConnectorSnapshot:
-        """The whole index. Raises ConfigError if an earlier version of this package has left it: it is only read."""
-        if isinstance(self.whole, EarlierSnapshot):
-            raise build_move_error(self.index.store, [self.whole.table.folder])
-        return self.whole
+        return self.whole.commit({self.index.topic: change}, commit_id)
 
 
-@dataclass(frozen=True)
-class _Description:
-    connector: str
-    epoch_base: int
+def describe_index(connector: str) -> str:
+    """Return what the table of a connector's index says of itself."""
+    return json.dumps({"connector": connector})
 
 
-def _read_description(index: ConnectorIndex, table: DeltaTable) -> _Description:
-    """Read what the table says of itself. Refuse the index of another connector, copied or moved to this place."""
+def _refuse_another(index: ConnectorIndex, table: DeltaTable) -> None:
+    """Refuse a table that is no index, and the index of another connector, copied or moved to this place."""
     try:
-        found = json.loads(table.metadata().description or "")
-        about = _Description(str(found["connector"]), int(found["epoch_base"]))
+        connector = str(json.loads(table.metadata().description or "")["connector"])
     except (ValueError, TypeError, LookupError, RecursionError) as err:
         raise IndexDamagedError(
-            f"{index.uri} is a Delta table, but no index: its metadata do not name a connector and an epoch. Find out "
-            f"who wrote to that folder, and put it back from the bucket's versions or a backup"
+            f"{index.uri} is a Delta table, but no index: its metadata do not name a connector. Find out who wrote to "
+            f"that folder, and put it back from the bucket's versions or a backup"
         ) from err
-    if about.connector != index.connector:
+    if connector != index.connector:
         raise IndexDamagedError(
-            f"{index.uri} is the index of connector {about.connector}: its folder was copied or moved to that of "
+            f"{index.uri} is the index of connector {connector}: its folder was copied or moved to that of "
             f"{index.connector}. Put each index back into the folder of its connector"
         )
-    return about
 
 
 def _split_by_topic(rows: pa.Table, topics: Sequence[str]) -> dict[str, pa.Table]:

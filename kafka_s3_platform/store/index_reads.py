@@ -49,7 +49,7 @@ BOUND_PRECISION = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file at `path` below the table's folder. `period` is None in tables of earlier versions.
+    """A file at `path` below the table's folder.
 
     `bounds` are the lowest and the highest value of columns, as far as Delta keeps them.
     """

@@ -24,7 +24,6 @@ from kafka_s3_platform.model.segment import (
     Condemned,
     HourRange,
     Maintenance,
-    MovedFrom,
     Reservation,
     Scan,
     Segment,
@@ -96,8 +95,6 @@ INDEX_SCHEMA = pa.schema(
         pa.field("message", pa.string()),
         pa.field("found_at", TIME),
         pa.field("retention_ms", pa.int64()),
-        pa.field("index_id", pa.string()),
-        pa.field("created_at", TIME),
     ]
 )
 
@@ -111,7 +108,7 @@ NO_DAY = "none"
 """The period of segments of records whose timestamps are out of range."""
 
 TABLE_SCHEMA = INDEX_SCHEMA.append(pa.field(PERIOD, pa.string()))
-"""The columns of a connector's table. Tables of earlier versions, one a topic, have no periods."""
+"""The columns of an index."""
 
 FOLDED = "folded-"
 """How the periods begin in which folded rows lie, one a month: `folded-2026-03`. Only who asks for old hours reads."""
@@ -133,7 +130,6 @@ IndexRow = (
     | Condemned
     | ArchivedSchema
     | Unresolved
-    | MovedFrom
 )
 
 KINDS: Mapping[str, type[IndexRow]] = {
@@ -153,7 +149,6 @@ KINDS: Mapping[str, type[IndexRow]] = {
     "group": CommittedOffset,
     "schema": ArchivedSchema,
     "unresolved": Unresolved,
-    "moved": MovedFrom,
 }
 RETIRED = "retired"
 """Kind of a segment whose records a later segment holds: no longer read, its object still known."""
@@ -201,16 +196,6 @@ def find_month(period: str) -> str | None:
     """Return the period of the month to which the upkeep moves rows of a day's period. None: the period is no day."""
     found = re.fullmatch(rf"((?:{RETIRED}-)?[0-9]{{4}}-[0-9]{{2}})-[0-9]{{2}}", period)
     return found[1] if found else None
-
-
-def list_row_periods(rows: pa.Table) -> pa.Array:
-    """Return the period of each row, as `find_period` says."""
-    day = pc.strftime(rows.column("chunk_start"), format="%Y-%m-%d")
-    day = pc.fill_null(day, NO_DAY)
-    retired = pc.binary_join_element_wise(RETIRED, day, "-")
-    is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
-    period = pc.if_else(pc.equal(rows.column("kind"), RETIRED), retired, day)
-    return pc.if_else(is_segment, period, STATE_PERIOD)
 
 
 @dataclass(frozen=True)
@@ -284,7 +269,6 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
         groups=tuple(found["group"]),
         schemas=tuple(found["schema"]),
         failures=tuple(found["unresolved"]),
-        moved_from=found["moved"][-1] if found["moved"] else None,
         commit_ids=frozenset(rows.column("commit_id").unique().to_pylist()),
         fold=Fold(found["folded-scan"], found["folded-look"], found["folded-hours"]),
     )

@@ -56,10 +56,6 @@ class IndexTable:
         """The bucket of the table."""
         return ObjectStore(self.store)
 
-    def exists(self) -> bool:
-        options = self.options
-        return self.run("look for", lambda: DeltaTable.is_deltatable(self.uri, options))
-
     def open(self, version: int | None = None) -> Handle:
         """Return the table as it is now, or as it was at `version`. Raises TableNotFoundError if there is none."""
         options = self.options

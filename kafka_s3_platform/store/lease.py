@@ -69,7 +69,7 @@ class Lease:
 def take_lease(snapshot: IndexSnapshot, change: Change, superseded: Iterable[Reservation | Compaction]) -> Lease:
     """Commit the plan of one topic, as `take_leases` does."""
     topic = snapshot.index.topic
-    return take_leases(snapshot.writable, {topic: change}, {topic: superseded})[topic]
+    return take_leases(snapshot.whole, {topic: change}, {topic: superseded})[topic]
 
 
 def take_leases(

@@ -1,13 +1,17 @@
 """Writes the index of a connector as it is after months or years, with files as the code leaves them."""
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
+
+from deltalake import DeltaTable, write_deltalake
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import HourRange, Scan, Segment
-from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.store.index import FILTERED_COLUMNS, ConnectorIndex, describe_index
 from kafka_s3_platform.store.index_commit import Change
+from kafka_s3_platform.store.index_rows import PERIOD
 from kafka_s3_platform_tests.aged.rows import HOUR, LEADER_EPOCH_HOURS, RECORDS, Age, make_rows
 
 RECENT_HOURS = 6
@@ -20,10 +24,33 @@ def write_aged_index(config: ConnectorConfig, kafka_partitions: int, hours: int,
     The topics and their objects are not made.
     """
     age = Age(config.topics, kafka_partitions, hours - RECENT_HOURS, end - RECENT_HOURS * HOUR, config.layout)
-    ConnectorIndex.of(config).create_with(make_rows(age), age.version)
+    _create(config, age)
     for number in range(age.hours, hours):
         _archive_hour(config, age, number)
     return replace(age, hours=hours, end=end)
+
+
+def _create(config: ConnectorConfig, age: Age) -> None:
+    """Write the rows as the version that the last run would have left, without the log before it."""
+    table = ConnectorIndex.of(config).table
+    write_deltalake(
+        table.uri,
+        make_rows(age),
+        mode="error",
+        partition_by=[PERIOD],
+        description=describe_index(config.name),
+        configuration={"delta.dataSkippingStatsColumns": FILTERED_COLUMNS},
+        storage_options=table.options,
+    )
+    DeltaTable(table.uri, storage_options=table.options).create_checkpoint()
+    for info in list(table.objects.list(f"{table.folder}/_delta_log/")):
+        body = table.objects.get(info.key)
+        if info.key.endswith("_last_checkpoint"):
+            hint = json.loads(body) | {"version": age.version}
+            table.objects.replace(info.key, json.dumps(hint).encode(), info.etag)
+        else:
+            table.objects.put_new(info.key.replace(f"{0:020d}", f"{age.version:020d}"), body)
+            table.objects.delete(info.key, info.etag)
 
 
 def _archive_hour(config: ConnectorConfig, age: Age, number: int) -> None:

@@ -10,7 +10,17 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.segment import TopicGeneration
 from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.store.index_rows import PERIOD, TABLE_SCHEMA, TIME, TopicRows, encode_rows, list_row_periods
+from kafka_s3_platform.store.index_rows import (
+    NO_DAY,
+    PERIOD,
+    RETIRED,
+    SEGMENT_KINDS,
+    STATE_PERIOD,
+    TABLE_SCHEMA,
+    TIME,
+    TopicRows,
+    encode_rows,
+)
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -210,7 +220,17 @@ def _complete(columns: dict[str, pa.Array], topic: str) -> pa.Table:
     given = {**columns, "topic": pa.repeat(topic, size)}
     arrays = [given[f.name].cast(f.type) if f.name in given else pa.nulls(size, f.type) for f in TABLE_SCHEMA]
     rows = pa.table(arrays, schema=TABLE_SCHEMA)
-    return rows.set_column(rows.schema.get_field_index(PERIOD), TABLE_SCHEMA.field(PERIOD), list_row_periods(rows))
+    return rows.set_column(rows.schema.get_field_index(PERIOD), TABLE_SCHEMA.field(PERIOD), _list_periods(rows))
+
+
+def _list_periods(rows: pa.Table) -> pa.Array:
+    """Return the period of each row, as `find_period` says."""
+    day = pc.strftime(rows.column("chunk_start"), format="%Y-%m-%d")
+    day = pc.fill_null(day, NO_DAY)
+    retired = pc.binary_join_element_wise(RETIRED, day, "-")
+    is_segment = pc.is_in(rows.column("kind"), value_set=pa.array(SEGMENT_KINDS))
+    period = pc.if_else(pc.equal(rows.column("kind"), RETIRED), retired, day)
+    return pc.if_else(is_segment, period, STATE_PERIOD)
 
 
 def _times(microseconds: np.ndarray) -> pa.Array:

@@ -83,7 +83,6 @@ GOOD: Mapping[str, list[list[str]]] = {
     "verify": [["verify", "native", "--deep"], ["verify", "native", "--topic", "{topic}", "--against", "{topic}-copy"]],
     "vacuum": [["vacuum", "native", "--dry-run"]],
     "repair-index": [["repair-index", "native"]],
-    "move-index": [["move-index", "native"]],
     "upkeep": [["upkeep", "native", "--dry-run"], ["upkeep", "native"]],
     "resolve": [["resolve", "native"]],
     "take-over": [["take-over", "native"]],

@@ -170,7 +170,7 @@ def test_a_store_that_refuses_while_rows_are_read_is_named_too(
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
         proxy.refuse("GET", r"\.parquet", status, code)
         with pytest.raises(kind, match=r"s3://.*/_index/connector=flights"):
-            TopicIndex(given, "_index", "flights", "topic.a").open()
+            _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
 
 
 def test_a_store_that_does_not_list_a_new_index_is_told_and_a_later_answer_heals(

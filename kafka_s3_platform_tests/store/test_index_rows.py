@@ -17,7 +17,6 @@ from kafka_s3_platform.model.segment import (
     Condemned,
     HourRange,
     Maintenance,
-    MovedFrom,
     Reservation,
     Scan,
     Segment,
@@ -155,11 +154,6 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
         },
     ),
     (
-        MovedFrom("id", NOON, 7),
-        "moved",
-        {"index_id": "id", "created_at": NOON, "epoch": 7},
-    ),
-    (
         CommittedOffset("g", 0, 4, "m", None, "EMPTY", NOON),
         "group",
         {
@@ -252,7 +246,7 @@ def test_rows_are_read_as_they_were_written() -> None:
     rows = [row for row, kind, _ in WRITTEN if kind != "segment"]
     state = build_state(7, encode(*rows))
     values = [getattr(part, field.name) for part in (state, state.fold) for field in dataclasses.fields(part)]
-    found = [state.moved_from, *(row for value in values if isinstance(value, tuple) for row in value)]
+    found = [row for value in values if isinstance(value, tuple) for row in value]
     assert len(found) == len(rows)
     assert all(row in found for row in rows)
     assert state.commit_ids == {"commit"}

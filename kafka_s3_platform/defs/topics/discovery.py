@@ -18,7 +18,6 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.store.earlier_index import list_earlier_topics
 from kafka_s3_platform.store.index import ConnectorIndex
 
 logger = logging.getLogger(__name__)
@@ -134,8 +133,7 @@ def _find_archived(config: ConnectorConfig) -> list[str]:
     """Return the topics that have an index: the file of remembered topics may be lost with its machine."""
     try:
         found = ConnectorIndex.of(config).peek()
-        earlier = list_earlier_topics(config.store, config.archive.index_dir, config.name)
-        return sorted({*earlier, *(found.topics if found else ())})
+        return list(found.topics) if found else []
     except PlatformError as err:
         logger.warning("connector %s: which topics it has archived is not known: %s", config.name, err)
         return []

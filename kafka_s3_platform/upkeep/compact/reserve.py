@@ -61,7 +61,6 @@ def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex) -> R
 
 def _reserve(wanted: Mapping[str, Sequence[CompactRequest]], snapshot: ConnectorSnapshot) -> ReservedDays:
     snapshot.load_states(wanted)
-    snapshot.refuse_earlier(wanted)
     for day in sorted({request.day for requests in wanted.values() for request in requests}):
         load_day_segments(snapshot, wanted, day)
     planned, failures = try_topics(wanted, lambda topic: _plan_topic(wanted[topic], snapshot.topic(topic)))
