@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import chain
 
 from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
@@ -79,13 +79,14 @@ def reserve_plans(
 
     def step(snapshot: ConnectorSnapshot) -> Reservations:
         snapshot.load_states(descriptions)
-        open_topics, closed = try_topics(descriptions, lambda topic: _refuse_during_maintenance(snapshot, topic))
+        # here fails a topic whose rows are damaged, for itself alone
+        readable, damaged = try_topics(descriptions, lambda topic: snapshot.topic(topic).state)
         looked = look_until_unchanged(
             admin,
-            {topic: descriptions[topic] for topic in open_topics},
+            {topic: descriptions[topic] for topic in readable},
             lambda seen: _observe_and_plan(requests, snapshot, admin, seen, clock),
         )
-        failures = {**closed, **looked.failures}
+        failures = {**damaged, **looked.failures}
         planned = {topic: _Planned(seen, *found) for topic, (seen, found) in looked.found.items()}
         leases = _commit_plans(requests, snapshot, planned)
         plans: dict[str, ReservedPlan] = {}
@@ -105,10 +106,6 @@ class _Planned:
     description: TopicDescription
     groups: Sequence[CommittedOffset]
     plan: ReservablePlan
-
-
-def _refuse_during_maintenance(snapshot: ConnectorSnapshot, topic: str) -> None:
-    snapshot.topic(topic).state.refuse_during_maintenance(topic, datetime.now(timezone.utc))
 
 
 def _observe_and_plan(

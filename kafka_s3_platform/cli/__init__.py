@@ -29,7 +29,6 @@ COMMANDS = {
     "verify": "kafka_s3_platform.cli.verify",
     "vacuum": "kafka_s3_platform.cli.vacuum",
     "upkeep": "kafka_s3_platform.cli.upkeep",
-    "repair-index": "kafka_s3_platform.cli.repair_index",
     "resolve": "kafka_s3_platform.cli.resolve",
     "take-over": "kafka_s3_platform.cli.take_over",
     "demo": "kafka_s3_platform.cli.demo.demo",

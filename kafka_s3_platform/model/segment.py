@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -280,20 +280,3 @@ class Condemned:
     kafka_partition: int
     start_offset: int
     epoch: int
-
-
-MAINTENANCE_LEASE = timedelta(hours=1)
-"""How long a `Maintenance` row keeps other runs waiting."""
-
-
-@dataclass(frozen=True, slots=True)
-class Maintenance:
-    """A vacuum of an earlier version, which kept other runs waiting while it deleted. This version writes none."""
-
-    run_id: str
-    epoch: int
-    reserved_at: datetime
-
-    def holds(self, now: datetime) -> bool:
-        """Whether the run may still be at work. The row of a killed run has no effect after the lease."""
-        return now < self.reserved_at + MAINTENANCE_LEASE

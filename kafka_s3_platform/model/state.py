@@ -12,19 +12,16 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TypeAlias
 
-from kafka_s3_platform.errors import BusyError
 from kafka_s3_platform.model.folded import Fold, find_folded_month, list_folded_hours, list_months
 from kafka_s3_platform.model.frontier import UNTIMED, Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import (
-    MAINTENANCE_LEASE,
     CommittedOffset,
     Compaction,
     Condemned,
     HourRange,
-    Maintenance,
     Reservation,
     Scan,
     TopicGeneration,
@@ -56,7 +53,6 @@ class IndexState:
     hours: tuple[HourRange, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     compactions: tuple[Compaction, ...] = ()
-    maintenance: tuple[Maintenance, ...] = ()
     condemned: tuple[Condemned, ...] = ()
     generations: tuple[TopicGeneration, ...] = ()
     groups: tuple[CommittedOffset, ...] = ()
@@ -267,17 +263,6 @@ class IndexState:
         """Return those of `hours` that are complete."""
         return {hour for hour in hours if self.is_complete(hour, allowed_lateness)}
 
-    def refuse_during_maintenance(self, topic: str, now: datetime) -> None:
-        """Raise BusyError while a vacuum of an earlier version may be at work on the topic's objects."""
-        for other in self.maintenance:
-            if other.holds(now):
-                until = other.reserved_at + MAINTENANCE_LEASE
-                raise BusyError(
-                    f"topic {topic}: run {other.run_id}, a vacuum of an earlier version, is at work on its objects "
-                    f"since {other.reserved_at:%H:%M:%S} UTC; run again when it has ended, or, if it was "
-                    f"killed, after {until:%H:%M:%S} UTC"
-                )
-
     def condemned_offsets(self, kafka_partition: int) -> frozenset[int]:
         """Return the first offsets whose usual key a vacuum deletes. An object that begins there gets another key."""
         return frozenset(c.start_offset for c in self.condemned if c.kafka_partition == kafka_partition)
@@ -370,7 +355,7 @@ class IndexState:
 
     @cached_property
     def first_log_starts(self) -> dict[int, int]:
-        """Where each log began when it was first observed. Rows without a time may have been recorded again later."""
+        """Where each log began when it was first observed. Looks without a time are in no order."""
         found: dict[int, int] = {}
         for item in self.all_looks:
             first = found.setdefault(item.kafka_partition, item.log_start_offset)

@@ -54,7 +54,7 @@ from kafka_s3_platform.store.index_rows import (
     SEGMENT_KINDS,
     TABLE_SCHEMA,
     build_state,
-    decode_gap,
+    decode_gaps,
     decode_segments,
     encode_rows,
 )
@@ -63,7 +63,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, OneOf, SegmentFilter, Term, match_values
-from kafka_s3_platform.store.sound import Judged, judge_rows
+from kafka_s3_platform.store.sound import untime_future_looks
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +74,6 @@ FILTERED_COLUMNS = (
     "max_timestamp"
 )
 """The columns by which rows are looked for. delta-rs keeps their bounds for each file, and reads no other file."""
-
-_told: set[tuple[str, str, int]] = set()
-"""Topics of indexes whose bad rows this process has reported, and the numbers of these rows."""
 
 
 class ConnectorIndex:
@@ -232,10 +229,6 @@ class ConnectorSnapshot:
         """Return the folders of all segments of the topic. Raises store errors."""
         rows = self._read("segments", match_values(topic=topic), ("encoded_partition",))
         return frozenset(pc.unique(rows.column(0)).to_pylist())
-
-    def list_write_times(self) -> dict[int, datetime]:
-        """Return when the store wrote the log entry of each version, by the store's clock, as far as they are there."""
-        return {number: info.last_modified for number, info in self.index.table.list_log_entries()}
 
     def has_rows(self, topic: str) -> bool:
         """Whether there is a row of the topic. A row that is no segment is looked for first: every run leaves some."""
@@ -407,12 +400,13 @@ class IndexSnapshot:
     @cached_property
     def state(self) -> IndexState:
         """Everything but the segments. Folded rows are read when somebody asks for one of their hours."""
-        return self.build_state(self._judged.sound)
+        return self.build_state(self.whole.read_state_rows(self.index.topic))
 
     def build_state(self, rows: pa.Table) -> IndexState:
         """Return the state that these rows of the topic make up. Raises IndexDamagedError where they are none."""
         with self._made_of_rows():
-            return replace(build_state(self.version, rows), read_month=self._read_month)
+            believed = untime_future_looks(rows, datetime.now(timezone.utc))
+            return replace(build_state(self.version, believed), read_month=self._read_month)
 
     @cached_property
     def unfolded_state(self) -> IndexState:
@@ -432,30 +426,6 @@ class IndexSnapshot:
         if month not in self._months:
             self._months[month] = self.build_state(self.whole.read_folded_rows(self.index.topic, month))
         return self._months[month]
-
-    def judged(self, written_at: Mapping[int, datetime] | None = None) -> Judged:
-        """Return all rows except segments, with those that cannot be trusted marked.
-
-        `written_at` (version -> time) are the times at which the store wrote versions, as far as they are known.
-        """
-        with self._made_of_rows():
-            rows = self.whole.read_state_rows(self.index.topic)
-            return judge_rows(rows, datetime.now(timezone.utc), written_at)
-
-    @cached_property
-    def _judged(self) -> Judged:
-        found = self.judged()
-        told = (self.index.uri, self.index.topic, found.bad.num_rows)
-        if found.bad.num_rows and told not in _told:
-            _told.add(told)
-            logger.warning(
-                "%s: topic %s: %d rows say what cannot be and are ignored; hours that were complete by them are open "
-                "again. `kafka-s3 repair-index %s --topic %s` lists them",
-                *told,
-                self.index.connector,
-                self.index.topic,
-            )
-        return found
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -516,8 +486,9 @@ class IndexSnapshot:
 
     def gaps_by_hour(self) -> list[tuple[datetime | None, Gap]]:
         """Return each gap with the hour in which a run found it, or None if it belongs to no hour."""
-        rows = self._judged.sound.filter(pc.equal(self._judged.sound["kind"], "gap"))
-        return [(row["chunk_start"], decode_gap(row)) for row in rows.to_pylist()]
+        rows = self.whole.read_state_rows(self.index.topic)
+        with self._made_of_rows():
+            return decode_gaps(rows.filter(pc.equal(rows["kind"], "gap")))
 
     def commit(self, change: Change, commit_id: str | None = None) -> int:
         """Apply `change` as `ConnectorSnapshot.commit` does."""

@@ -23,7 +23,6 @@ from kafka_s3_platform.model.segment import (
     Compaction,
     Condemned,
     HourRange,
-    Maintenance,
     Reservation,
     Scan,
     Segment,
@@ -33,6 +32,7 @@ from kafka_s3_platform.model.segment import (
 )
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.store.sound import refuse_false_offsets
 
 T = TypeVar("T")
 
@@ -126,7 +126,6 @@ IndexRow = (
     | Compaction
     | TopicGeneration
     | CommittedOffset
-    | Maintenance
     | Condemned
     | ArchivedSchema
     | Unresolved
@@ -143,7 +142,6 @@ KINDS: Mapping[str, type[IndexRow]] = {
     "hour": HourRange,
     "reservation": Reservation,
     "compaction": Compaction,
-    "maintenance": Maintenance,
     "condemned": Condemned,
     "topic": TopicGeneration,
     "group": CommittedOffset,
@@ -250,11 +248,13 @@ def complete_columns(rows: pa.Table) -> pa.Table:
 
 
 def build_state(version: int, rows: pa.Table) -> IndexState:
-    """Return the state that rows other than segments make up."""
+    """Return the state that rows other than segments make up. Raises what DECODE_ERRORS names."""
     rows = rows.sort_by("version")
     found: dict[str, tuple[Any, ...]] = dict.fromkeys(KINDS, ())
     for kind in rows.column("kind").unique().to_pylist():
-        found[kind] = tuple(_decode_kind(KINDS[kind], rows.filter(pc.equal(rows.column("kind"), kind))))
+        of_kind = rows.filter(pc.equal(rows.column("kind"), kind))
+        refuse_false_offsets(kind, of_kind)
+        found[kind] = tuple(_decode_kind(KINDS[kind], of_kind))
     return IndexState(
         version=version,
         scans=tuple(found["scan"]),
@@ -263,7 +263,6 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
         hours=tuple(found["hour"]),
         reservations=tuple(found["reservation"]),
         compactions=tuple(found["compaction"]),
-        maintenance=tuple(found["maintenance"]),
         condemned=tuple(found["condemned"]),
         generations=tuple(found["topic"]),
         groups=tuple(found["group"]),
@@ -289,9 +288,10 @@ def _decode_segment(row: Mapping[str, Any]) -> Segment:
     return found
 
 
-def decode_gap(row: Mapping[str, Any]) -> Gap:
-    """Return the gap of a row."""
-    return Gap(**_take_fields(row, Gap))
+def decode_gaps(rows: pa.Table) -> list[tuple[datetime | None, Gap]]:
+    """Return the gap of each row, with the hour that it begins in. Raises what DECODE_ERRORS names."""
+    refuse_false_offsets("gap", rows)
+    return [(row["chunk_start"], Gap(**_take_fields(row, Gap))) for row in rows.to_pylist()]
 
 
 def _encode_json(value: object) -> str:

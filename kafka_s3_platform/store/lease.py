@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import SupersededError
-from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
+from kafka_s3_platform.model.segment import Compaction, Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 from kafka_s3_platform.store.index_commit import Change
@@ -84,9 +84,7 @@ def take_leases(
     """
     whole: dict[str, Change] = {}
     for topic, change in changes.items():
-        # Vacuums of earlier versions whose time is over hold such rows. Without them they see that they were ended.
-        ended = end_runs((*superseded.get(topic, ()), *snapshot.topic(topic).state.maintenance))
-        whole[topic] = replace(change, removed=(*ended, *change.removed))
+        whole[topic] = replace(change, removed=(*end_runs(superseded.get(topic, ())), *change.removed))
     epoch = snapshot.commit(whole)
     found: dict[str, Lease] = {}
     for topic, change in changes.items():
@@ -120,6 +118,6 @@ def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
         logger.warning("%s: reservations of epoch %d were not released: %s", index.uri, wanted[0].epoch, err)
 
 
-def end_runs(rows: Iterable[Reservation | Compaction | Maintenance]) -> tuple[RowPredicate, ...]:
+def end_runs(rows: Iterable[Reservation | Compaction]) -> tuple[RowPredicate, ...]:
     """Match everything that the runs of these rows reserved: a run holds all of its plan, or nothing."""
     return tuple(dict.fromkeys(match_run(row) for row in rows))

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import NewType
 
 from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
+from kafka_s3_platform.model.segment import Compaction, Reservation
 from kafka_s3_platform.store.index_rows import STATE_PERIOD, find_kind
 
 RowPredicate = NewType("RowPredicate", str)
 """A condition in SQL over the columns of one row."""
 
 
-def match_run(row: Reservation | Compaction | Maintenance) -> RowPredicate:
+def match_run(row: Reservation | Compaction) -> RowPredicate:
     """Match all rows by which the run of this row reserved something."""
     return match_row(find_kind(row), {"epoch": row.epoch})
 
@@ -53,10 +53,10 @@ def match_periods(periods: Iterable[str]) -> RowPredicate:
     return RowPredicate(f"period IN ({', '.join(map(quote_text, periods))})")
 
 
-def match_row(kind: str, columns: Mapping[str, int | str | None]) -> RowPredicate:
-    """Match the rows of a kind, which are no segments, that hold exactly these values; None matches null."""
+def match_row(kind: str, columns: Mapping[str, int | str]) -> RowPredicate:
+    """Match the rows of a kind, which are no segments, that hold exactly these values."""
     known = {"kind": kind, "period": STATE_PERIOD, **columns}
-    terms = [_match_column(name, value) for name, value in known.items()]
+    terms = [f"{name} = {quote_text(value) if isinstance(value, str) else value}" for name, value in known.items()]
     return RowPredicate(f"({' AND '.join(terms)})")
 
 
@@ -78,9 +78,3 @@ def match_version(version: int) -> RowPredicate:
 def quote_text(text: str) -> str:
     """Return a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _match_column(name: str, value: int | str | None) -> str:
-    if value is None:
-        return f"{name} IS NULL"
-    return f"{name} = {quote_text(value) if isinstance(value, str) else value}"

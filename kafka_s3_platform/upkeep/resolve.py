@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Literal
 from uuid import uuid4
 
@@ -70,7 +69,7 @@ def resolve_offsets(
     """Record a decision as gaps, in one commit. If `dry_run`, only report what it would record.
 
     Raises:
-        BusyError: a run is at work on these offsets, or a vacuum of an earlier version on the topic.
+        BusyError: a run is at work on these offsets.
         PermanentError: there is nothing to decide, or the decision includes records that are archived or not written
             yet.
     """
@@ -87,7 +86,6 @@ def resolve_offsets(
             kafka_partition = decision.kafka_partition
             frontier = admin.frontiers(topic, [kafka_partition])[kafka_partition]
             refuse_another_topic(description, state)
-            state.refuse_during_maintenance(topic, datetime.now(timezone.utc))
             report = _Step(config, topic, state, frontier).report(decision, dry_run)
             _refuse_at_work(topic, state, report.gaps)
             reports.append(report)

@@ -23,7 +23,6 @@ from kafka_s3_platform.store.clock import StoreClock, StoreTime
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.repair import remove_bad_rows
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
@@ -154,20 +153,6 @@ def test_a_take_over_a_compaction_and_a_vacuum_are_refused_too(
     with pytest.raises(ClockError):
         vacuum_topic(config, topic, "run", timedelta(days=1), dry_run=False)
     assert snapshot(config).version == version
-
-
-@pytest.mark.parametrize("apply", [False, True])
-def test_a_clock_that_is_behind_calls_no_sound_look_bad(
-    config: ConnectorConfig, local_clock: LocalClock, apply: bool
-) -> None:
-    archived(config, [NOON])
-    version = snapshot(config).version
-    local_clock.shift = -2 * DAY
-    with pytest.raises(ClockError, match="behind"):
-        remove_bad_rows(config, config.topics[0], "run", apply=apply)
-    local_clock.shift = NONE
-    assert snapshot(config).version == version
-    assert snapshot(config).state.is_complete(NOON, NONE)
 
 
 def append_time(kafka: KafkaSettings, topic: str, value: str) -> None:

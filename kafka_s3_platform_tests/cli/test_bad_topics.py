@@ -50,7 +50,6 @@ def test_one_topic_that_cannot_be_done_stops_no_other_and_fails_the_command(
         ["show", "c"],
         ["files", "c"],
         ["resolve", "c"],
-        ["repair-index", "c"],
         ["vacuum", "c", "--dry-run"],
         ["verify", "c"],
         ["archive", "c"],

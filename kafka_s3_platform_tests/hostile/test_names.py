@@ -9,7 +9,7 @@ from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.segment import CommittedOffset, Segment
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.upkeep.repair import BadRow
+from kafka_s3_platform.store.predicates import match_group
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.names import ODD
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, snapshot
@@ -48,14 +48,13 @@ def test_groups_of_any_name_replace_their_own_offsets_only(
 @pytest.mark.parametrize("name", ODD)
 def test_a_predicate_holds_for_the_row_of_that_very_name(store_settings: StoreSettings, name: str) -> None:
     index = TopicIndex(store_settings, "_index", "c", "t")
-    rows = [CommittedOffset(group, 0, -5, "", None, "EMPTY", NOON) for group in (name, "other", name + "'")]
+    rows = [CommittedOffset(group, 0, 5, "", None, "EMPTY", NOON) for group in (name, "other", name + "'")]
     index.open().commit(Change((*rows, segment(name), segment("other"))))
-    bad = BadRow("group", 1, 0, {"group_id": name, "committed_offset": -5}, None, "")
-    index.open().commit(Change(removed=(bad.predicate,), retired=(segment(name),)))
+    index.open().commit(Change(removed=(match_group(name),), retired=(segment(name),)))
     left = index.open()
     assert [s.key for s in left.segments] == ["other"]
     assert [s.key for s in left.retired] == [name]
-    assert {r["group_id"] for r in left.judged().bad.to_pylist()} == {"other", name + "'"}
+    assert {row.group_id for row in left.state.groups} == {"other", name + "'"}
 
 
 def test_names_of_dagster_stay_apart_and_hold_no_more_than_dagster_takes() -> None:

@@ -82,7 +82,6 @@ GOOD: Mapping[str, list[list[str]]] = {
     "groups": [["groups", "r"], ["groups", "r", "--apply", "--dry-run"]],
     "verify": [["verify", "native", "--deep"], ["verify", "native", "--topic", "{topic}", "--against", "{topic}-copy"]],
     "vacuum": [["vacuum", "native", "--dry-run"]],
-    "repair-index": [["repair-index", "native"]],
     "upkeep": [["upkeep", "native", "--dry-run"], ["upkeep", "native"]],
     "resolve": [["resolve", "native"]],
     "take-over": [["take-over", "native"]],

@@ -16,7 +16,6 @@ from kafka_s3_platform.model.segment import (
     Compaction,
     Condemned,
     HourRange,
-    Maintenance,
     Reservation,
     Scan,
     Segment,
@@ -40,7 +39,6 @@ from kafka_s3_platform.store.predicates import (
     match_any,
     match_gap,
     match_group,
-    match_row,
     match_run,
     match_segments,
     match_unresolved,
@@ -140,7 +138,6 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
         {"kafka_partition": 0, "start_offset": 12, "end_offset": 20, "epoch": 7, "reserved_at": NOON},
     ),
     (Compaction(NOON, "run", 7, NOON), "compaction", {"chunk_start": NOON, "epoch": 7, "reserved_at": NOON}),
-    (Maintenance("run", 7, NOON), "maintenance", {"epoch": 7, "reserved_at": NOON}),
     (Condemned("k", 0, 4, 7), "condemned", {"key": "k", "kafka_partition": 0, "start_offset": 4, "epoch": 7}),
     (
         TopicGeneration("t", "id", (0, 1), (("retention.ms", "5"),), (TopicAcl("User:a", "*", "READ", "ALLOW"),)),
@@ -277,7 +274,6 @@ def test_an_index_of_an_earlier_version_lacks_columns() -> None:
             "(kind = 'reservation' AND period = 'state' AND epoch = 7)",
         ),
         (match_run(Compaction(NOON, "run", 7, NOON)), "(kind = 'compaction' AND period = 'state' AND epoch = 7)"),
-        (match_run(Maintenance("run", 7, NOON)), "(kind = 'maintenance' AND period = 'state' AND epoch = 7)"),
         (match_group("it's"), "(kind = 'group' AND period = 'state' AND group_id = 'it''s')"),
         (match_unresolved(3), "(kind = 'unresolved' AND period = 'state' AND kafka_partition = 3)"),
         (
@@ -288,10 +284,6 @@ def test_an_index_of_an_earlier_version_lacks_columns() -> None:
             ),
         ),
         (match_segments(["a'b", "c"]), "(kind = 'segment' AND key IN ('a''b', 'c'))"),
-        (
-            match_row("hour", {"version": 2, "end_offset": None}),
-            "(kind = 'hour' AND period = 'state' AND version = 2 AND end_offset IS NULL)",
-        ),
         (
             match_any([match_unresolved(3), match_version(8)]),
             "((kind = 'unresolved' AND period = 'state' AND kafka_partition = 3) OR version = 8)",

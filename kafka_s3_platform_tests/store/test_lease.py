@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 import pytest
 
 from kafka_s3_platform.errors import SupersededError
-from kafka_s3_platform.model.segment import Compaction, Maintenance, Reservation
+from kafka_s3_platform.model.segment import Compaction, Reservation
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.lease import Lease, end_runs, released_on_failure, take_lease
@@ -32,12 +32,11 @@ def test_a_lease_is_held_until_a_later_run_supersedes_it(index: TopicIndex) -> N
         first.refuse_superseded(state)
 
 
-def test_a_lease_ends_vacuums_of_earlier_versions_and_no_run_of_another_kind(index: TopicIndex) -> None:
+def test_a_lease_ends_no_run_of_another_kind(index: TopicIndex) -> None:
     compaction = Compaction(NOON, "merges", 1, NOON)
-    index.open().commit(Change(added=(compaction, Maintenance("vacuum", 1, NOON)), run_id="merges"))
+    index.open().commit(Change(added=(compaction,), run_id="merges"))
     lease = take(index.open(), "first")
     snapshot = index.open()
-    assert snapshot.state.maintenance == ()
     assert snapshot.state.compactions == (compaction,)
     snapshot.commit(Change(removed=end_runs([compaction, *lease.rows])))
     with pytest.raises(SupersededError, match="open now: none"):

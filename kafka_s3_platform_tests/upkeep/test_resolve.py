@@ -9,7 +9,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentError
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import Maintenance, Reservation, Scan
+from kafka_s3_platform.model.segment import Reservation, Scan
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import IndexRow
 from kafka_s3_platform.store.predicates import match_row
@@ -98,14 +98,10 @@ def test_a_topic_that_was_never_archived_may_begin_at_an_offset(
     assert stored(config).column("offset").to_pylist() == [6, 7, 8, 9]
 
 
-def test_nothing_is_decided_while_a_run_or_a_vacuum_is_at_work(config: ConnectorConfig) -> None:
+def test_nothing_is_decided_while_a_run_is_at_work(config: ConnectorConfig) -> None:
     now = datetime.now(timezone.utc)
     commit(config, Reservation(0, 5, 9, "other", 99, now))
     with pytest.raises(BusyError, match=r"run other has reserved \[5, 9\).*archive once more"):
-        decided(config, Skip(0, OffsetRange(4, 6)))
-    tried(config)
-    commit(config, Maintenance("vacuum-run", 100, now))
-    with pytest.raises(BusyError, match="vacuum"):
         decided(config, Skip(0, OffsetRange(4, 6)))
     assert gaps(config) == []
 

@@ -11,13 +11,12 @@ import pytest
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BusyError, ForeignObjectError, StoreUnavailableError, SupersededError
-from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Compaction, Maintenance
+from kafka_s3_platform.errors import ForeignObjectError, StoreUnavailableError, SupersededError
+from kafka_s3_platform.model.segment import Compaction
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import match_row
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
@@ -378,18 +377,6 @@ def test_a_copy_moved_to_another_bucket_with_its_index_is_vacuumed_there(
     archived(copied)
     assert offsets_by_kafka_partition(stored(copied)) == {0: [0, 1, 2]}
     s3_client.delete_bucket(Bucket=other)
-
-
-def test_a_vacuum_of_an_earlier_version_holds_off_runs_for_its_lease_only(config: ConnectorConfig) -> None:
-    now = snapshot(config)
-    now.commit(Change(added=(Maintenance("old", now.version + 1, datetime.now(timezone.utc)),)))
-    with pytest.raises(BusyError, match="run old, a vacuum of an earlier version, is at work"):
-        archived(config)
-    now = snapshot(config)
-    ended = Maintenance("old", now.version + 1, datetime.now(timezone.utc) - MAINTENANCE_LEASE)
-    now.commit(Change(added=(ended,), removed=(match_row("maintenance", {}),)))
-    archived(config)
-    assert snapshot(config).state.maintenance == ()
 
 
 def test_a_topic_that_was_never_archived_has_no_orphans(

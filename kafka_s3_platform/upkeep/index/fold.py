@@ -40,7 +40,6 @@ from kafka_s3_platform.store.index_rows import (
     TopicRows,
     encode_rows,
 )
-from kafka_s3_platform.store.sound import judge_rows
 from kafka_s3_platform.upkeep.index.merge import MONTH_FILE_BYTES, sort_rows
 from kafka_s3_platform.upkeep.index.swap import swap_files
 
@@ -129,14 +128,9 @@ class _Folded:
 
     def add(self, topic: str, rows: pa.Table) -> None:
         """Take the rows of one topic apart."""
-        # judged first: of rows that cannot be true, no state can be made
-        if self.rows >= MOST_ROWS or self._has_bad_rows(topic, rows):
-            self.kept.append(rows)
-            return
-        # through the snapshot, so that months which are folded already are read where an answer needs them
-        state = self.snapshot.topic(topic).build_state(rows)
-        folding = fold_state(state, self.lateness, self.now - YOUNG)
-        if folding is None:
+        state = None if self.rows >= MOST_ROWS else self._build_state(topic, rows)
+        folding = None if state is None else fold_state(state, self.lateness, self.now - YOUNG)
+        if state is None or folding is None:
             self.kept.append(rows)
             return
         is_moved = _match_moved(rows, folding)
@@ -159,16 +153,14 @@ class _Folded:
         self._moved = defaultdict(list)
         return moved
 
-    def _has_bad_rows(self, topic: str, rows: pa.Table) -> bool:
-        count = judge_rows(rows, self.now).bad.num_rows
-        if count:
-            logger.warning(
-                "%s: topic %s has %d rows that cannot be true, and is not folded before `kafka-s3 repair-index`",
-                self.snapshot.index.uri,
-                topic,
-                count,
-            )
-        return bool(count)
+    def _build_state(self, topic: str, rows: pa.Table) -> IndexState | None:
+        """Return the topic's state, None where its rows are damaged: the other topics are folded all the same."""
+        try:
+            # through the snapshot, so that months which are folded already are read where an answer needs them
+            return self.snapshot.topic(topic).build_state(rows)
+        except IndexDamagedError as err:
+            logger.warning("topic %s is not folded: %s", topic, err)
+            return None
 
 
 def _group_topics(topics: Sequence[str], row_count: int) -> Iterator[Sequence[str]]:

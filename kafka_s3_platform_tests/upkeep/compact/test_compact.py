@@ -15,13 +15,12 @@ import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BusyError, IndexConflictError, IntegrityError, SupersededError
-from kafka_s3_platform.model.segment import MAINTENANCE_LEASE, Maintenance
+from kafka_s3_platform.errors import IndexConflictError, IntegrityError, SupersededError
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import match_row, match_segments
+from kafka_s3_platform.store.predicates import match_segments
 from kafka_s3_platform.upkeep.compact.days import list_due_days, report_day
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
@@ -310,15 +309,3 @@ def test_an_input_whose_records_are_others_than_the_indexs_is_refused(config: Co
     now.commit(Change(added=(type(row)(**changed),), removed=(match_segments([row.key]),)))
     with pytest.raises(IntegrityError, match="record digest"):
         compacted(config)
-
-
-def test_no_compaction_begins_during_a_vacuum_of_an_earlier_version(config: ConnectorConfig) -> None:
-    now = snapshot(config)
-    now.commit(Change(added=(Maintenance("v", now.version + 1, datetime.now(timezone.utc)),)))
-    with pytest.raises(BusyError, match="run v, a vacuum of an earlier version, is at work"):
-        compacted(config)
-    now = snapshot(config)
-    expired = Maintenance("v", now.version + 1, datetime.now(timezone.utc) - MAINTENANCE_LEASE)
-    now.commit(Change(added=(expired,), removed=(match_row("maintenance", {}),)))
-    compacted(config)
-    assert snapshot(config).state.maintenance == ()

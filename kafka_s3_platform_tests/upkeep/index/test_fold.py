@@ -13,7 +13,6 @@ from kafka_s3_platform.errors import IndexConflictError, IndexDamagedError
 from kafka_s3_platform.model.fold import FEWEST_HOURS
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import HourRange, Scan
-from kafka_s3_platform.store import index_rows
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_files.data_files import list_index_files, write_index_files
@@ -24,7 +23,6 @@ from kafka_s3_platform.upkeep.index import fold as module
 from kafka_s3_platform.upkeep.index.fold import FoldReport, fold_index
 from kafka_s3_platform.upkeep.index.merge import merge_files
 from kafka_s3_platform.upkeep.index.run import keep_up_index
-from kafka_s3_platform.upkeep.repair import remove_bad_rows
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig, kill_after
 from kafka_s3_platform_tests.upkeep.index.hours import (
     HOUR,
@@ -171,20 +169,16 @@ def test_topics_of_a_very_old_index_are_folded_in_several_nights(
     assert answer_all(config) == before
 
 
-@pytest.mark.parametrize("is_broken", [False, True])
-def test_a_topic_with_rows_that_cannot_be_true_is_left_and_the_others_are_folded(
-    new_config: NewConfig, is_broken: bool
-) -> None:
+def test_a_topic_with_rows_that_cannot_be_true_is_left_and_the_others_are_folded(new_config: NewConfig) -> None:
     config = new_config(2)
     archive_hours(config, range(HOURS))
-    bad = Frontier(0, 0, 1, 1, 1, datetime(2090, 1, 1, tzinfo=timezone.utc))
-    if is_broken:
-        # earlier versions recorded what a broker answered, unchecked
-        object.__setattr__(bad, "high_watermark", -1001)
+    bad = Frontier(0, 0, 1, 1, 1, BEGIN)
+    object.__setattr__(bad, "high_watermark", -1001)
     ConnectorIndex.of(config).open().commit({"t-0": Change((bad,), run_id="r")})
     assert fold(config).topics == 1
     snapshot = ConnectorIndex.of(config).open()
-    assert not snapshot.topic("t-0").state.fold.hours
+    with pytest.raises(IndexDamagedError, match=r"frontier of version .*high_watermark -1001"):
+        _ = snapshot.topic("t-0").state
     assert snapshot.topic("t-1").state.fold.hours
 
 
@@ -230,29 +224,15 @@ def test_who_holds_an_older_version_reads_its_months_or_is_told_to_open_the_inde
     assert ConnectorIndex.of(config).open().topic("t-0").state.hour_start(0, BEGIN) == 0
 
 
-def test_a_folded_index_is_repaired_as_any_other(new_config: NewConfig) -> None:
+def test_a_look_from_the_future_stays_in_the_state_and_tells_nothing(new_config: NewConfig) -> None:
     config = new_config(1)
     archive_hours(config, range(HOURS))
-    fold(config)
-    before = answer_all(config)
     ahead = Frontier(0, 0, 1, 1, 1, datetime(2090, 1, 1, tzinfo=timezone.utc))
     ConnectorIndex.of(config).open().commit({"t-0": Change((ahead,), run_id="r")})
-    report = remove_bad_rows(config, "t-0", "run", apply=True)
-    assert [row.kind for row in report.rows] == ["frontier"]
-    assert report.reopened == ()
+    before = answer_all(config)
+    assert fold(config).topics == 1
     assert answer_all(config) == before
-
-
-def test_a_version_of_the_package_that_knows_no_folded_rows_refuses_the_index(
-    new_config: NewConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = new_config(1)
-    archive_hours(config, range(HOURS))
-    fold(config)
-    known = {kind: cls for kind, cls in index_rows.KINDS.items() if not kind.startswith("folded-")}
-    monkeypatch.setattr(index_rows, "KINDS", known)
-    with pytest.raises(IndexDamagedError, match="nothing of ours writes"):
-        _ = ConnectorIndex.of(config).open().topic("t-0").state
+    assert ahead.observed_at in ConnectorIndex.of(config).open().read_state_rows("t-0")["observed_at"].to_pylist()
 
 
 def _fold_until(config: ConnectorConfig, owner: type, method: str, nth: int) -> None:
