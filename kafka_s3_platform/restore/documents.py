@@ -17,11 +17,30 @@ from kafka_s3_platform.model.limits import NO_KEYS
 
 T = TypeVar("T")
 
+PLAN_FORMAT = 1
+"""The format of plans that this version writes and reads."""
+
+REPORT_FORMAT = 1
+"""The format of reports that this version writes and reads."""
+
 BATCH_RECORDS = 65_536
 _MOST_TIMES = 100
 """A document is in memory as a whole, and may be so many times larger there than it is stored."""
 
 _ADVICE = "Somebody changed it, or something else wrote it: restore under another restore id"
+
+
+@dataclass(frozen=True)
+class Said:
+    """The fields of a plan or a report that say what it is, and the digest that was stored with it.
+
+    A plan of our own archive has a `source`. A plan of objects that another sink wrote has a `kind`.
+    """
+
+    format: int | None = None
+    digest: str | None = None
+    source: object = None
+    kind: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +126,22 @@ def check_digest(key: str, found: str, said: str | None) -> None:
             f"restore plan {key}: its digest is {found}, it says {said}: somebody changed it. Restore to another "
             f"topic, under another restore id"
         )
+
+
+def read_said(content: bytes, key: str, what: str, wanted: int) -> Said:
+    """Read what a plan or a report says of itself. `what` names it for errors.
+
+    Raises:
+        IntegrityError: it is no document, or has another format than `wanted`, or none.
+    """
+    said = parse_document(content, Said, key)
+    if said.format != wanted:
+        found = "no format" if said.format is None else f"format {said.format}"
+        raise IntegrityError(
+            f"{what} {key} has {found}, and this version reads format {wanted}: use the version that wrote it, or "
+            f"restore under another restore id"
+        )
+    return said
 
 
 def parse_document(content: bytes, kind: type[T], key: str) -> T:

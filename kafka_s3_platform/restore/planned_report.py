@@ -17,7 +17,6 @@ from kafka_s3_platform.restore.source.base import (
     TargetPlan,
     estimate_seconds,
 )
-from kafka_s3_platform.restore.source.terms import mask_terms
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ def make_planned_report(
         verified=False,
         dry_run=request.dry_run,
         before_transforms=before_transforms,
-        asked=mask_terms(plan.terms, request.restore_id),
+        asked=plan.terms,
         skipped=plan.skipped,
         of_others=request.config.source is not None,
     )

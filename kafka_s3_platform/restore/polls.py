@@ -22,7 +22,6 @@ from kafka_s3_platform.restore.source.terms import (
     AskedRecords,
     AskedTransform,
     collect_request_terms,
-    mask_terms,
 )
 from kafka_s3_platform.restore.target_topic import is_by_record
 from kafka_s3_platform.sources.objects import ForeignObject
@@ -67,21 +66,13 @@ def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> Known:
 
     It has not sent bad objects, nor the objects with the keys, values or headers of their records.
     """
-    left_out = set(report.left_out or ())
+    left_out = set(report.left_out)
     objects: list[ForeignObject] = []
     for group in plan.groups:
         for one in group.sets:
             if left_out.isdisjoint(o.key for o in one.objects):
                 objects += one.objects
-    sent = Known.of(objects)
-    if report.left_out is not None or report.skipped == plan.skipped:
-        return sent
-    count = len(report.skipped) - len(plan.skipped)
-    note = (
-        f"restore {plan.restore_id} was finished by an earlier version, which did not keep which objects it left out: "
-        f"the {count:,} bad objects and records that its report names count as sent"
-    )
-    return replace(sent, notes=(note,))
+    return Known.of(objects)
 
 
 def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[ForeignPlan, RestoreReport]:
@@ -117,7 +108,7 @@ def check_same_records(request: RestoreRequest, after: str | None, store: Object
         return
     earlier = replace(request, restore_id=after)
     plan = ForeignPlan.from_json(store.get(earlier.documents.plan), earlier.documents.plan)
-    before = _find_choice(Asked.of(mask_terms(plan.terms, after), earlier.documents.plan))
+    before = _find_choice(plan.asked)
     now = _find_choice(Asked.of(collect_request_terms(earlier), earlier.documents.plan))
     if before is not None and before != now:
         raise PreflightError(

@@ -17,7 +17,7 @@ from kafka_s3_platform.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.restore.documents import RestoreDocuments, parse_document
+from kafka_s3_platform.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_said
 
 Delivery = Literal["exactly_once", "at_least_once"]
 
@@ -267,9 +267,9 @@ class RestoreReport:
     `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are those of then.
     `asked` is the request, with its windows, as JSON. `skipped` are sentences, one for each object or record that was
     left out because it is bad. `schema_ids` are pairs of an archived id and the id in the target's registry.
-    `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects, None in reports of earlier versions.
-    `targets` are the kafka partitions to which records may have gone, as read back. Reports of earlier versions have
-    none. `of_others`: objects were read by their format and names, not by an index.
+    `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka partitions to
+    which records may have gone, as read back. `of_others`: objects were read by their format and names, not by an
+    index.
     """
 
     restore_id: str
@@ -298,7 +298,7 @@ class RestoreReport:
     skipped: tuple[str, ...] = ()
     schema_ids: tuple[tuple[int, int], ...] = ()
     finished_at: str = ""
-    left_out: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
     before_transforms: bool = False
     targets: tuple[TargetReport, ...] = ()
     of_others: bool = False
@@ -318,7 +318,7 @@ class RestoreReport:
     @property
     def foreign_count(self) -> int:
         """Records of other writers between and after those of the restore."""
-        return sum(p.foreign_count for p in self.targets or self.kafka_partitions)
+        return sum(p.foreign_count for p in self.targets)
 
     @property
     def doubled_count(self) -> int:
@@ -326,10 +326,11 @@ class RestoreReport:
         return sum(p.doubled_count for p in self.targets)
 
     def to_json(self) -> bytes:
-        """Write the report as it is stored."""
-        return json.dumps(asdict(self), indent=1).encode()
+        """Write the report, and its format."""
+        return json.dumps({"format": REPORT_FORMAT, **asdict(self)}, indent=1).encode()
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "RestoreReport":
-        """Read the report that `to_json` wrote. IntegrityError if it is no report."""
+        """Read the report that `to_json` wrote. IntegrityError if it is no report, or has another format."""
+        read_said(content, key, "restore report", REPORT_FORMAT)
         return parse_document(content, RestoreReport, key)

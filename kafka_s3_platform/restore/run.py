@@ -18,7 +18,6 @@ from kafka_s3_platform.restore.preflight.begin import (
     create_target,
     read_finished_report,
     read_target_start,
-    replace_plan,
     store_plan,
 )
 from kafka_s3_platform.restore.preflight.checks import inspect_target, raise_refusals
@@ -72,7 +71,6 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         targets = source.plan_targets(request, plan)
     with ClusterAdmin(request.target_kafka) as admin:
         goals = look_at_goals(request, targets, admin)
-        plan, goals = _learn_unknown_starts(source, request, plan, goals, store)
         found: list[PreflightFinding] = []
         for goal in goals:
             found += inspect_target(goal.request, goal.plan, goal.target)
@@ -108,19 +106,6 @@ def _read_stored_plan(source: RestoreSource[P], request: RestoreRequest, store: 
 
 def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
     return {plan.to_topic: plan.start for plan in plans if plan.start is not None}
-
-
-def _learn_unknown_starts(
-    source: RestoreSource[P], request: RestoreRequest, plan: P, goals: Sequence[Goal], store: ObjectStore
-) -> tuple[P, list[Goal]]:
-    """Return the plan and the goals, with start offsets that an earlier version did not know."""
-    if all(goal.plan.start is None or goal.plan.start.is_known for goal in goals):
-        return plan, list(goals)
-    starts = {goal.plan.to_topic: read_target_start(goal.request, goal.target) for goal in goals}
-    known = source.with_starts(plan, starts)
-    if not request.dry_run:
-        replace_plan(request, store, known.to_json())
-    return known, _with_starts(goals, starts)
 
 
 def _with_starts(goals: Sequence[Goal], starts: Mapping[str, TargetStart]) -> list[Goal]:

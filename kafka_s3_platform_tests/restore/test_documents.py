@@ -1,8 +1,14 @@
-"""Where a restore's documents lie: every restore that was ever begun is found under these keys."""
+"""Where a restore's documents lie, and which format they have."""
 
+import json
 from dataclasses import fields
 
+import pytest
+
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.documents import RestoreDocuments, StreamDocuments
+from kafka_s3_platform.restore.request import RestoreReport
+from kafka_s3_platform_tests.restore.test_report_page import report
 
 
 def keys(of: RestoreDocuments | StreamDocuments) -> dict[str, object]:
@@ -10,7 +16,7 @@ def keys(of: RestoreDocuments | StreamDocuments) -> dict[str, object]:
     return {name: getattr(of, name) for name in names - {f.name for f in fields(of)}}
 
 
-def test_documents_lie_where_earlier_versions_put_them() -> None:
+def test_each_document_has_a_key_of_its_own() -> None:
     documents = RestoreDocuments("topics/_restore", "incident.7")
     assert keys(documents) == {
         "plan": "topics/_restore/incident.7.json",
@@ -27,3 +33,14 @@ def test_documents_lie_where_earlier_versions_put_them() -> None:
     }
     assert documents.stream(3, "a.json").checkpoint == "topics/_restore/incident.7/a.json/3.json"
     assert RestoreDocuments.of_plan(documents.plan) == documents
+
+
+@pytest.mark.parametrize(("said", "found"), [(2, "format 2"), (None, "no format")])
+def test_a_report_of_another_format_is_refused_and_says_what_to_do(said: int | None, found: str) -> None:
+    document = json.loads(report().to_json())
+    assert document.pop("format") == 1
+    content = json.dumps(document if said is None else {**document, "format": said}).encode()
+    advice = f"restore report k has {found}, and this version reads format 1: use the version that wrote it, or restore"
+    with pytest.raises(IntegrityError, match=f"^{advice} under another restore id$"):
+        RestoreReport.from_json(content, "k")
+    assert RestoreReport.from_json(report().to_json(), "k").plan_digest == report().plan_digest

@@ -81,7 +81,7 @@ def translate_groups(
         # Reading the target for records of others is needed only if offsets have a place there.
         for p, log in logs.items():
             lowest = min(r.committed_offset for r in rows if r.kafka_partition == p)
-            places = _find_other_places(restored[p], lowest, log, _find_doubled_end(report, p, log))
+            places = _find_other_places(restored[p], lowest, log, _find_doubled_end(report, p))
             mixed = _find_mixed(admin.settings, report.to_topic, restored[p].target_end, places, log)
             restored[p] = replace(restored[p], mixed=mixed)
     offsets = translate_offsets(rows, restored, logs, moved)
@@ -150,17 +150,10 @@ def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt
     )
 
 
-def _find_doubled_end(report: RestoreReport, kafka_partition: int, log: Frontier) -> int:
-    """Find the target offset below which records of the restore may lie a second time, 0 if none do.
-
-    Reports of earlier versions count them together with records of others, and do not say up to where they lie.
-    """
-    if report.targets:
-        ends = (t.end_offset for t in report.targets if t.kafka_partition == kafka_partition and t.doubled_count)
-        return next(ends, 0)
-    extra = (p.foreign_count for p in report.kafka_partitions if p.kafka_partition == kafka_partition)
-    # An earlier version's report: they may lie anywhere up to the end.
-    return log.last_stable_offset if any(extra) else 0
+def _find_doubled_end(report: RestoreReport, kafka_partition: int) -> int:
+    """Find the target offset below which records of the restore may lie a second time, 0 if none do."""
+    ends = (t.end_offset for t in report.targets if t.kafka_partition == kafka_partition and t.doubled_count)
+    return next(ends, 0)
 
 
 def _find_mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[OffsetRange], log: Frontier) -> Doubt:

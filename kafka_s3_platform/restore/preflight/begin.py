@@ -130,30 +130,6 @@ def store_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> 
         ) from err
 
 
-def replace_plan(request: RestoreRequest, store: ObjectStore, document: bytes) -> None:
-    """Replace a plan whose target starts are unknown by one that has them, if nothing was sent yet.
-
-    Raises:
-        PreflightError: something may have been sent, and nobody can find out any more from which offset on.
-        SupersededError: another run has just replaced it.
-    """
-    if next(store.list(request.documents.streams), None) is not None:
-        raise PreflightError(
-            f"restore {request.restore_id}: its plan {request.documents.plan} has no true offset at which its target "
-            "stood before: a broker that was going down answered none, and an earlier version believed it. What it "
-            "has sent since cannot be told from what was there. Restore to another topic under another restore id"
-        )
-    found = store.head(request.documents.plan)
-    try:
-        # By the ETag: if two runs replace the plan, one of them fails.
-        store.replace(request.documents.plan, document, found.etag if found else "")
-    except (PreconditionError, NotFoundError) as err:
-        raise SupersededError(
-            f"restore {request.restore_id}: another run is at work on its plan ({request.documents.plan}). Let it "
-            "finish, or end it and run again"
-        ) from err
-
-
 def read_stored_report(request: RestoreRequest, store: ObjectStore) -> RestoreReport | None:
     """Read the report of a finished restore. None if the restore is not finished."""
     try:
@@ -179,10 +155,6 @@ def read_finished_report(
         since: list[str] = []
         for name, start in starts.items():
             since += _describe_deleted(request, name, start, admin)
-    if done.foreign_count and not done.targets:
-        since.append(
-            "an earlier version has counted the records of other writers: doubled and own ones may be among them"
-        )
     return replace(done, already_finished=True, dry_run=request.dry_run, notes=(*done.notes, *since))
 
 

@@ -44,9 +44,9 @@ class ReplayTask:
     resumed: bool
     max_message_bytes: int
     allow_unsendable_timestamps: bool
+    place: str
     records_per_second: float | None = None
     bytes_per_second: float | None = None
-    place: str = ""
 
     @property
     def marker_name(self) -> str:

@@ -80,7 +80,7 @@ def _check_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved: P
         return marker
     end = marker.target_ends.get(task.kafka_partition, None if marker.record_count else task.target_start)
     if end is None:
-        # An earlier version committed it, without the ends of its records.
+        # The group's metadata had no room for the ends of its records.
         return marker
     found = find_position(task, store, Position(marker.next_source_offset, end, marker.record_count))
     if found.next_source_offset > marker.next_source_offset:

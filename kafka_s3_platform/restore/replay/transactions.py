@@ -29,13 +29,13 @@ METADATA_BYTES = 4096
 """Kafka's default of offset.metadata.max.bytes. Brokers refuse longer metadata."""
 
 
-def make_marker_name(restore_id: str, kafka_partition: int, *, place: str = "", topic: str = "") -> str:
+def make_marker_name(restore_id: str, kafka_partition: int, *, place: str, topic: str = "") -> str:
     """Return the transactional id of a stream, which is also the name of the consumer group that holds its marker.
 
     `place` is the plan's. `topic` is part of the name only if a restore may have several topics. The name is
     unambiguous, since a restore id contains no slash.
     """
-    named = restore_id + (place and f"@{place}") + (topic and f"/{topic}")
+    named = f"{restore_id}@{place}" + (topic and f"/{topic}")
     return f"restore.{named}.{kafka_partition}"
 
 
@@ -43,8 +43,8 @@ def make_marker_name(restore_id: str, kafka_partition: int, *, place: str = "", 
 class Marker:
     """Says that the records of a stream below `next_source_offset` are committed in the target, `record_count` of them.
 
-    `target_ends` maps each kafka partition of the target to the offset after the last of them there. It is empty if an
-    earlier version committed the marker, or if a group's metadata cannot hold that many.
+    `target_ends` maps each kafka partition of the target to the offset after the last of them there. It is empty if a
+    group's metadata cannot hold that many.
     """
 
     plan_digest: str

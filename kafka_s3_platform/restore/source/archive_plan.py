@@ -14,7 +14,7 @@ from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.restore.documents import check_digest, hash_document, parse_document
+from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_gaps import describe_gaps, describe_values_only
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
@@ -30,9 +30,6 @@ from kafka_s3_platform.restore.source.terms import (
 )
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.row_filter import SegmentFilter
-
-NATIVE_FORMAT = "envelope.parquet"
-"""The only format that earlier versions restored. Their plans name no format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +49,12 @@ class PlannedObject:
     min_timestamp: int
     max_timestamp: int
     out_of_range: bool
-    format: str = NATIVE_FORMAT
+    format: str
 
     @property
     def stored(self) -> StoredObject:
         """The object as it was finished. Its SHA-256 is empty where another sink wrote the object."""
         return StoredObject(self.key, self.size, self.etag, self.sha256)
-
-
-@dataclass(frozen=True)
-class Said:
-    """The fields of a stored plan that show its kind, and the digest that was stored with it.
-
-    A plan of our own archive has a `source`. A plan of objects that another sink wrote has a `kind`.
-    """
-
-    digest: str | None = None
-    source: object = None
-    kind: object = None
 
 
 @dataclass(frozen=True)
@@ -79,8 +64,7 @@ class ArchivePlan:
     `terms` is the request as it was made: a later request is compared with it. `asked` has the facts of `terms`.
     `target` is None until the target is known. `values_only` are sentences about objects of the selection that are not
     in `objects`, because their format holds no whole records.
-    `place` is the `hash_place` of its connector, empty in plans of earlier versions. Restores of one id whose documents
-    lie at two places are two restores.
+    `place` is the `hash_place` of its connector. Restores of one id whose documents lie at two places are two restores.
     """
 
     restore_id: str
@@ -92,9 +76,9 @@ class ArchivePlan:
     gaps: tuple[str, ...]
     allow_unsendable_timestamps: bool
     created_at: str
+    place: str
     target: TargetStart | None = None
     values_only: tuple[str, ...] = ()
-    place: str = ""
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
@@ -153,31 +137,16 @@ class ArchivePlan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the plan. Equal plans have equal digests."""
-        return hash_document(self._document())
+        return hash_document(asdict(self))
 
     def to_json(self) -> bytes:
-        """Write the plan and its digest."""
-        return json.dumps(self._document() | {"digest": self.digest}, indent=1).encode()
-
-    def _document(self) -> dict[str, Any]:
-        """Return the plan as it is stored.
-
-        A field that plans of earlier versions do not have is left out where it has its default, so that their digests
-        stay as they were.
-        """
-        found = asdict(self)
-        for item in found["objects"]:
-            if item["format"] == NATIVE_FORMAT:
-                del item["format"]
-        for name in ("values_only", "place"):
-            if not found[name]:
-                del found[name]
-        return found
+        """Write the plan, its format and its digest."""
+        return json.dumps({"format": PLAN_FORMAT, **asdict(self), "digest": self.digest}, indent=1).encode()
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "ArchivePlan":
-        """Read the plan that `to_json` wrote. IntegrityError if the object was changed since."""
-        said = parse_document(content, Said, key)
+        """Read the plan that `to_json` wrote. IntegrityError if it has another format, or was changed since."""
+        said = read_said(content, key, "restore plan", PLAN_FORMAT)
         if said.source is None:
             raise PreflightError(f"restore plan {key} is of objects that others wrote, not of an archive with an index")
         plan = parse_document(content, ArchivePlan, key)

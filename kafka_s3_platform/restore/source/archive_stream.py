@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.digest import RecordDigest
@@ -16,7 +17,7 @@ from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_re
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.restore.request import OnError, RestoreRequest
-from kafka_s3_platform.restore.source.archive_plan import NATIVE_FORMAT, ArchivePlan, PlannedObject
+from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, PlannedObject
 from kafka_s3_platform.restore.source.base import Encoder
 from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
 from kafka_s3_platform.restore.source.selection import Selection

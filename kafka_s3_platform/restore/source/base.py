@@ -30,13 +30,9 @@ class TargetStart:
     topic_id: str
     offsets: tuple[tuple[int, int], ...]
 
-    @property
-    def is_known(self) -> bool:
-        """Whether every offset is a real one.
-
-        An earlier version stored -1001, which a broker that was shutting down had answered, as an offset.
-        """
-        return all(offset >= 0 for _, offset in self.offsets)
+    def __post_init__(self) -> None:
+        if any(offset < 0 for _, offset in self.offsets):
+            raise ValueError(f"no log ends at one of the offsets {self.offsets}")
 
     def offset(self, kafka_partition: int) -> int:
         """Return the offset at which the kafka partition ended."""

@@ -14,9 +14,8 @@ from typing import Any
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.restore.documents import check_digest, hash_document, parse_document
+from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.archive_plan import Said
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, round_up_to_ms
 from kafka_s3_platform.restore.source.sent_before import Known, Unsent
@@ -65,8 +64,8 @@ class ForeignPlan:
     notes: tuple[str, ...]
     skipped: tuple[str, ...]
     created_at: str
+    place: str
     starts: Mapping[str, TargetStart] | None = None
-    place: str = ""
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -90,30 +89,17 @@ class ForeignPlan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the plan. Equal plans have equal digests."""
-        return hash_document(self._document())
+        return hash_document(asdict(self))
 
     def to_json(self) -> bytes:
-        """Write the plan, its kind and its digest."""
-        return json.dumps(self._document() | {"kind": KIND, "digest": self.digest}, indent=1).encode()
-
-    def _document(self) -> dict[str, Any]:
-        """Return the plan as it is stored.
-
-        A field that plans of earlier versions do not have is left out where it has its default, so that their digests
-        stay as they were.
-        """
-        found = asdict(self)
-        for item in found["objects"]:
-            if item["last_offset"] is None:
-                del item["last_offset"]
-        if not self.place:
-            del found["place"]
-        return found
+        """Write the plan, its format, its kind and its digest."""
+        said = {"kind": KIND, "digest": self.digest}
+        return json.dumps({"format": PLAN_FORMAT, **asdict(self), **said}, indent=1).encode()
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "ForeignPlan":
-        """Read the plan that `to_json` wrote. IntegrityError if the object was changed since."""
-        said = parse_document(content, Said, key)
+        """Read the plan that `to_json` wrote. IntegrityError if it has another format, or was changed since."""
+        said = read_said(content, key, "restore plan", PLAN_FORMAT)
         if said.kind != KIND:
             raise PreflightError(f"restore plan {key} is that of a connector's own archive. Take another restore id")
         plan = parse_document(content, ForeignPlan, key)

@@ -31,10 +31,9 @@ class Unsent:
 
 @dataclass(frozen=True)
 class Known:
-    """Objects that were sent, by key: a row of KNOWN_SCHEMA each. `notes` are sentences about the restores."""
+    """Objects that were sent, by key: a row of KNOWN_SCHEMA each."""
 
     table: pa.Table
-    notes: tuple[str, ...] = ()
 
     @staticmethod
     def of(objects: Iterable[ForeignObject]) -> "Known":
@@ -43,8 +42,7 @@ class Known:
         return Known(pa.Table.from_pylist(rows, KNOWN_SCHEMA).sort_by("key"))
 
     def __or__(self, other: "Known") -> "Known":
-        both = pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks()
-        return Known(both, (*self.notes, *other.notes))
+        return Known(pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks())
 
     @cached_property
     def etags(self) -> dict[str, str]:
@@ -77,7 +75,7 @@ class Known:
         lines: list[str] = []
         for what, objects in told.items():
             lines += _describe_objects(objects, what)
-        return Unsent(new, (*self.notes, *lines))
+        return Unsent(new, tuple(lines))
 
     def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
         for item in new:

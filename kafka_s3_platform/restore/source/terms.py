@@ -21,14 +21,8 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
 
-_PLACE = re.compile(r"([0-9a-f]{8})?")
+_PLACE = re.compile(r"[0-9a-f]{8}")
 """The form of a place. Documents that were moved keep their old place, so only the form is checked."""
-
-_LATER_TERMS = frozenset({"read_as"})
-"""Terms that plans of earlier versions do not have. Nobody knows their values then."""
-
-_DIGESTED = re.compile(r"scrypt:[0-9a-f]{32}")
-"""What a plan stores for the value of an option that may be secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,29 +153,16 @@ def check_terms(request: RestoreRequest, asked: Mapping[str, Any], terms: Mappin
     Raises:
         PreflightError: the restore id was used for something else before; each difference is named.
     """
-    # Both sides without secrets, and as JSON stores them: there tuples are lists.
-    before = mask_terms(terms, request.restore_id)
+    # Both sides as JSON stores them: there tuples are lists.
+    before, now = (json.loads(json.dumps(each)) for each in (terms, asked))
     differences = [
-        f"{name} was {before.get(name)}, is now {value}"
-        for name, value in json.loads(json.dumps(asked)).items()
-        if before.get(name) != value and (name in before or name not in _LATER_TERMS)
+        f"{name} was {before.get(name)}, is now {value}" for name, value in now.items() if before.get(name) != value
     ]
     if differences:
         raise PreflightError(
             f"restore id {request.restore_id} belongs to another restore ({request.documents.plan} of {created_at}): "
             f"{'; '.join(differences)}. Ask for the same to resume that one, or take another restore id"
         )
-
-
-def mask_terms(terms: Mapping[str, Any], restore_id: str) -> dict[str, Any]:
-    """Return the terms of a plan without secrets. Earlier versions stored the options of all transforms openly."""
-    found: dict[str, Any] = json.loads(json.dumps(terms))
-    for step in (found.get("outgoing") or {}).get("transforms") or ():
-        for each in filter(None, (step, step.get("predicate"))):
-            # Values that are digests already stay as they are.
-            clear = {name: value for name, value in each["options"].items() if not _DIGESTED.fullmatch(value)}
-            each["options"] |= _mask_options(each["type"], clear, restore_id)
-    return found
 
 
 def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:

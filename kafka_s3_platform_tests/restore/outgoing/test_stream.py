@@ -309,7 +309,7 @@ def test_a_map_of_topics_named_regex_and_replacement_is_no_router() -> None:
         (TopicMap(MAP), {"topic_map": MAP}),
     ],
 )
-def test_rules_stand_in_plans_as_in_earlier_versions_so_that_restores_go_on(rename: Rename, terms: Any) -> None:
+def test_rules_stand_in_plans_in_a_form_that_stays_so_that_restores_go_on(rename: Rename, terms: Any) -> None:
     assert rename.terms == terms
 
 

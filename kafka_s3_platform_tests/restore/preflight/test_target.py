@@ -49,6 +49,7 @@ def plan(archived: dict[str, str] | None = None, newest: datetime = NOON) -> Arc
         gaps=(),
         allow_unsendable_timestamps=False,
         created_at="",
+        place="0123abcd",
     )
 
 

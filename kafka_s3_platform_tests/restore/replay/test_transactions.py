@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,11 +30,6 @@ def test_ends_are_left_out_where_a_group_s_metadata_cannot_hold_them(kafka_parti
     assert Marker.of(marker.committed, "aa", "here").target_ends == (marker.target_ends if fit else {})
 
 
-def test_a_marker_of_an_earlier_version_tells_no_ends() -> None:
-    earlier = Committed(5, json.dumps({"plan": "aa", "records": 3}))
-    assert Marker.of(earlier, "aa", "here") == Marker("aa", 5, 3)
-
-
 def test_the_marker_of_another_plan_is_refused() -> None:
     with pytest.raises(PreflightError, match=r"here: the progress marker is that of another plan, aa; .* is bb"):
         Marker.of(Marker("aa", 5, 3).committed, "bb", "here")
@@ -67,6 +60,5 @@ def test_an_offset_that_something_else_has_committed_is_refused(metadata: str) -
 
 
 def test_streams_have_names_of_their_own() -> None:
-    assert make_marker_name("incident-7", 3) == "restore.incident-7.3"
     assert make_marker_name("incident-7", 3, place="0123abcd") == "restore.incident-7@0123abcd.3"
     assert make_marker_name("incident-7", 3, place="0123abcd", topic="a") == "restore.incident-7@0123abcd/a.3"

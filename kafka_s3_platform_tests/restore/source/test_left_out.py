@@ -1,6 +1,5 @@
 """What a restore leaves out for being bad is decided once: objects that change their mind change nothing."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +8,6 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientError
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan
-from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.restore.foreign import (
     JSON,
     LINES,
@@ -106,12 +103,6 @@ def test_a_run_that_goes_on_reads_as_the_first_one_did(
     for layout in layouts:
         with pytest.raises(PreflightError, match=r"belongs to another restore .*read_as was .*, is now"):
             restored(config.model_copy(update={"layout": layout}), (), "{topic}-copy", **run)
-
-    store, key = ObjectStore(store_settings), f"_restore/{topic_name}.json"
-    plan = ForeignPlan.from_json(store.get(key), key)
-    terms = {name: value for name, value in plan.terms.items() if name != "read_as"}
-    store.put_new("_restore/earlier.json", replace(plan, restore_id="earlier", terms=terms).to_json())
-    assert restored(config, (), "{topic}-copy", restore_id="earlier").sent_count == 3
 
 
 def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(

@@ -1,7 +1,6 @@
 """A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
@@ -14,7 +13,6 @@ from kafka_s3_platform.errors import ConfigError, PreflightError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.archive_plan import NATIVE_FORMAT, ArchivePlan, make_plan
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import list_due_days
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
@@ -186,18 +184,3 @@ def test_a_file_of_another_format_compacts_nothing_and_says_why(
     with pytest.raises(ConfigError, match="writes objects of format json, which holds values only"):
         compact_day(CompactRequest(of_json, config.topics[0], NOON.date(), "merge"), InProcessRunner())
     assert verify_archive(of_json, config.topics[0], True, InProcessRunner()).ok
-
-
-def test_plans_of_parquet_alone_read_as_those_of_earlier_versions(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent()])
-    config = connector(kafka_settings, store_settings, topic_name)
-    archived(config)
-    plan = make_plan(RestoreRequest(config=config, topic=topic_name, to_topic="t2", restore_id="r", run_id="run"))
-    content = plan.to_json()
-    assert b'"format"' not in content
-    assert b'"values_only"' not in content
-    assert ArchivePlan.from_json(content, "k").digest == plan.digest
-    assert {asdict(o)["format"] for o in plan.objects} == {NATIVE_FORMAT}

@@ -292,7 +292,7 @@ def test_no_restore_takes_a_document_of_another_for_its_own(
         with pytest.raises(ConfigError, match=r"one\.report: its plan would be the object _restore/one\.report\.json"):
             restored(config, (), "{topic}-copy", restore_id="one.report", dry_run=dry_run)
     restored(config, (), "{topic}-copy", restore_id="one")
-    # As an earlier version took it: a plan where the report of another id is to be.
+    # A plan where the report of another id is to be.
     s3_client.put_object(
         Bucket=store_settings.bucket, Key="_restore/two.report.json", Body=store.get("_restore/one.json")
     )

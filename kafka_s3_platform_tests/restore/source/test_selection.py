@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -37,7 +38,9 @@ def request(**changes: Any) -> RestoreRequest:
 
 
 def planned(kafka_partition: int, offsets: tuple[int, int], times: tuple[int, int]) -> PlannedObject:
-    return PlannedObject("k", "e", 1, "", "", kafka_partition, *offsets, 5, 50, *times, out_of_range=False)
+    return PlannedObject(
+        "k", "e", 1, "", "", kafka_partition, *offsets, 5, 50, *times, out_of_range=False, format=NATIVE_FORMAT
+    )
 
 
 def test_without_a_window_every_record_is_held_whatever_its_timestamp() -> None:

@@ -1,27 +1,49 @@
-"""Plans that earlier versions stored: they are read, and written again they are the same bytes with the same digest."""
+"""Plans as they are stored: each says its format, and is written again as the same bytes with the same digest."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
+from kafka_s3_platform.restore.source.base import TargetStart
 from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, make_foreign_targets
 from kafka_s3_platform_tests.restore.source.test_selection import CONFIG
 
 STORED = Path(__file__).parent / "stored"
+KINDS: Mapping[str, type[ArchivePlan] | type[ForeignPlan]] = {"archive_plan": ArchivePlan, "foreign_plan": ForeignPlan}
 
 
-@pytest.mark.parametrize("name", ["archive_plan", "early_archive_plan", "foreign_plan", "early_foreign_plan"])
+@pytest.mark.parametrize("name", KINDS)
 def test_a_stored_plan_is_written_again_as_it_was(name: str) -> None:
     """The digest is in the progress markers of restores under way."""
     content = (STORED / f"{name}.json").read_bytes().rstrip()
-    kind = ForeignPlan if name.endswith("foreign_plan") else ArchivePlan
-    assert kind.from_json(content, "k").to_json() == content
+    assert KINDS[name].from_json(content, "k").to_json() == content
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("said", "found"), [(2, "format 2"), (0, "format 0"), (None, "no format")])
+def test_a_plan_of_another_format_is_refused_and_says_what_to_do(name: str, said: int | None, found: str) -> None:
+    document = json.loads((STORED / f"{name}.json").read_bytes())
+    assert document.pop("format") == 1
+    content = json.dumps(document if said is None else {**document, "format": said}).encode()
+    advice = f"restore plan k has {found}, and this version reads format 1: use the version that wrote it, or restore"
+    with pytest.raises(IntegrityError, match=f"^{advice} under another restore id$"):
+        KINDS[name].from_json(content, "k")
+
+
+def test_a_plan_whose_target_ended_nowhere_is_refused() -> None:
+    start = {"topic_id": "id", "offsets": [[0, -1001]]}
+    document = json.loads((STORED / "archive_plan.json").read_bytes()) | {"target": start}
+    with pytest.raises(IntegrityError, match=r"no log ends at one of the offsets \(\(0, -1001\),\)"):
+        ArchivePlan.from_json(json.dumps(document).encode(), "k")
+    with pytest.raises(ValueError, match="no log ends"):
+        TargetStart("id", ((0, -1),))
 
 
 def test_what_a_stored_plan_was_asked_for_is_told_by_its_terms() -> None:
-    early = ArchivePlan.from_json((STORED / "early_archive_plan.json").read_bytes(), "k").asked
-    assert (early.chooses, early.keeps_numbers, early.is_snapshot, early.windows_named) == (False, True, False, ())
     for kind, name, after in ((ArchivePlan, "archive_plan", None), (ForeignPlan, "foreign_plan", "r0")):
         asked = kind.from_json((STORED / f"{name}.json").read_bytes(), "k").asked
         assert (asked.connector, asked.after) == ("c", after)

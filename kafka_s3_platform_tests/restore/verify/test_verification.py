@@ -18,7 +18,6 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.replay import target_log
-from kafka_s3_platform.restore.replay.checkpoint import save_document
 from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.report_page import render_page
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
@@ -185,14 +184,6 @@ def test_an_open_transaction_before_a_record_leaves_the_restore_unverified(
         restore(ArchiveSource(request), InProcessRunner())
     theirs.abort_transaction(10)
     assert restore(ArchiveSource(request), InProcessRunner()).verified
-
-
-def test_what_an_earlier_version_counted_as_foreign_may_be_the_restore_s_own(config: ConnectorConfig) -> None:
-    report, store = finished(config), ObjectStore(config.restore_store)
-    [first, second] = report.kafka_partitions
-    earlier = replace(report, targets=(), kafka_partitions=(replace(first, foreign_count=20), second))
-    save_document(store, asked(config).documents.report, earlier.to_json())
-    assert finished(config).notes[-1].startswith("an earlier version has counted the records of other writers")
 
 
 def finished(config: ConnectorConfig, **terms: Any) -> RestoreReport:
