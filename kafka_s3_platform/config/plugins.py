@@ -5,25 +5,18 @@ code. So a name in such a document loads nothing by itself: the installation has
 the environment of the deployment.
 """
 
-import ast
 import importlib
-import inspect
 import os
 import traceback
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from inspect import signature
-from types import ModuleType
 from typing import Any, cast
 
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.text import mask_value
-
-PUBLIC_MODULES = ("kafka_s3_platform.plugins", "kafka_s3_platform.errors")
-"""The modules of the platform that a plug-in may import. All others may move."""
 
 VARIABLE = "KAFKA_S3_PLUGINS"
 """The environment variable with names of modules, separated by commas. Each allows the module and all below it."""
@@ -143,7 +136,6 @@ def _find_attribute(dotted: str, where: str) -> object:
             f"{where}: cannot import the module {module_name}: {type(error).__name__}: {error}; it must be on the "
             "Python path of the driver and of each Spark executor"
         ) from error
-    _warn_of_inner_imports(module)
     found = getattr(module, name, None)
     home = getattr(found, "__module__", None)
     # An allowed module may import other things for itself, such as Popen. These are not allowed by that.
@@ -152,24 +144,6 @@ def _find_attribute(dotted: str, where: str) -> object:
             f"{where}, is of the module {home}, which this installation does not allow: {_explain_allowance(allowed)}"
         )
     return found
-
-
-@cache
-def _warn_of_inner_imports(module: ModuleType) -> None:
-    """Warn once about each line that imports from an inner module. Earlier docs showed such paths, and they work."""
-    try:
-        tree = ast.parse(inspect.getsource(module))
-    except (OSError, TypeError, SyntaxError):
-        return  # compiled, or made at run time: it has no source
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("kafka_s3_platform."):
-            continue
-        if node.module not in PUBLIC_MODULES:
-            names = ", ".join(alias.name for alias in node.names)
-            message = (
-                f"{module.__name__} imports {names} from {node.module}, which may move: import from {PUBLIC_MODULES[0]}"
-            )
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
 
 
 def _is_within(dotted: str, allowed: tuple[str, ...]) -> bool:
