@@ -1,20 +1,17 @@
 """Dagster's event log in one SQLite file.
 
 Dagster's `SqliteEventLogStorage` makes a file for each run and copies what concerns assets to `index.db`. This storage
-writes everything to `index.db` alone. So it takes over an instance as it is: the assets' events are there already, and
-the log of an earlier run is read from the run's own file until that run is deleted.
+writes everything to `index.db` alone.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from dagster._core.event_api import EventHandlerFn, EventLogRecord, EventRecordsFilter
 from dagster._core.events import ASSET_CHECK_EVENTS, ASSET_EVENTS
 from dagster._core.events.log import EventLogEntry
-from dagster._core.instance import RUNLESS_RUN_ID
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
     INDEX_SHARD_NAME,
@@ -53,13 +50,13 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         """Tell Dagster that ids of events increase over all runs."""
         return False
 
-    def path_for_shard(self, run_id: str) -> str:
-        """Return the file of the run: the one file, unless an earlier version gave the run its own."""
-        return super().path_for_shard(run_id if self._has_own_file(run_id) else INDEX_SHARD_NAME)
+    def path_for_shard(self, run_id: str) -> str:  # noqa: ARG002 - all runs share it
+        """Return the one file."""
+        return super().path_for_shard(INDEX_SHARD_NAME)
 
-    def conn_string_for_shard(self, shard_name: str) -> str:
-        """Return SQLAlchemy's name of the run's file."""
-        return super().conn_string_for_shard(shard_name if self._has_own_file(shard_name) else INDEX_SHARD_NAME)
+    def conn_string_for_shard(self, shard_name: str) -> str:  # noqa: ARG002
+        """Return SQLAlchemy's name of the one file."""
+        return super().conn_string_for_shard(INDEX_SHARD_NAME)
 
     def store_event(self, event: EventLogEntry) -> None:
         """Store one event."""
@@ -67,15 +64,11 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Store events in one transaction. Results of checks follow in transactions of their own."""
-        shared = [event for event in events if not self._has_own_file(event.run_id)]
-        own = [event for event in events if self._has_own_file(event.run_id)]
         with self.index_connection() as conn:
-            stored = [(self._insert(conn, event), event) for event in shared]
+            stored = [(self._insert(conn, event), event) for event in events]
         for event_id, event in stored:
             if event.is_dagster_event and event.dagster_event_type in ASSET_CHECK_EVENTS:
                 self.store_asset_check_event(event, event_id)
-        for event in own:
-            super().store_event(event)
 
     def _insert(self, conn: Connection, event: EventLogEntry) -> int:
         primary_key: Any = conn.execute(self.prepare_insert_event(event)).inserted_primary_key
@@ -89,16 +82,8 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     def get_event_records(
         self, event_records_filter: EventRecordsFilter, limit: int | None = None, ascending: bool = False
     ) -> Sequence[EventLogRecord]:
-        """Return events of all runs. Of runs with a file of their own, these are the events that concern assets."""
+        """Return events of all runs."""
         return SqlEventLogStorage.get_event_records(self, event_records_filter, limit, ascending)
-
-    def delete_events(self, run_id: str) -> None:
-        """Delete the events of a run, and the file that an earlier version gave it."""
-        super().delete_events(run_id)
-        if self._has_own_file(run_id):
-            own = super().path_for_shard(run_id)
-            for path in (own + "-wal", own + "-shm", own):
-                Path(path).unlink(missing_ok=True)
 
     def has_table(self, table_name: str) -> bool:
         """Return whether the one file has the table, and remember that it has: Dagster asks with each event."""
@@ -132,16 +117,8 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         if self._kept is not None:
             self._kept[1].dispose()
 
-    def _has_own_file(self, run_id: str) -> bool:
-        # Events without a run are all in the one file. Dagster's storage had a copy of them in `.db`.
-        return run_id not in (RUNLESS_RUN_ID, INDEX_SHARD_NAME) and Path(super().path_for_shard(run_id)).exists()
-
     @contextmanager
-    def _connect(self, shard: str) -> Iterator[Connection]:
-        if self._has_own_file(shard):
-            with super()._connect(shard) as conn:
-                yield conn
-            return
+    def _connect(self, shard: str) -> Iterator[Connection]:  # noqa: ARG002
         with self._open_engine().connect() as conn, conn.begin():
             yield conn
 
@@ -150,7 +127,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         with self._db_lock:
             if self._kept is None or self._kept[0] != os.getpid():
                 engine = create_engine(
-                    super().conn_string_for_shard(INDEX_SHARD_NAME),
+                    self.conn_string_for_shard(INDEX_SHARD_NAME),
                     poolclass=QueuePool,
                     pool_size=1,
                     max_overflow=-1,
