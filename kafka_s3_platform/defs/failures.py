@@ -34,7 +34,7 @@ _IGNORED = {
     "resources": f"Spark's properties belong into the file that {SPARK_VARIABLE} names in the deployment",
     "execution": "steps are executed as the platform does it",
 }
-"""Keys that earlier versions read from a run's config, and what to do instead."""
+"""Sections of a run's config that Dagster takes and the platform does not read, and what to do instead."""
 
 
 @contextmanager

@@ -6,5 +6,5 @@ from typing import Any
 
 
 def fingerprint_inputs(inputs: Any) -> str:
-    """Return a short digest of JSON values. It must not change: cursors and tags of earlier versions hold it."""
+    """Return a short digest of JSON values. Cursors and tags hold it."""
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]

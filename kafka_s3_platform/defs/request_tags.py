@@ -10,16 +10,10 @@ from collections.abc import Iterable, Mapping
 import dagster as dg
 
 REQUEST_TAG = "kafka_s3/request"
-"""Holds what the assets of the run have in common, such as `<connector>/hourly`.
-
-Runs that earlier versions requested hold the key of their only asset.
-"""
+"""Holds what the assets of the run have in common, such as `<connector>/hourly`."""
 
 INPUTS_TAG = "kafka_s3/inputs"
-"""Holds a digest for each asset and the fingerprint of its inputs. If it is full, `kafka_s3/inputs.1` goes on.
-
-Runs that earlier versions requested hold the fingerprint itself.
-"""
+"""Holds a digest for each asset and the fingerprint of its inputs. If it is full, `kafka_s3/inputs.1` goes on."""
 
 FAILED_TAG = "kafka_s3/failed"
 """`kafka_s3/failed.<kind>` holds a digest for each asset that failed so. A run without such tags failed as a whole."""
@@ -52,14 +46,11 @@ def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
 
 def is_request_for(tags: Mapping[str, str], key: dg.AssetKey) -> bool:
     """Return whether these are the tags of a request that may name the asset. The run's selection tells if it does."""
-    return tags.get(REQUEST_TAG) in (find_request_name(key), key.to_user_string())
+    return tags.get(REQUEST_TAG) == find_request_name(key)
 
 
 def read_inputs(tags: Mapping[str, str]) -> frozenset[str]:
-    """Return the digests of a run's assets and inputs, also of a run that an earlier version requested."""
-    text = tags.get(INPUTS_TAG, "")
-    if len(text) % DIGEST_SIZE:
-        return frozenset([_digest(f"{tags.get(REQUEST_TAG)} {text}")])
+    """Return the digests of a run's assets and inputs."""
     return _read(INPUTS_TAG, tags)
 
 

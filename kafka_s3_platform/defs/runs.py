@@ -165,9 +165,8 @@ class Requests:
         return [found[run_id] for run_id in ids if run_id in found]
 
     @property
-    def _tags(self) -> Mapping[str, list[str]]:
-        # Runs that an earlier version requested name their only asset.
-        return {REQUEST_TAG: [self._name, *(key.to_user_string() for key in self._keys)]}
+    def _tags(self) -> Mapping[str, str]:
+        return {REQUEST_TAG: self._name}
 
 
 @dataclass(frozen=True)

@@ -148,16 +148,6 @@ def test_a_run_of_checks_alone_changes_nothing(instance: dg.DagsterInstance) -> 
 OTHER = dg.AssetKey(["c", "hourly", "u"])
 
 
-def test_a_run_that_an_earlier_version_asked_for_counts_queued_and_ended(instance: dg.DagsterInstance) -> None:
-    earlier = {REQUEST_TAG: "c/hourly/t", INPUTS_TAG: "0123456789abcdef"}
-    add_run(instance, Status.STARTED, None, tags=earlier)
-    assert Requests(instance, [KEY, OTHER]).is_requested(KEY)
-    assert not Requests(instance, [KEY, OTHER]).is_requested(OTHER)
-    assert "queued or under way" in str(find_reason_to_wait(instance, KEY, "0123456789abcdef"))
-    add_run(instance, Status.FAILURE, None, "permanent", tags={**earlier, INPUTS_TAG: "fedcba9876543210"})
-    assert "fix its cause" in str(find_reason_to_wait(instance, KEY, "fedcba9876543210"))
-
-
 @pytest.mark.parametrize("kind", ["permanent", "transient"])
 def test_of_a_run_that_failed_in_part_the_others_are_done(instance: dg.DagsterInstance, kind: str) -> None:
     failed = make_failed_tags({OTHER: kind})

@@ -32,8 +32,7 @@ and answers in turns is held up.
 class Told:
     """What the last observation of a topic told, and how many there were in its interval.
 
-    The cursor keeps it as a short text, since Dagster stores the cursor with each tick. Earlier versions kept the
-    digest alone.
+    The cursor keeps it as a short text, since Dagster stores the cursor with each tick.
     """
 
     digest: str = ""
@@ -71,12 +70,12 @@ def find_news(backlog: Backlog, kept: object) -> Told | None:
 
 
 def _read_told(kept: object) -> Told:
-    """Read a topic's value in the cursor. What no version wrote that is known here tells nothing."""
+    """Read a topic's value in the cursor. Without one, or with another text, nothing was told yet."""
     try:
         digest, since_minute, more, trouble, is_behind, *due = str(kept).split()
         return Told(digest, int(since_minute), int(more), trouble, is_behind == "1", tuple(map(int, due)))
     except ValueError:
-        return Told(str(kept))
+        return Told()
 
 
 def _is_worth_more(last: Told, now: Told) -> bool:
