@@ -72,11 +72,6 @@ class KeptOffsets:
     counts: Int64s
 
     @staticmethod
-    def dense(first: int, count: int) -> "KeptOffsets":
-        """Return offsets without a hole between them."""
-        return KeptOffsets(np.array([first]), np.array([count]))
-
-    @staticmethod
     def parse(text: str, most_bytes: int) -> "KeptOffsets":
         """Read the text of `OffsetRuns`. Raise ValueError for any other text, and for one of more than `most_bytes`."""
         plain = _unpack_text(text[1:], most_bytes) if text.startswith(_PACKED) else text

@@ -50,16 +50,8 @@ def read_told_offsets(config: ConnectorConfig, store: ObjectStore, item: Foreign
     if text:
         offsets = _parse_offsets(text, item, config.store.limits.block_bytes)
         return ToldOffsets(offsets.count, offsets.last, offsets, is_ours=True)
-    dense = None if kept else _build_dense(item.first_offset, count, last)
     last = item.last_offset if last is None else last
-    return ToldOffsets(count, last, dense, is_ours=bool(kept) or is_written_here(info))
-
-
-def _build_dense(first: int | None, count: int | None, last: int | None) -> KeptOffsets | None:
-    """Build the offsets of an object of an earlier version, which kept no list. None if the offsets have a hole."""
-    if first is None or not count or last is None or last - first + 1 != count:
-        return None
-    return KeptOffsets.dense(first, count)
+    return ToldOffsets(count, last, is_ours=bool(kept) or is_written_here(info))
 
 
 def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> str:

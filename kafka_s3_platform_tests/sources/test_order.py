@@ -215,7 +215,7 @@ def test_two_schemas_in_turn_come_back_in_the_order_that_is_kept_with_their_obje
         V1.text,
         V2.text,
     }
-    # What earlier versions wrote tells no more than where it ends: it cannot be merged, and that is said.
+    # Metadata without the list tell no more than where an object ends: it cannot be merged, and that is said.
     before = {
         key: {"last-offset": str(last), "record-count": str(count)}
         for key, last, count in zip(objects, (5, 4), (4, 2), strict=True)
