@@ -71,16 +71,12 @@ class Provenance:
             return None
 
     @staticmethod
-    def is_in_place(info: ObjectInfo, index_dir: str) -> bool | None:
-        """Return whether the object was written at this key, for the index in this folder. A copy was not.
+    def is_in_place(info: ObjectInfo, index_dir: str) -> bool:
+        """Return whether the object was written at this key, for the index in this folder.
 
-        Copies keep the metadata of the first object. Return None if the metadata do not have the place: earlier
-        versions did not write it.
+        A copy was not: it keeps the metadata of the first object.
         """
-        written = info.metadata.get(_PLACE)
-        if written is None:
-            return None
-        return written == _mark_place(index_dir, info.key)
+        return info.metadata.get(_PLACE) == _mark_place(index_dir, info.key)
 
     def same_archive(self, other: "Provenance") -> bool:
         """Return whether both archive the same topic (by its id, too) for the same connector and index.
@@ -314,7 +310,7 @@ class SegmentUpload:
         uri = self._store.uri(self._key)
         mine = self._provenance
         other = Provenance.of(found)
-        in_place = Provenance.is_in_place(found, mine.index_dir) is not False
+        in_place = Provenance.is_in_place(found, mine.index_dir)
         if other is None or not mine.same_archive(other) or not in_place:
             raise ForeignObjectError(
                 f"{uri} exists and was not written for connector {mine.connector}, topic {mine.topic} with id "

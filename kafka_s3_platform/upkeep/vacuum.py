@@ -202,8 +202,7 @@ class _Vacuum:
             (provenance.connector, provenance.topic) == (self._config.name, self._topic)
             and provenance.topic_id in ids
             and provenance.index_id == snapshot.index_id
-            # earlier versions did not record the key: such an object may be a copy
-            and Provenance.is_in_place(info, self._index.index_dir) is True
+            and Provenance.is_in_place(info, self._index.index_dir)
             and info.last_modified >= _truncate_to_second(snapshot.created_at)
         )
 
