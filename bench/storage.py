@@ -34,6 +34,7 @@ from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform_tests.support import SETTINGS
 
 HOUR = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 HOURS = dg.StaticPartitionsDefinition(
@@ -190,7 +191,9 @@ def _define(topics: int, checks: int) -> dg.Definitions:
 def _make_segment(kafka_partition: int) -> Segment:
     key = f"topics/topic/year=2026/month=01/day=01/hour=12/topic+{kafka_partition}+0000000000.parquet"
     sums = (uuid4().hex, uuid4().hex * 2, uuid4().hex * 2)
-    return Segment(key, "hourly", HOUR, "hour=12", kafka_partition, 0, 1000, 1000, 0, 9000, 5000, *sums, 1, 2, "{}", 1)
+    return Segment(
+        key, "hourly", HOUR, "hour=12", kafka_partition, 0, 1000, 1000, 0, 9000, 5000, *sums, 1, 2, SETTINGS, 1
+    )
 
 
 def _run(instance: dg.DagsterInstance, job: dg.JobDefinition, hour: int) -> str:

@@ -33,6 +33,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 HOUR = timedelta(hours=1)
+SETTINGS = LayoutSettings().model_dump_json()
+"""What the row of a segment says of the layout that wrote it."""
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 """An hour long past: its records are event time."""
 

@@ -103,11 +103,11 @@ class StoredChunk:
 
 
 def _find_format(settings: str) -> str:
-    return str(_parse_layout(settings).get("format", "envelope.parquet"))
+    return str(_parse_layout(settings)["format"])
 
 
 def _find_zone(settings: str) -> ZoneInfo:
-    return ZoneInfo(_parse_layout(settings).get("timezone", "UTC"))
+    return ZoneInfo(_parse_layout(settings)["timezone"])
 
 
 # Many segments have the same layout.

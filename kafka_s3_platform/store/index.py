@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import (
+    ConfigError,
     IndexConflictError,
     IndexDamagedError,
     StoreUnavailableError,
@@ -68,6 +69,9 @@ from kafka_s3_platform.store.sound import untime_future_looks
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+INDEX_FORMAT = 1
+"""The format of indexes that this version writes and reads."""
 
 FILTERED_COLUMNS = (
     "kind,chunk,topic,version,committed_at,epoch,kafka_partition,start_offset,end_offset,chunk_start,min_timestamp,"
@@ -497,18 +501,24 @@ class IndexSnapshot:
 
 def describe_index(connector: str) -> str:
     """Return what the table of a connector's index says of itself."""
-    return json.dumps({"connector": connector})
+    return json.dumps({"format": INDEX_FORMAT, "connector": connector})
 
 
 def _refuse_another(index: ConnectorIndex, table: DeltaTable) -> None:
-    """Refuse a table that is no index, and the index of another connector, copied or moved to this place."""
+    """Refuse a table that is no index, or one of another format or connector. The latter was copied or moved here."""
     try:
-        connector = str(json.loads(table.metadata().description or "")["connector"])
-    except (ValueError, TypeError, LookupError, RecursionError) as err:
+        said = json.loads(table.metadata().description or "")
+        connector, found = str(said["connector"]), said.get("format")
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as err:
         raise IndexDamagedError(
             f"{index.uri} is a Delta table, but no index: its metadata do not name a connector. Find out who wrote to "
             f"that folder, and put it back from the bucket's versions or a backup"
         ) from err
+    if found != INDEX_FORMAT:
+        raise ConfigError(
+            f"the index {index.uri} has {'no format' if found is None else f'format {found}'}, and this version reads "
+            f"format {INDEX_FORMAT}: use the version that wrote it, or archive under another archive.index.dir"
+        )
     if connector != index.connector:
         raise IndexDamagedError(
             f"{index.uri} is the index of connector {connector}: its folder was copied or moved to that of "

@@ -77,7 +77,6 @@ def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredic
             table,
             rows,
             mode="append",
-            schema_mode="merge",
             commit_properties=once,
             post_commithook_properties=NEVER_DELETE,
         )
@@ -88,7 +87,6 @@ def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredic
         table,
         rows,
         mode="overwrite",
-        schema_mode="merge",
         predicate=where,
         commit_properties=once,
         post_commithook_properties=NEVER_DELETE,

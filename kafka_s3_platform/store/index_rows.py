@@ -1,6 +1,6 @@
 """The rows of an index: one schema for every kind of row, and the codec between rows and the model's classes.
 
-A column that a kind lacks is null. An index of an earlier version may lack a column; it is read as null.
+A column that a kind lacks is null.
 """
 
 import json
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pyarrow as pa
@@ -32,9 +32,7 @@ from kafka_s3_platform.model.segment import (
 )
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved
-from kafka_s3_platform.store.sound import refuse_false_offsets
-
-T = TypeVar("T")
+from kafka_s3_platform.store.sound import refuse_damaged
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -148,6 +146,16 @@ KINDS: Mapping[str, type[IndexRow]] = {
     "schema": ArchivedSchema,
     "unresolved": Unresolved,
 }
+
+
+def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
+    hints = get_type_hints(cls)
+    return tuple(f.name for f in fields(cls) if type(None) not in get_args(hints[f.name]))
+
+
+_REQUIRED = {kind: _list_required(cls) for kind, cls in KINDS.items()}
+"""The columns in which each row of a kind has a value."""
+
 RETIRED = "retired"
 """Kind of a segment whose records a later segment holds: no longer read, its object still known."""
 
@@ -239,7 +247,7 @@ def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common:
 
 
 def complete_columns(rows: pa.Table) -> pa.Table:
-    """Return the rows with the columns of this version, null where an index of an earlier version lacks them."""
+    """Return the rows with all columns of an index, null in those that were not read."""
     given = set(rows.column_names)
     columns = [
         rows.column(f.name).cast(f.type) if f.name in given else pa.nulls(rows.num_rows, f.type) for f in INDEX_SCHEMA
@@ -253,8 +261,7 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
     found: dict[str, tuple[Any, ...]] = dict.fromkeys(KINDS, ())
     for kind in rows.column("kind").unique().to_pylist():
         of_kind = rows.filter(pc.equal(rows.column("kind"), kind))
-        refuse_false_offsets(kind, of_kind)
-        found[kind] = tuple(_decode_kind(KINDS[kind], of_kind))
+        found[kind] = tuple(_decode_kind(kind, of_kind))
     return IndexState(
         version=version,
         scans=tuple(found["scan"]),
@@ -275,22 +282,22 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
 
 def decode_segments(rows: pa.Table) -> Iterator[Segment]:
     """Yield the segments of rows. Raises what DECODE_ERRORS names."""
+    refuse_damaged("segment", rows, _REQUIRED["segment"])
     return map(_decode_segment, rows.select([f.name for f in fields(Segment)]).to_pylist())
 
 
 def _decode_segment(row: Mapping[str, Any]) -> Segment:
     known = dict(row)
-    # indexes of earlier versions have no such columns
-    known["siblings"] = _decode_json(row["siblings"] or "[]", tuple[StoredObject, ...])
-    known["schema_ids"] = _decode_json(row["schema_ids"] or "[]", tuple[int, ...])
+    known["siblings"] = _decode_json(row["siblings"], tuple[StoredObject, ...])
+    known["schema_ids"] = _decode_json(row["schema_ids"], tuple[int, ...])
     found = Segment(**known)
-    _ = found.format  # reads the JSON of its settings: what is none is found out here
+    _ = found.format, found.zone  # reads the JSON of its settings: what is none is found out here
     return found
 
 
 def decode_gaps(rows: pa.Table) -> list[tuple[datetime | None, Gap]]:
     """Return the gap of each row, with the hour that it begins in. Raises what DECODE_ERRORS names."""
-    refuse_false_offsets("gap", rows)
+    refuse_damaged("gap", rows, _REQUIRED["gap"])
     return [(row["chunk_start"], Gap(**_take_fields(row, Gap))) for row in rows.to_pylist()]
 
 
@@ -299,10 +306,10 @@ def _encode_json(value: object) -> str:
     return json.dumps(value, default=asdict)
 
 
-def _decode_kind(cls: type[IndexRow], rows: pa.Table) -> Iterator[IndexRow]:
+def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
     """Yield the rows of one kind. Only its own columns are looked at: most columns of a row are null."""
-    if cls is Scan:
-        rows = _complete_scans(rows)
+    cls = KINDS[kind]
+    refuse_damaged(kind, rows, _REQUIRED[kind])
     known = rows.select([f.name for f in fields(cls)])
     if cls is TopicGeneration:
         yield from map(_decode_generation, known.to_pylist())
@@ -313,18 +320,6 @@ def _decode_kind(cls: type[IndexRow], rows: pa.Table) -> Iterator[IndexRow]:
             yield cls(*values)
 
 
-def _complete_scans(rows: pa.Table) -> pa.Table:
-    """Return scans with all their counts: those of earlier versions left out no record, and say nothing of it."""
-    counts = {
-        "filtered_count": pc.fill_null(rows.column("filtered_count"), 0),
-        "dead_letter_count": pc.fill_null(rows.column("dead_letter_count"), 0),
-        "output_count": pc.coalesce(rows.column("output_count"), rows.column("record_count")),
-    }
-    for name, values in counts.items():
-        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
-    return rows
-
-
 def _take_fields(row: Mapping[str, Any], cls: type[IndexRow]) -> dict[str, Any]:
     return {f.name: row[f.name] for f in fields(cls)}
 
@@ -332,8 +327,7 @@ def _take_fields(row: Mapping[str, Any], cls: type[IndexRow]) -> dict[str, Any]:
 def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
     numbers = _decode_json(row["kafka_partitions"], tuple[int, ...])
     configs = _decode_json(row["configs"], tuple[tuple[str, str], ...])
-    # an unknown ACL is JSON's null, and a null where an earlier version wrote none
-    acls = None if row["acls"] in (None, "null") else _decode_json(row["acls"], tuple[TopicAcl, ...])
+    acls = _decode_json(row["acls"], tuple[TopicAcl, ...] | None)
     return TopicGeneration(row["topic"], row["topic_id"], numbers, configs, acls)
 
 
@@ -344,6 +338,6 @@ def _decode_schema(row: Mapping[str, Any]) -> ArchivedSchema:
     return ArchivedSchema(**known)
 
 
-def _decode_json(text: str, kind: type[T]) -> T:
+def _decode_json(text: str, kind: Any) -> Any:
     """Return what a column of JSON holds, every item of its type. Raises what DECODE_ERRORS names."""
     return msgspec.json.decode(text, type=kind)

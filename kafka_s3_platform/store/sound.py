@@ -1,11 +1,10 @@
-"""Refuse rows of an index with offsets that no log can have, and believe no look at a log that lies in the future.
+"""Refuse rows of an index that nothing of ours writes, and believe no look at a log that lies in the future.
 
-What a broker answers and what a clock says is checked before it is recorded, so nothing of ours writes such offsets.
+What a broker answers and what a clock says is checked before it is recorded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import reduce
 from itertools import pairwise
 
 import pyarrow as pa
@@ -32,27 +31,33 @@ OFFSETS: Mapping[str, tuple[str, ...]] = {
 }
 """The offsets of each kind of row that has some, in ascending order."""
 
-_UNKNOWN_KINDS = ("hour",)
-"""Kinds whose offsets may be unknown (null)."""
-
 _EMPTY_KINDS = ("hour", "frontier", "folded-look")
 """Kinds in which two offsets may be equal."""
 
 
-def refuse_false_offsets(kind: str, rows: pa.Table) -> None:
-    """Raise ValueError, which names the row, if rows of this kind have offsets that no log can have."""
-    names = OFFSETS.get(kind)
-    if names is None:
-        return
+def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
+    """Refuse rows of this kind that lack a value in a `required` column, or have offsets that no log can have.
+
+    Raises:
+        ValueError: names the first such row.
+    """
+    for name in required:
+        if rows[name].null_count:
+            _refuse(kind, rows.filter(pc.is_null(rows[name])), [name])
+    names = OFFSETS.get(kind, ())
     is_false = pc.less if kind in _EMPTY_KINDS else pc.less_equal
     masks = [pc.less(rows[name], 0) for name in names]
     masks += [is_false(rows[higher], rows[lower]) for lower, higher in pairwise(names)]
-    known = [pc.fill_null(mask, fill_value=kind not in _UNKNOWN_KINDS) for mask in masks]
-    found = rows.filter(reduce(pc.or_, known))
-    if found.num_rows:
-        [row] = found.slice(0, 1).to_pylist()
-        offsets = ", ".join(f"{name} {row[name]}" for name in names)
-        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {offsets}")
+    for mask in masks:
+        # an offset that may be unknown (null) is not false
+        _refuse(kind, rows.filter(pc.fill_null(mask, fill_value=False)), names)
+
+
+def _refuse(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
+    """Raise ValueError that shows what the first of the rows says in these columns."""
+    for row in rows.slice(0, 1).to_pylist():
+        said = ", ".join(f"{name} {row[name]}" for name in names)
+        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {said}")
 
 
 def untime_future_looks(rows: pa.Table, now: datetime) -> pa.Table:

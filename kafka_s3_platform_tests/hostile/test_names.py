@@ -12,13 +12,13 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_group
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.names import ODD
-from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import NOON, SETTINGS, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration
 
 
 def segment(key: str) -> Segment:
-    return Segment(key, "hourly", NOON, "hour=12", 0, 0, 10, 10, 2, 99, 55, "etag", "sha", "digest", 1, 2, "{}", 1)
+    return Segment(key, "hourly", NOON, "hour=12", 0, 0, 10, 10, 2, 99, 55, "etag", "sha", "digest", 1, 2, SETTINGS, 1)
 
 
 def test_groups_of_any_name_replace_their_own_offsets_only(

@@ -26,6 +26,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate, match_row, match_run
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.support import SETTINGS
 
 pytestmark = pytest.mark.integration
 
@@ -37,7 +38,9 @@ def scan(start: int, end: int) -> Scan:
 
 
 def segment(key: str, start: int = 0, end: int = 10) -> Segment:
-    return Segment(key, "hourly", NOON, "hour=12", 0, start, end, 10, 2, 99, 55, "etag", "sha", "digest", 1, 2, "{}", 1)
+    return Segment(
+        key, "hourly", NOON, "hour=12", 0, start, end, 10, 2, 99, 55, "etag", "sha", "digest", 1, 2, SETTINGS, 1
+    )
 
 
 def test_reading_an_index_that_does_not_exist_creates_nothing(index: TopicIndex) -> None:

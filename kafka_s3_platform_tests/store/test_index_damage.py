@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import IndexDamagedError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.errors import ConfigError, IndexDamagedError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import delta_log
@@ -22,7 +22,7 @@ from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.support import NOON
+from kafka_s3_platform_tests.store.test_index_rows import WRITTEN, encode
 
 pytestmark = pytest.mark.integration
 
@@ -263,8 +263,8 @@ SAID = {
     ("topic", "acls"): set[str](),
     ("schema", "subjects"): set[str](),
     ("schema", "schema_references"): set[str](),
-    ("segment", "siblings"): {""},
-    ("segment", "schema_ids"): {"", "[5]"},
+    ("segment", "siblings"): set[str](),
+    ("segment", "schema_ids"): {"[5]"},
     ("segment", "settings"): set[str](),
 }
 """Columns, and what of these texts a row may say."""
@@ -276,10 +276,33 @@ SAID = {
 )
 def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex, kind: str, column: str, text: str) -> None:
     """Whoever writes to that folder chooses them: no error of Python's own comes of one, however deep."""
-    told = {"kafka_partitions": "[0]", "configs": "[]", "acls": "null", "subjects": "[]", "schema_references": "[]"}
-    common = {"version": 9, "commit_id": "c", "committed_at": NOON, "topic": "topic.a", "settings": "{}"}
-    row = {"kind": kind, "period": "none" if kind == "segment" else "state", **common, **told, column: text}
-    table = pa.Table.from_pylist([row], schema=TABLE_SCHEMA)
+    [(row, _, _)] = [each for each in WRITTEN if each[1] == kind]
+    rows = encode(row)
+    at = rows.schema.get_field_index(column)
+    table = rows.set_column(at, rows.schema.field(at), pa.array([text]))
+    at = rows.schema.get_field_index("topic")
+    table = table.set_column(at, rows.schema.field(at), pa.array(["topic.a"]))
     write_deltalake(index.uri, table, mode="append", storage_options=index.options)
     with pytest.raises(IndexDamagedError, match=r"has rows of topic topic\.a that nothing of ours writes"):
         _ = index.open().segments if kind == "segment" else index.open().state
+
+
+@pytest.mark.parametrize(("said", "found"), [({"format": 2}, "format 2"), ({}, "no format")])
+def test_an_index_of_another_format_is_refused_and_says_what_to_do(
+    store_settings: StoreSettings, said: dict[str, int], found: str
+) -> None:
+    index = TopicIndex(store_settings, "_index", "other", "t")
+    description = json.dumps({"connector": "other", **said})
+    DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
+    advice = f"the index {index.uri} has {found}, and this version reads format 1: use the version that wrote it, or"
+    for read in (index.open, index.peek):
+        with pytest.raises(ConfigError, match=f"^{advice} archive under another archive.index.dir$"):
+            read()
+
+
+@pytest.mark.parametrize("description", [None, "{", "[]", "5", '{"format": 1}'])
+def test_a_table_that_is_no_index_is_damage(store_settings: StoreSettings, description: str | None) -> None:
+    index = TopicIndex(store_settings, "_index", "other", "t")
+    DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
+    with pytest.raises(IndexDamagedError, match="is a Delta table, but no index"):
+        index.open()

@@ -1,4 +1,4 @@
-"""Rows as they lie in the index: what was written once has to be read for ever, by other tools too."""
+"""Rows as they lie in an index of this format: other tools read them too."""
 
 import dataclasses
 from datetime import datetime, timezone
@@ -25,12 +25,11 @@ from kafka_s3_platform.model.segment import (
 )
 from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.store.index_rows import (
-    INDEX_SCHEMA,
+    DECODE_ERRORS,
     KINDS,
     IndexRow,
     TopicRows,
     build_state,
-    complete_columns,
     decode_segments,
     encode_rows,
 )
@@ -44,6 +43,7 @@ from kafka_s3_platform.store.predicates import (
     match_unresolved,
     match_version,
 )
+from kafka_s3_platform_tests.support import SETTINGS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 COMMON = {"version": 7, "commit_id": "commit", "committed_at": NOON, "run_id": "run"}
@@ -65,7 +65,7 @@ SEGMENT = Segment(
     "digest",
     1,
     2,
-    "{}",
+    SETTINGS,
     6,
     (StoredObject("a.keys", 1, "e", "s"),),
     (41, 42),
@@ -87,7 +87,7 @@ SEGMENT_COLUMNS = {
     "digest": "digest",
     "min_timestamp": 1,
     "max_timestamp": 2,
-    "settings": "{}",
+    "settings": SETTINGS,
     "epoch": 6,
     "siblings": '[{"key": "a.keys", "size": 1, "etag": "e", "sha256": "s"}]',
     "schema_ids": "[41, 42]",
@@ -228,7 +228,7 @@ def encode(*rows: IndexRow, retired: tuple[Segment, ...] = ()) -> pa.Table:
 
 
 @pytest.mark.parametrize(("row", "kind", "columns"), WRITTEN, ids=[kind for _, kind, _ in WRITTEN])
-def test_a_row_is_written_as_it_always_was(row: IndexRow, kind: str, columns: dict[str, Any]) -> None:
+def test_a_row_is_written_in_this_form(row: IndexRow, kind: str, columns: dict[str, Any]) -> None:
     (found,) = encode(row).to_pylist()
     period = f"{SEGMENT.chunk_start:%Y-%m-%d}" if kind == "segment" else "state"
     shared = {"kind": kind, "topic": "t", "period": period, **COMMON}
@@ -255,15 +255,34 @@ def test_a_retired_segment_keeps_its_columns() -> None:
     assert [*decode_segments(rows)] == [SEGMENT]
 
 
-def test_an_index_of_an_earlier_version_lacks_columns() -> None:
-    """It has no siblings and no schema ids, and every record that it read became one in a segment."""
-    scan = Scan(0, 1, 9, 8, None, 6)
-    newer = ["siblings", "schema_ids", "filtered_count", "dead_letter_count", "output_count"]
-    rows = complete_columns(encode(SEGMENT, scan).drop_columns(newer))
-    assert rows.schema == INDEX_SCHEMA
-    assert [*decode_segments(rows.slice(0, 1))] == [dataclasses.replace(SEGMENT, siblings=(), schema_ids=())]
-    (found,) = build_state(7, rows.slice(1)).scans
-    assert found == dataclasses.replace(scan, output_count=8)
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        (row, column)
+        for row, kind, columns in WRITTEN
+        for column in columns
+        if (kind, column)
+        not in {
+            ("scan", "leader_epoch"),
+            ("gap", "chunk_start"),
+            ("frontier", "kafka_partition_count"),
+            ("folded-look", "leader_epoch"),
+            ("folded-look", "kafka_partition_count"),
+            ("folded-scan", "leader_epoch"),
+            ("hour", "start_offset"),
+            ("segment", "chunk_start"),
+            ("unresolved", "min_timestamp"),
+            ("unresolved", "retention_ms"),
+        }
+    ],
+)
+def test_a_row_that_lacks_a_value_is_refused(row: IndexRow, column: str) -> None:
+    rows = encode(row)
+    lacking = rows.set_column(
+        rows.schema.get_field_index(column), rows.schema.field(column), pa.nulls(1, rows.schema.field(column).type)
+    )
+    with pytest.raises(DECODE_ERRORS):
+        _ = [*decode_segments(lacking)] if isinstance(row, Segment) else build_state(7, lacking)
 
 
 @pytest.mark.parametrize(

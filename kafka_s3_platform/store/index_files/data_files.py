@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.store.index_commit import NEVER_DELETE
 from kafka_s3_platform.store.index_reads import DataFile, read_rows
-from kafka_s3_platform.store.index_rows import PERIOD, TABLE_SCHEMA
+from kafka_s3_platform.store.index_rows import PERIOD
 from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -59,16 +58,6 @@ def list_index_files(table: IndexTable, handle: Handle) -> tuple[IndexFile, ...]
     return tuple(IndexFile(path, size, rows or 0, period) for path, size, rows, period in zip(*columns, strict=True))
 
 
-def refuse_unknown_columns(table: IndexTable, handle: Handle) -> None:
-    """Raise ConfigError if the table has columns that this version does not know: rewritten rows would lose them."""
-    unknown = set(_list_columns(handle)) - set(TABLE_SCHEMA.names)
-    if unknown:
-        raise ConfigError(
-            f"the index {table.uri} has columns of a later version of this package ({', '.join(sorted(unknown))}), and "
-            f"its files are not merged. Run the upkeep with that version"
-        )
-
-
 def read_index_files(table: IndexTable, files: Sequence[IndexFile]) -> pa.Table:
     """Return all rows of the files, in their order, without the column of periods. Raises store errors."""
     return read_rows(table, [DataFile(f.path, f.size, f.period, {}) for f in files], "all")
@@ -79,17 +68,15 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
 
     Raises store errors.
     """
-    columns = [name for name in _list_columns(handle) if name in rows.column_names]
     measured = _list_measured(handle)
-    kept = rows.select(columns)
     # no ACL: an index's files have none, as delta-rs sets none
     store = ObjectStore(table.store.model_copy(update={"canned_acl": None}))
     at = 0
-    while at < kept.num_rows:
-        content, count = _encode_file(kept.slice(at), size)
+    while at < rows.num_rows:
+        content, count = _encode_file(rows.slice(at), size)
         path = f"{PERIOD}={period}/part-00000-{uuid4()}-c000.zstd.parquet"
         store.put_new(f"{table.folder}/{path}", content)
-        bounds = _measure_bounds(kept.slice(at, count), measured)
+        bounds = _measure_bounds(rows.slice(at, count), measured)
         yield NewFile(path, len(content), count, period, json.dumps(bounds))
         at += count
 
@@ -152,10 +139,6 @@ def _write_bound(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
     return value
-
-
-def _list_columns(handle: Handle) -> list[str]:
-    return [field.name for field in handle.table.schema().fields]
 
 
 def _list_measured(handle: Handle) -> list[str]:

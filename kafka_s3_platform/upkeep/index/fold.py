@@ -28,7 +28,6 @@ from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_files.data_files import (
     NewFile,
     list_index_files,
-    refuse_unknown_columns,
     write_index_files,
 )
 from kafka_s3_platform.store.index_reads import WHOLE_FILE_BYTES
@@ -76,7 +75,6 @@ class FoldReport:
 def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_run: bool) -> FoldReport:
     """Fold all topics in one commit. Raises store errors; a second call does the rest."""
     snapshot = index.open()
-    refuse_unknown_columns(index.table, snapshot.handle)
     files = [f for f in list_index_files(index.table, snapshot.handle) if f.period == STATE_PERIOD]
     found = _Folded(snapshot, lateness, now)
     written: list[NewFile] = []

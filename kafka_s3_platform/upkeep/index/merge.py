@@ -21,7 +21,6 @@ from kafka_s3_platform.store.index_files.data_files import (
     IndexFile,
     list_index_files,
     read_index_files,
-    refuse_unknown_columns,
     write_index_files,
 )
 from kafka_s3_platform.store.index_reads import WHOLE_FILE_BYTES
@@ -70,7 +69,6 @@ class MergeReport:
 def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeReport:
     """Merge what has to be merged, one commit for each period. Raises store errors; a second call does the rest."""
     snapshot = index.open()
-    refuse_unknown_columns(index.table, snapshot.handle)
     merges = list(list_merges(list_index_files(index.table, snapshot.handle), today))
     done: list[FileMerge] = []
     overtaken: list[str] = []

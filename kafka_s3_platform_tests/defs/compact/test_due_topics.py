@@ -18,7 +18,7 @@ from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.defs.running import definitions
-from kafka_s3_platform_tests.support import NOON, connector
+from kafka_s3_platform_tests.support import NOON, SETTINGS, connector
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +63,7 @@ def all_in_one(config: ConnectorConfig, group: str, count: int, asked: list[dg.R
 
 def index_an_hour(topic: ArchivedTopic, hour: datetime) -> None:
     """An index that says an hourly object is there to compact."""
-    row = Segment("key", "hourly", hour, "h", 0, 0, 1, 1, 0, 1, 1, "e", "s", "d", 1, 2, "{}", 1)
+    row = Segment("key", "hourly", hour, "h", 0, 0, 1, 1, 0, 1, 1, "e", "s", "d", 1, 2, SETTINGS, 1)
     topic.index.open().commit(Change((row,)))
 
 

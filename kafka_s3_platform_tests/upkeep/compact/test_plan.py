@@ -18,6 +18,7 @@ from kafka_s3_platform.upkeep.compact.plan import (
     encode_day,
     plan_day,
 )
+from kafka_s3_platform_tests.support import SETTINGS
 
 UTC = ZoneInfo("UTC")
 DAY = date(2026, 1, 1)
@@ -32,7 +33,7 @@ def segment(
     chunk: Chunk = "hourly",
     kafka_partition: int = 0,
     chunk_start: datetime | None = MIDNIGHT,
-    settings: str = "{}",
+    settings: str = SETTINGS,
 ) -> Segment:
     return Segment(
         key=f"{chunk}-{kafka_partition}-{start}",

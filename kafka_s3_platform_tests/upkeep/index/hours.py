@@ -14,6 +14,7 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.lease import Lease, take_leases
 from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform_tests.support import SETTINGS
 
 RECORDS = 10
 
@@ -53,8 +54,9 @@ def make_segment(
     )
     at = int(start.timestamp() * 1000)
     sums = (uuid4().hex, uuid4().hex * 2, uuid4().hex * 2)
+    times = (at, at + 1)
     return Segment(
-        key, chunk, start, "x", kafka_partition, first, end, end - first, 0, 900, 500, *sums, at, at + 1, "{}", epoch
+        key, chunk, start, "x", kafka_partition, first, end, end - first, 0, 900, 500, *sums, *times, SETTINGS, epoch
     )
 
 

@@ -5,15 +5,11 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from deltalake import Field
-from deltalake.schema import PrimitiveType
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_files.data_files import IndexFile, list_index_files, write_index_files
-from kafka_s3_platform.store.index_rows import complete_columns
 from kafka_s3_platform.upkeep.index import merge as module
 from kafka_s3_platform.upkeep.index.merge import FEWEST, MERGE_ROWS, list_merges, merge_files
 from kafka_s3_platform_tests.support import NOON
@@ -183,20 +179,10 @@ def test_a_run_that_commits_meanwhile_wins(
     assert found.state.coverage(0).end_offset == (60 if touched else 70)
 
 
-def test_an_index_of_a_later_version_is_left_alone(new_config: NewConfig) -> None:
-    config = new_config(1)
-    some_days(config, 2)
-    index = ConnectorIndex.of(config)
-    table = index.table.open().table
-    table.alter.add_columns([Field("of_tomorrow", PrimitiveType("string"))])
-    with pytest.raises(ConfigError, match="of_tomorrow"):
-        merge_files(index, SOON, dry_run=False)
-
-
 def test_rows_of_an_empty_commit_cost_nothing(new_config: NewConfig) -> None:
     config = new_config(1)
     index = ConnectorIndex.of(config)
     for _ in range(6):
         index.open().commit({"t-0": Change()})
-    assert complete_columns(index.open().read_all_rows("t-0")).num_rows == 0
+    assert index.open().read_all_rows("t-0").num_rows == 0
     assert merge_files(index, LATER + timedelta(days=400), dry_run=False).files == 0
