@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 TOPIC = "flights"
 KAFKA_PARTITIONS = 4
 FLIGHTS = 336_776
+
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 DELIVERY_SECONDS = 60
 """How long the broker may take for the last records."""
@@ -146,13 +148,13 @@ def _open_flights() -> pa.Table:
 
 
 def _make_flight(row: dict[str, Any]) -> Flight:
-    moment = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    moment = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
     headers: list[tuple[str, str | bytes | None]] = [("origin", row["origin"].encode())]
     if row["dep_time"] is None:
         headers.append(("cancelled", None))
     return Flight(
         key=row["tailnum"].encode() if row["tailnum"] else None,
-        value=json.dumps(row, separators=(",", ":")).encode(),
+        value=_COMPACT.encode(row).encode(),
         headers=headers,
         timestamp_ms=int(moment.timestamp() * 1000) + row["minute"] * 60_000,
     )
