@@ -231,10 +231,15 @@ def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
 
 @pytest.fixture(scope="session")
 def spark() -> "SparkSession":
-    """The Spark session of this process, which runs of Dagster's in this process use too."""
+    """The Spark session of this process, which runs of Dagster's in this process use too.
+
+    Its Python processes live in the folder where it was started, which must outlive each test.
+    """
     from kafka_s3_platform.defs.resources import start_session
 
-    return start_session()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(REPOSITORY)
+        return start_session()
 
 
 def free_port_settings() -> Any:

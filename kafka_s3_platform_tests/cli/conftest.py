@@ -87,7 +87,9 @@ def _without_log_handlers() -> Iterator[None]:
 
 
 @pytest.fixture
-def kafka_s3(tmp_path: Path) -> KafkaS3:
+def kafka_s3(tmp_path: Path, request: pytest.FixtureRequest) -> KafkaS3:
+    if "stack" in request.fixturenames:
+        request.getfixturevalue("spark")
     (tmp_path / "connectors").mkdir()
     (tmp_path / "dagster").mkdir()
     return _ThisProcess(tmp_path)

@@ -1,13 +1,9 @@
 """The recipes of docs/reading.md, run as they stand there: every engine reads each record once, whatever was merged."""
 
-import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,15 +19,6 @@ from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, a
 DOCUMENT = (REPOSITORY / "docs" / "reading.md").read_text()
 RECIPES = dict(re.findall(r"<!-- recipe: (\w+) -->\n```python\n(.*?)```", DOCUMENT, re.DOTALL))
 DAY = date(2026, 1, 1)
-RUN = """
-import json, sys
-counts = {}
-for name, code in json.load(sys.stdin).items():
-    found = {}
-    exec(compile(code, name, "exec"), found)
-    counts[name] = found["count"]
-print(json.dumps(counts))
-"""
 
 
 @pytest.fixture
@@ -59,13 +46,13 @@ def merged(config: ConnectorConfig) -> None:
     assert compact_day(CompactRequest(config, config.topics[0], DAY, "merge"), InProcessRunner()).merged
 
 
-def counted(config: ConnectorConfig, folder: Path, recipes: Mapping[str, str]) -> dict[str, list[int]]:
-    """What the recipes count: different records, and records; with `files.txt` in `folder`."""
+@pytest.fixture
+def environment(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that the recipes read."""
     store = config.store
     assert store.access_key_id is not None
     assert store.secret_access_key is not None
-    env = {
-        **os.environ,
+    for name, value in {
         "AWS_ACCESS_KEY_ID": store.access_key_id.get_secret_value(),
         "AWS_SECRET_ACCESS_KEY": store.secret_access_key.get_secret_value(),
         "AWS_REGION": store.region or "us-east-1",
@@ -73,14 +60,17 @@ def counted(config: ConnectorConfig, folder: Path, recipes: Mapping[str, str]) -
         "AWS_ALLOW_HTTP": "true",
         "BUCKET": store.bucket,
         "TOPIC": config.topics[0],
-    }
-    command = [sys.executable, "-c", RUN]
-    done = subprocess.run(
-        command, input=json.dumps(recipes), cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    counts: dict[str, list[int]] = json.loads(done.stdout.splitlines()[-1])
-    return counts
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def counted(recipe: str, folder: Path) -> Any:
+    """What a recipe counts: different records, and records; with `files.txt` in `folder`."""
+    found: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(compile(RECIPES[recipe], recipe, "exec"), found)  # noqa: S102 - ours
+    return found["count"]
 
 
 def copied(config: ConnectorConfig, folder: Path) -> Path:
@@ -100,18 +90,17 @@ def copied(config: ConnectorConfig, folder: Path) -> Path:
 
 @pytest.mark.integration
 def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_of_late_records(
-    kafka_s3: KafkaS3, config: ConnectorConfig
+    kafka_s3: KafkaS3, config: ConnectorConfig, environment: None, spark: object
 ) -> None:
     assert set(RECIPES) == {"duckdb", "pandas", "polars", "pyarrow", "spark", "index", "hours"}
-    of_spark = {"spark": RECIPES["spark"]}
-    others = {name: code for name, code in RECIPES.items() if name != "spark"}
 
     def check(records: int) -> None:
         listed = kafka_s3("files", "c", "--topic", config.topics[0])
         assert listed.returncode == 0, listed.stderr
         (kafka_s3.folder / "files.txt").write_text(listed.stdout)
-        found = counted(config, kafka_s3.folder, others) | counted(config, copied(config, kafka_s3.folder), of_spark)
-        assert found == {name: [records, records] for name in RECIPES}
+        folders = dict.fromkeys(RECIPES, kafka_s3.folder) | {"spark": copied(config, kafka_s3.folder)}
+        found = {recipe: counted(recipe, folder) for recipe, folder in folders.items()}
+        assert found == dict.fromkeys(RECIPES, (records, records))
 
     check(14)
     merged(config)

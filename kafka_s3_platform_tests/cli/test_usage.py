@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
 USAGE, FAILED, TRY_AGAIN = 2, 1, 75
@@ -60,7 +61,10 @@ def test_a_store_that_does_not_answer_is_worth_another_try(kafka_s3: KafkaS3) ->
     assert found.stdout == ""
 
 
-def test_a_broker_that_does_not_answer_fails_the_run_in_a_way_worth_another_try(kafka_s3: KafkaS3) -> None:
+def test_a_broker_that_does_not_answer_fails_the_run_in_a_way_worth_another_try(
+    kafka_s3: KafkaS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OffsetAdmin.__init__, "__defaults__", (1.0,))
     write_connector(kafka_s3, "t")
     found = kafka_s3("archive", "c")
     assert found.returncode == TRY_AGAIN, found.stderr

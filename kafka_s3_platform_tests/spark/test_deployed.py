@@ -17,6 +17,7 @@ import json, os, tempfile
 from pathlib import Path
 import psutil
 from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform_tests.spark.test_session import NO_OBJECTS, answer
 
 def look(task, attempt):
     return [a for p in psutil.Process().parents() if p.name() == "java" for a in p.cmdline()], os.environ.get("SEEN")
@@ -25,12 +26,12 @@ runner = SparkResource().make_runner()
 [found] = runner.run(look, [0], 1)
 conf = dict(runner._session().sparkContext.getConf().getAll())
 modes = {str(path): path.stat().st_mode for path in Path(tempfile.gettempdir()).rglob("*")}
-print(json.dumps([*found, conf, modes]))
+print(json.dumps([*found, conf, modes, answer(int(conf["spark.driver.port"]), NO_OBJECTS)]))
 """
 
 
 def looked_at(folder: Path, **properties: str) -> Any:
-    """The arguments of Spark's process, a variable of its tasks, its properties, and the modes of its local files.
+    """Spark's arguments, a variable of its tasks, its properties, the modes of its local files, and what it answers.
 
     In a process of its own: Spark is started once in each.
     """
@@ -47,17 +48,19 @@ def looked_at(folder: Path, **properties: str) -> Any:
 
 
 def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path: Path) -> None:
-    arguments, seen, conf, modes = looked_at(
+    arguments, seen, conf, modes, said = looked_at(
         tmp_path,
         **{
             "spark.master": "local[1]",
             "spark.app.name": "mine",
+            "spark.authenticate": "false",
             "spark.authenticate.secret": SECRET,
             "spark.executorEnv.SEEN": "yes",
         },
     )
     assert (conf["spark.app.name"], conf["spark.master"], seen) == ("mine", "local[1]", "yes")
     assert conf["spark.authenticate.secret"] == SECRET
+    assert "StreamCorruptedException" in said, "who is not asked for the secret is heard by Java's deserializer"
     assert conf["spark.speculation"] == "false", "what the file does not say is as the platform wants it"
     assert any("org.apache.spark.deploy.SparkSubmit" in argument for argument in arguments)
     assert SECRET not in " ".join(arguments)

@@ -1,10 +1,16 @@
 import socket
 import struct
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS, build_spark_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_OBJECTS = b"no stream of Java's objects"
 
 
 def test_the_platforms_own_settings_hold_unless_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,22 +31,11 @@ def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_is_left_to_its_de
     assert "spark.authenticate" not in build_spark_conf({"spark.master": "spark://host:7077"})
 
 
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_what_a_neighbour_on_this_machine_sends_is_not_deserialized(
-    is_asked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyspark.sql import SparkSession
-
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    overrides = {"spark.master": "local[1]"} | ({} if is_asked else {"spark.authenticate": "false"})
-    builder = SparkSession.builder
-    for key, value in build_spark_conf(overrides).items():
-        builder = builder.config(key, value)
-    with builder.getOrCreate() as session:
-        port = int(session.sparkContext.getConf().get("spark.driver.port") or "0")
-        said = answer(port, b"no stream of Java's objects")
-    assert ("StreamCorruptedException" in said) is not is_asked, said
-    assert not is_asked or "AuthRpcHandler" in said or "SaslRpcHandler" in said, said
+def test_what_a_neighbour_on_this_machine_sends_is_not_deserialized(spark: "SparkSession") -> None:
+    """Without a secret it is: see `test_deployed`."""
+    said = answer(int(spark.sparkContext.getConf().get("spark.driver.port") or "0"), NO_OBJECTS)
+    assert "StreamCorruptedException" not in said, said
+    assert "AuthRpcHandler" in said or "SaslRpcHandler" in said, said
 
 
 def answer(port: int, payload: bytes) -> str:
