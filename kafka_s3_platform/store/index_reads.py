@@ -20,7 +20,7 @@ from kafka_s3_platform.errors import IndexDamagedError
 from kafka_s3_platform.model.segment import StoredChunk
 from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.store.errors import NotFoundError
-from kafka_s3_platform.store.index_rows import FOLDED, SEGMENT_KINDS, STATE_PERIOD, complete_columns
+from kafka_s3_platform.store.index_rows import FOLDED, INDEX_SCHEMA, SEGMENT_KINDS, STATE_PERIOD, complete_columns
 from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import OneOf, SegmentFilter, Term, match_rows
@@ -76,33 +76,43 @@ class DataFile:
 
 
 class _KeptRows:
-    """Rows of whole files by place, up to KEPT_BYTES. Threads may share it."""
+    """Rows of whole files by place, up to KEPT_BYTES. Threads may share it.
+
+    Each file is one buffer. As a table of a row or two, its columns would take a hundred times what the rows take.
+    """
 
     def __init__(self) -> None:
-        self._rows: OrderedDict[tuple[str, str], pa.Table] = OrderedDict()
+        self._buffers: OrderedDict[tuple[str, str], pa.Buffer] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
     def find(self, place: tuple[str, str]) -> pa.Table | None:
         with self._lock:
-            found = self._rows.get(place)
-            if found is not None:
-                self._rows.move_to_end(place)
-            return found
+            found = self._buffers.get(place)
+            if found is None:
+                return None
+            self._buffers.move_to_end(place)
+        return pa.Table.from_batches([pa.ipc.read_record_batch(found, INDEX_SCHEMA)])
 
     def keep(self, place: tuple[str, str], rows: pa.Table) -> None:
+        """Keep the rows, which have the columns of INDEX_SCHEMA."""
+        batches = rows.combine_chunks().to_batches()
+        if len(batches) != 1:
+            # no row, or texts of 2 GiB
+            return
+        buffer = batches[0].serialize()
         with self._lock:
-            if place in self._rows:
+            if place in self._buffers:
                 return
-            self._rows[place] = rows
-            self._bytes += rows.nbytes
-            while self._bytes > KEPT_BYTES and len(self._rows) > 1:
-                _, oldest = self._rows.popitem(last=False)
-                self._bytes -= oldest.nbytes
+            self._buffers[place] = buffer
+            self._bytes += buffer.size
+            while self._bytes > KEPT_BYTES and len(self._buffers) > 1:
+                _, oldest = self._buffers.popitem(last=False)
+                self._bytes -= oldest.size
 
     def clear(self) -> None:
         with self._lock:
-            self._rows.clear()
+            self._buffers.clear()
             self._bytes = 0
 
 
