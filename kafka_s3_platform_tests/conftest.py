@@ -154,12 +154,12 @@ def topic_name() -> str:
     return f"topic-{uuid.uuid4().hex[:12]}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def kafka_settings(stack: embedded.StackStatus) -> KafkaSettings:
     return KafkaSettings(bootstrap_servers=stack.bootstrap_servers)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def create_topic(kafka_settings: KafkaSettings) -> Iterator[CreateTopic]:
     with ClusterAdmin(kafka_settings) as admin:
 
@@ -201,13 +201,19 @@ def archive_records(fill_topic: Callable[..., ConnectorConfig]) -> Callable[...,
 
 
 @pytest.fixture
-def bucket(stack: embedded.StackStatus, s3_client: Any) -> Iterator[str]:
+def bucket(s3_client: Any) -> Iterator[str]:
     """A fresh bucket, deleted with all it holds after the test."""
+    with _fresh_bucket(s3_client) as name:
+        yield name
+
+
+@contextmanager
+def _fresh_bucket(client: Any) -> Iterator[str]:
     name = f"bucket-{uuid.uuid4().hex[:12]}"
-    s3_client.create_bucket(Bucket=name)
+    client.create_bucket(Bucket=name)
     yield name
     # SeaweedFS deletes a bucket with its objects, and so frees the volumes that it reserved.
-    s3_client.delete_bucket(Bucket=name)
+    client.delete_bucket(Bucket=name)
 
 
 @pytest.fixture(scope="session")
@@ -220,6 +226,17 @@ def s3_client(stack: embedded.StackStatus, stack_settings: StackSettings) -> Ite
 
 @pytest.fixture
 def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
+    return _store_at(stack, bucket)
+
+
+@pytest.fixture(scope="module")
+def module_store(stack: embedded.StackStatus, s3_client: Any) -> Iterator[StoreSettings]:
+    """A bucket for what the tests of a module share."""
+    with _fresh_bucket(s3_client) as name:
+        yield _store_at(stack, name)
+
+
+def _store_at(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
     return StoreSettings(
         bucket=bucket,
         region="us-east-1",
@@ -240,6 +257,31 @@ def spark() -> "SparkSession":
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(REPOSITORY)
         return start_session()
+
+
+DAGSTER_YAML = """
+event_log_storage:
+  module: kafka_s3_platform.instance.event_log
+  class: OneFileEventLogStorage
+  config: {{base_dir: {home}/history/runs}}
+compute_logs: {{module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}}
+telemetry: {{enabled: false}}
+"""
+"""No run has a database or files of output of its own, which would take as long as the run."""
+
+
+@pytest.fixture(scope="session")
+def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Dagster home whose databases are made and empty. To make them takes half a second: copy it."""
+    import dagster as dg
+
+    home = tmp_path_factory.mktemp("home")
+    (home / "dagster.yaml").write_text(DAGSTER_YAML.format(home=home))
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.get_runs(limit=1)
+        instance.all_instigator_state()
+        instance.get_materialized_partitions(dg.AssetKey("a"))
+    return home
 
 
 def free_port_settings() -> Any:
@@ -264,14 +306,30 @@ def free_ports(count: int) -> list[int]:
     return [next(free) for _ in range(count)]
 
 
+_KILL = """
+import json, sys
+from pathlib import Path
+import psutil
+
+for file in Path(sys.argv[1]).glob("*/process.json"):
+    try:
+        server = psutil.Process(json.loads(file.read_text())["pid"])
+        if str(file.parent) in " ".join(server.cmdline()):
+            server.kill()
+            server.wait(30)
+    except psutil.NoSuchProcess:
+        pass
+"""
+
+
 @contextmanager
 def stopped_at_exit(settings: StackSettings) -> Iterator[None]:
-    """Stop a stack at the end, also when this process is killed: then the watchdog's standard input ends as well."""
-    others = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_S3_LOCAL_")}
+    """Kill a stack at the end, also when this process is killed: then the watchdog's standard input ends as well.
+
+    `kafka-s3 down` would wait until its data is safe, which nobody needs.
+    """
     watchdog = subprocess.Popen(
-        ["sh", "-c", 'cat; exec "$0" -m kafka_s3_platform.cli down', sys.executable],
-        cwd=REPOSITORY,
-        env={**others, **settings.environment()},
+        ["sh", "-c", 'cat; exec "$0" -c "$1" "$2"', sys.executable, _KILL, str(settings.data_dir)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

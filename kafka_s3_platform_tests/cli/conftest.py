@@ -2,6 +2,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import traceback
@@ -87,11 +88,12 @@ def _without_log_handlers() -> Iterator[None]:
 
 
 @pytest.fixture
-def kafka_s3(tmp_path: Path, request: pytest.FixtureRequest) -> KafkaS3:
+def kafka_s3(tmp_path: Path, fresh_home: Path, request: pytest.FixtureRequest) -> KafkaS3:
     if "stack" in request.fixturenames:
         request.getfixturevalue("spark")
     (tmp_path / "connectors").mkdir()
-    (tmp_path / "dagster").mkdir()
+    settings = shutil.copytree(fresh_home, tmp_path / "dagster") / "dagster.yaml"
+    settings.write_text(settings.read_text().replace(str(fresh_home), str(settings.parent)))
     return _ThisProcess(tmp_path)
 
 

@@ -22,15 +22,11 @@ def config(
     topic_name: str,
     create_topic: CreateTopic,
 ) -> ConnectorConfig:
-    """A connector of three topics with one archived record each."""
+    """A connector of three topics."""
     topics = [create_topic(f"{topic_name}-{n}") for n in range(3)]
     write_reachable_connector(kafka_s3, kafka_settings, store_settings, ",".join(topics))
     folder = kafka_s3.folder / "connectors"
-    found = load_connector(folder / "c.json", folder / "worker.properties", {}).config
-    for topic in topics:
-        produce(kafka_settings, topic, [Sent(timestamp=NOON)])
-        archived(found.model_copy(update={"topics": (topic,)}))
-    return found
+    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
 
 
 def topics_of(found: "subprocess.CompletedProcess[str]") -> list[str]:
@@ -44,6 +40,9 @@ def topics_of(found: "subprocess.CompletedProcess[str]") -> list[str]:
 def test_one_topic_that_cannot_be_done_stops_no_other_and_fails_the_command(
     kafka_s3: KafkaS3, config: ConnectorConfig
 ) -> None:
+    for topic in config.topics:
+        produce(config.kafka, topic, [Sent(timestamp=NOON)])
+        archived(config.model_copy(update={"topics": (topic,)}))
     first, *others = config.topics
     damage_topic(config, first)
     for command in (
@@ -73,9 +72,3 @@ def test_a_store_that_does_not_answer_is_not_asked_for_every_topic(kafka_s3: Kaf
         assert found.returncode == 75
         assert found.stdout == ""
         assert f"{config.topics[2]}: {said}" in found.stderr
-
-
-def test_files_prints_no_line_where_there_is_no_object(kafka_s3: KafkaS3, config: ConnectorConfig) -> None:
-    assert len(kafka_s3("files", "c").stdout.splitlines()) == len(config.topics)
-    found = kafka_s3("files", "c", "--day", "2025-01-01")
-    assert (found.returncode, found.stdout) == (0, "")

@@ -108,8 +108,8 @@ def test_a_restore_is_shown_at_the_hours_of_its_window(
     assert shown_hours(kafka_s3, topic) == {"2026-01-01-12:00", "2026-01-01-13:00", "2026-01-01-14:00"}
 
 
-def test_without_json_people_are_told_the_same(kafka_s3: KafkaS3, topic: str) -> None:
-    found = kafka_s3("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T13")
+def test_without_json_people_are_told_the_same(kafka_s3_process: KafkaS3, topic: str) -> None:
+    found = kafka_s3_process("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T13")
     assert found.returncode == 0, found.stderr
     assert "2026-01-01-12:00" in found.stdout
     assert "2 records" in found.stdout

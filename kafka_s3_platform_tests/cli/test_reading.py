@@ -130,5 +130,8 @@ def test_files_of_a_day_or_an_hour_are_those_that_hold_it(kafka_s3: KafkaS3, con
     ]
     assert all(str(f["uri"]).startswith(f"s3://{config.store.bucket}/topics_daily/") for f in day)
     assert listed("--day", "2025-01-01") == []
+    for options, lines in ([], len(listed())), (["--day", "2025-01-01"], 0):
+        found = kafka_s3("files", "c", *options)
+        assert (found.returncode, len(found.stdout.splitlines())) == (0, lines)
     for options in (["--day", "2026-01-01", "--hour", "2026-01-01T12"], ["--hour", "2026-01-01T12:30"], ["--day", "x"]):
         assert kafka_s3("files", "c", *options).returncode == 2

@@ -53,9 +53,9 @@ def test_an_unknown_connector_or_topic_is_told_with_the_nearest_one(kafka_s3: Ka
         assert f"did you mean {near}" in found.stderr
 
 
-def test_a_store_that_does_not_answer_is_worth_another_try(kafka_s3: KafkaS3) -> None:
-    write_connector(kafka_s3, "t")
-    found = kafka_s3("verify", "c", "--json")
+def test_a_store_that_does_not_answer_is_worth_another_try(kafka_s3_process: KafkaS3) -> None:
+    write_connector(kafka_s3_process, "t")
+    found = kafka_s3_process("verify", "c", "--json")
     assert found.returncode == TRY_AGAIN, found.stderr
     assert "127.0.0.1:31698" in found.stderr
     assert found.stdout == ""

@@ -1,7 +1,5 @@
-import dataclasses
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,15 +13,6 @@ from kafka_s3_platform.local.registry import SchemaRegistry
 from kafka_s3_platform.local.registry_app import fetch_registry_app
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_registry, stop_stack
-from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
-
-
-@pytest.fixture
-def own_settings(registry: RegistrySettings, stack_settings: StackSettings, tmp_path: Path) -> Iterator[StackSettings]:
-    """Settings of a second registry, which may be stopped and broken."""
-    settings = dataclasses.replace(stack_settings, data_dir=tmp_path / "own", **free_port_settings())
-    with stopped_at_exit(settings):
-        yield settings
 
 
 def test_a_stack_has_no_registry_until_it_is_asked_for(tmp_path: Path) -> None:
@@ -64,16 +53,10 @@ def test_it_listens_on_the_loopback_address_alone_and_takes_little_memory(
     assert process.memory_info().rss < 400_000_000
 
 
-def test_it_stops_with_the_stack_and_is_not_missed_then(own_settings: StackSettings) -> None:
+def test_one_that_died_is_told_and_started_again_and_it_stops_with_the_stack(
+    registry: RegistrySettings, own_settings: StackSettings
+) -> None:
     assert start_registry(own_settings).schema_registry_url == own_settings.registry_url
-    assert stop_stack(own_settings) == ("registry",)
-    assert read_stack_status(own_settings).schema_registry_url is None
-    with pytest.raises(RegistryUnavailableError, match="does not answer"):
-        SchemaRegistry(own_settings).check()
-
-
-def test_one_that_died_is_told_and_started_again(own_settings: StackSettings) -> None:
-    start_registry(own_settings)
     process = SchemaRegistry(own_settings).daemon.process()
     assert process is not None
     process.kill()
@@ -81,8 +64,13 @@ def test_one_that_died_is_told_and_started_again(own_settings: StackSettings) ->
     assert [(s.name, s.detail) for s in read_stack_status(own_settings).servers][-1] == ("registry", "not running")
     assert start_registry(own_settings).servers[-1].healthy
 
+    assert stop_stack(own_settings) == ("registry",)
+    assert read_stack_status(own_settings).schema_registry_url is None
+    with pytest.raises(RegistryUnavailableError, match="does not answer"):
+        SchemaRegistry(own_settings).check()
 
-def test_a_taken_port_is_refused(own_settings: StackSettings) -> None:
+
+def test_a_taken_port_is_refused(registry: RegistrySettings, own_settings: StackSettings) -> None:
     with (
         socket.create_server(("127.0.0.1", own_settings.registry_port)),
         pytest.raises(ConfigError, match=rf"port {own_settings.registry_port} .*KAFKA_S3_LOCAL_REGISTRY_PORT"),

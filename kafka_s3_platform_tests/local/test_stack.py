@@ -3,7 +3,6 @@ import http.client
 import socket
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,17 +23,9 @@ from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.seaweedfs import PORTS, SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_stack, stop_stack
-from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, free_ports, stopped_at_exit
+from kafka_s3_platform_tests.conftest import CreateTopic, free_ports
 
 REFUSED = "AccessDenied|SignatureDoesNotMatch"
-
-
-@pytest.fixture
-def own_settings(stack: StackStatus, stack_settings: StackSettings, tmp_path: Path) -> Iterator[StackSettings]:
-    """Settings of a second stack, which may be stopped and broken."""
-    settings = dataclasses.replace(stack_settings, data_dir=tmp_path / "own", **free_port_settings())
-    with stopped_at_exit(settings):
-        yield settings
 
 
 def test_a_running_stack_is_healthy_and_tells_how_to_reach_it(
@@ -217,28 +208,16 @@ def test_each_test_has_a_bucket_of_its_own(store_settings: StoreSettings, s3_cli
     assert "Contents" not in s3_client.list_objects_v2(Bucket=store_settings.bucket)
 
 
-def test_data_is_kept_between_runs_also_on_other_ports(own_settings: StackSettings) -> None:
+def test_a_killed_server_is_told_from_a_running_one_and_data_is_kept_also_on_other_ports(
+    own_settings: StackSettings,
+) -> None:
     start_stack(own_settings)
     admin = AdminClient({"bootstrap.servers": own_settings.bootstrap_servers})
     admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
     produce(own_settings.bootstrap_servers, "kept", 100)
-    put(own_settings, {f"key-{i}": bytes(i) for i in range(20)})
+    kept = {f"key-{i}": bytes(i) for i in range(20)}
+    put(own_settings, kept)
 
-    assert stop_stack(own_settings) == ("kafka", "s3")
-    assert [server.detail for server in read_stack_status(own_settings).servers] == ["not running", "not running"]
-    assert stop_stack(own_settings) == ()
-    kafka_port, s3_port, master_port = free_ports(3)
-    moved = dataclasses.replace(own_settings, kafka_port=kafka_port, s3_port=s3_port, seaweedfs_master_port=master_port)
-    start_stack(moved)
-
-    assert watermarks(moved.bootstrap_servers, "kept") == (0, 100)
-    put(moved, {"later": b"later"})
-    assert objects(moved) == {**{f"key-{i}": bytes(i) for i in range(20)}, "later": b"later"}
-
-
-def test_a_killed_server_is_told_from_a_running_one_and_started_again(own_settings: StackSettings) -> None:
-    start_stack(own_settings)
-    put(own_settings, {"kept": b"kept"})
     for server in (Broker(own_settings), SeaweedFS(own_settings)):
         process = server.daemon.process()
         assert process is not None
@@ -246,7 +225,18 @@ def test_a_killed_server_is_told_from_a_running_one_and_started_again(own_settin
         server.daemon.await_end()
     assert not read_stack_status(own_settings).healthy
     assert start_stack(own_settings).healthy
-    assert objects(own_settings) == {"kept": b"kept"}
+    assert watermarks(own_settings.bootstrap_servers, "kept") == (0, 100)
+    assert objects(own_settings) == kept
+
+    assert stop_stack(own_settings) == ("kafka", "s3")
+    assert [server.detail for server in read_stack_status(own_settings).servers] == ["not running", "not running"]
+    assert stop_stack(own_settings) == ()
+    kafka_port, s3_port, master_port = free_ports(3)
+    moved = dataclasses.replace(own_settings, kafka_port=kafka_port, s3_port=s3_port, seaweedfs_master_port=master_port)
+    start_stack(moved)
+    assert watermarks(moved.bootstrap_servers, "kept") == (0, 100)
+    put(moved, {"later": b"later"})
+    assert objects(moved) == {**kept, "later": b"later"}
 
 
 def test_a_taken_port_is_refused_before_anything_starts(own_settings: StackSettings) -> None:

@@ -1,0 +1,27 @@
+import dataclasses
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.local.stack import StackStatus, stop_stack
+from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
+
+
+@pytest.fixture(scope="session")
+def _second_settings(
+    stack: StackStatus, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StackSettings]:
+    own = tmp_path_factory.mktemp("second") / "own"
+    settings = dataclasses.replace(stack_settings, data_dir=own, **free_port_settings())
+    with stopped_at_exit(settings):
+        yield settings
+
+
+@pytest.fixture
+def own_settings(_second_settings: StackSettings) -> Iterator[StackSettings]:
+    """Settings of a second stack, which may be stopped and broken."""
+    yield _second_settings
+    stop_stack(_second_settings)
+    shutil.rmtree(_second_settings.data_dir, ignore_errors=True)
