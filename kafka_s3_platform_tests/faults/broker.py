@@ -1,4 +1,4 @@
-"""A Kafka of a test's own, which may be killed."""
+"""A Kafka that may be killed, and what its log loses then."""
 
 import os
 from pathlib import Path
@@ -6,9 +6,16 @@ from pathlib import Path
 import psutil
 
 from kafka_s3_platform.kafka.fetch.log_batches import parse_batches
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.settings import StackSettings
 
 HEADER_BYTES = 61
+
+
+def start_broker(settings: StackSettings) -> None:
+    """Start it if it does not run, and wait until it answers. The stack's other servers are not needed."""
+    embedded.start_servers((Broker(settings),))
 
 
 def kill_broker(settings: StackSettings) -> None:

@@ -1,20 +1,43 @@
 """What tests of faults share."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.faults.broker import start_broker
+from kafka_s3_platform_tests.faults.children import Child
+
+
+@pytest.fixture(scope="session")
+def mortal_settings(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
+    data = tmp_path_factory.mktemp("mortal")
+    settings = dataclasses.replace(stack_settings, data_dir=data, **free_port_settings())
+    with stopped_at_exit(settings):
+        yield settings
 
 
 @pytest.fixture
-def own_stack(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
-    """A second Kafka, which may be killed."""
-    data = tmp_path_factory.mktemp("own")
-    settings = dataclasses.replace(stack_settings, data_dir=data, **free_port_settings())
-    with stopped_at_exit(settings):
-        embedded.start_stack(settings)
-        yield settings
+def mortal(mortal_settings: StackSettings) -> StackSettings:
+    """A second Kafka, which may be killed. Tests share it: each has topics of its own."""
+    start_broker(mortal_settings)
+    return mortal_settings
+
+
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Child]]:
+    """Starts processes, which are killed at the end if they have not ended."""
+    folder: Path = tmp_path_factory.mktemp("children")
+    children: list[Child] = []
+
+    def begin(function: Callable[..., object], *arguments: Any) -> Child:
+        children.append(Child(folder / f"{len(children)}.log", function, *arguments))
+        return children[-1]
+
+    yield begin
+    for child in children:
+        child.kill()

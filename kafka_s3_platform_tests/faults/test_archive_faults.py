@@ -13,12 +13,11 @@ from kafka_s3_platform.archive.scan import try_scans
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import OffsetGapError, PlatformError, StoreUnavailableError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.faults.broker import kill_broker
+from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import (
@@ -160,25 +159,28 @@ def test_retention_during_a_scan_is_a_gap_of_its_hour_where_gaps_are_allowed(con
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(7, RECORDS)), 1: list(range(RECORDS))}
 
 
-def test_a_broker_killed_during_a_scan_loses_nothing(own_stack: StackSettings, store_settings: StoreSettings) -> None:
-    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+def test_a_broker_killed_during_a_scan_loses_nothing(
+    mortal: StackSettings, store_settings: StoreSettings, topic_name: str
+) -> None:
+    kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     with ClusterAdmin(kafka) as admin:
-        admin.create_topic("t", 2)
-    fill(kafka, "t")
-    config = connector(kafka, store_settings, "t", layout={"flush_size": 10}, records_per_second=30.0)
+        admin.create_topic(topic_name, 2)
+    fill(kafka, topic_name)
+    config = connector(kafka, store_settings, topic_name, layout={"flush_size": 10})
+    slow = config.model_copy(update={"archive": config.archive.model_copy(update={"records_per_second": 60.0})})
     errors: list[Exception] = []
 
     def run() -> None:
         try:
-            archived(config)
+            archived(slow)
         except PlatformError as err:
             errors.append(err)
 
     thread = threading.Thread(target=run)
     thread.start()
     wait_for_an_object(config)
-    kill_broker(own_stack)
-    embedded.start_stack(own_stack)
+    kill_broker(mortal)
+    start_broker(mortal)
     thread.join(120)
     assert not thread.is_alive()
     assert [type(e) for e in errors if not isinstance(e, TransientError)] == [], errors

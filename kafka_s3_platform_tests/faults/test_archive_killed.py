@@ -1,6 +1,5 @@
 """SIGKILL at every stage of an archive run; run again: nothing lost, nothing twice, nothing left after the vacuum."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -21,6 +20,7 @@ from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import SegmentUpload
+from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -82,13 +82,14 @@ def archive_until_killed(config: ConnectorConfig, stage: str) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_killed_at_any_stage_is_made_good_by_the_next(
-    config: ConnectorConfig, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig,
+    start: Callable[..., Child],
+    stage: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    child = multiprocessing.get_context("spawn").Process(target=archive_until_killed, args=(config, stage))
-    child.start()
-    child.join(60)
-    assert child.exitcode == -signal.SIGKILL
+    assert start(archive_until_killed, config, stage).wait() == -signal.SIGKILL
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
     assert snapshot(config).state.reservations == ()

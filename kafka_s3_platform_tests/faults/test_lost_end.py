@@ -6,22 +6,23 @@ the log of a killed broker, which leaves the same behind.
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from py4j.java_gateway import JavaGateway
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
+from kafka_s3_platform.formats import merge
 from kafka_s3_platform.kafka import group_offset
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.produce import pace
 from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.java import find_java
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
@@ -31,7 +32,8 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRe
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
-from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end
+from kafka_s3_platform_tests.conftest import QUICK_JAVA
+from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end, start_broker
 from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
 from kafka_s3_platform_tests.restore.replay.test_exactly_once import InterruptedRunner
 from kafka_s3_platform_tests.restore.runners import StoppingRunner
@@ -39,13 +41,14 @@ from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, con
 
 pytestmark = pytest.mark.integration
 
-RECORDS = 40_000
-BATCH = 16_384
+RECORDS = 2_500
+BATCH = 1_000
 """Of records, sent as a transaction."""
 
 
 @pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "CELL_OFFSETS", BATCH)
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
     # Whole batches are sent at once, so that it is known where transactions end.
     monkeypatch.setattr(pace, "FIRST_BYTES", 2**30)
@@ -114,11 +117,11 @@ WITHOUT_A_MARKER = ("without-a-marker", "hidden-without-a-marker")
 
 
 def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transaction_was_lost(
-    own_stack: StackSettings, store_settings: StoreSettings, s3_client: Any
+    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, s3_client: Any, jvm: Any
 ) -> None:
-    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
-    config = filled(kafka, store_settings)
-    ends = send_and_lose(own_stack, config, s3_client)
+    kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
+    config = filled(kafka, store_settings, topic_name)
+    ends = send_and_lose(mortal, config, s3_client)
 
     for case in ("aborted", "keyed"):
         abort_the_next(config, case)
@@ -133,7 +136,7 @@ def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transac
     for case in ("hidden-at-its-end", "hidden-in-part", "hidden-without-a-marker"):
         with pytest.raises(OpenTransactionError, match="has probably lost its end") as told:
             restored(config, case)
-        end_as_the_error_says(own_stack, str(told.value))
+        end_as_the_error_says(jvm, mortal, str(told.value))
         assert restored(config, case).verified
         check_restored_once(config, case)
 
@@ -144,7 +147,7 @@ def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transac
     check_restored_once(config, "elsewhere")
 
 
-def send_and_lose(own_stack: StackSettings, config: ConnectorConfig, s3_client: Any) -> dict[str, int]:
+def send_and_lose(mortal: StackSettings, config: ConnectorConfig, s3_client: Any) -> dict[str, int]:
     """The first run of every case, and then a broker that has lost what the case says; the log's ends before that."""
     kafka = config.kafka
     for case, (send, _) in CASES.items():
@@ -152,12 +155,12 @@ def send_and_lose(own_stack: StackSettings, config: ConnectorConfig, s3_client: 
         send(config, case, s3_client)
         wait_until_stable(kafka, case)
     ends = {case: log_end(kafka, case) for case in CASES}
-    kill_broker(own_stack)
+    kill_broker(mortal)
     for case, (_, cut_at) in CASES.items():
-        cut_log(own_stack, case, cut_at(ends[case]))
+        cut_log(mortal, case, cut_at(ends[case]))
     for case in WITHOUT_A_MARKER:
-        lose_end(own_stack, marker.make_marker_name(case, 0, place=hash_place(config)))
-    embedded.start_stack(own_stack)
+        lose_end(mortal, marker.make_marker_name(case, 0, place=hash_place(config)))
+    start_broker(mortal)
     return ends
 
 
@@ -166,11 +169,13 @@ def create(kafka: KafkaSettings, topic: str) -> None:
         admin.create_topic(topic, 1)
 
 
-def filled(kafka: KafkaSettings, store: StoreSettings) -> ConnectorConfig:
+def filled(kafka: KafkaSettings, store: StoreSettings, source: str) -> ConnectorConfig:
     """An archive in four objects; every record twice, so that only its place tells."""
-    create(kafka, "source")
-    config = connector(kafka, store, "source", layout={"flush_size": 10_000})
-    produce(kafka, "source", [Sent(b"%d" % (n // 2), b"k") for n in range(RECORDS)])
+    create(kafka, source)
+    # some batches of the log for each transaction, so that it can lose some of them
+    kafka = kafka.model_copy(update={"producer": {"batch.num.messages": SecretStr("400")}})
+    config = connector(kafka, store, source, layout={"flush_size": RECORDS // 4})
+    produce(kafka, source, [Sent(b"%d" % (n // 2), b"k") for n in range(RECORDS)])
     archived(config)
     return config
 
@@ -180,21 +185,29 @@ def log_end(kafka: KafkaSettings, topic: str) -> int:
         return admin.frontiers(topic, [0])[0].high_watermark
 
 
-def end_as_the_error_says(own_stack: StackSettings, message: str) -> None:
+@pytest.fixture(scope="module")
+def jvm(stack_settings: StackSettings) -> Iterator[Any]:
+    """Kafka's own client of an admin."""
+    [jar] = stack_settings.cache.glob("kafka_*/kafka-clients-[0-9]*.jar")
+    gateway = JavaGateway.launch_gateway(
+        classpath=f"{jar.parent}/*",
+        java_path=str(find_java()),
+        javaopts=[*QUICK_JAVA],
+        die_on_exit=True,
+        redirect_stderr=sys.stderr,
+    )
+    yield gateway.jvm
+    gateway.shutdown()
+
+
+def end_as_the_error_says(jvm: Any, mortal: StackSettings, message: str) -> None:
     """What `kafka-transactions.sh abort` does. The tool itself is not among the jars that the embedded Kafka needs."""
     said = (
         r"`kafka-transactions\.sh --bootstrap-server \.\.\. abort --topic (\S+) --partition (\d+) --start-offset (\d+)`"
     )
     found = re.search(said, message)
     assert found is not None, message
-    [jar] = own_stack.cache.glob("kafka_*/kafka-clients-[0-9]*.jar")
-    gateway = JavaGateway.launch_gateway(
-        classpath=f"{jar.parent}/*", java_path=str(find_java()), die_on_exit=True, redirect_stderr=sys.stderr
-    )
-    try:
-        end_transaction(gateway.jvm, own_stack.bootstrap_servers, found[1], int(found[2]), int(found[3]))
-    finally:
-        gateway.shutdown()
+    end_transaction(jvm, mortal.bootstrap_servers, found[1], int(found[2]), int(found[3]))
 
 
 def end_transaction(jvm: Any, servers: str, topic: str, kafka_partition: int, start_offset: int) -> None:
@@ -212,10 +225,10 @@ def end_transaction(jvm: Any, servers: str, topic: str, kafka_partition: int, st
 
 
 def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chance(
-    own_stack: StackSettings, store_settings: StoreSettings, s3_client: Any
+    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, s3_client: Any, jvm: Any
 ) -> None:
-    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
-    config = filled(kafka, store_settings)
+    kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
+    config = filled(kafka, store_settings, topic_name)
     for case in ("hidden-abort", "later-marker", "behind-another"):
         create(kafka, case)
     another = open_transaction(kafka, "behind-another", [b"another's"], timeout_seconds=600)
@@ -223,11 +236,11 @@ def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chan
         sent_in_part(config, case, s3_client)
     abort_the_next(config, "hidden-abort")
     wait_until_stable(kafka, "hidden-abort")
-    lose_ends(own_stack, config)
+    lose_ends(mortal, config)
 
     with pytest.raises(OpenTransactionError, match="has probably lost its end") as told:
         restored(config, "hidden-abort")
-    end_as_the_error_says(own_stack, str(told.value))
+    end_as_the_error_says(jvm, mortal, str(told.value))
     abort_the_next(config, "later-marker", with_marker=True)
     for case in ("hidden-abort", "later-marker"):
         report = restored(config, case)
@@ -237,13 +250,13 @@ def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chan
     check_behind_another(config, another)
 
 
-def lose_ends(own_stack: StackSettings, config: ConnectorConfig) -> None:
+def lose_ends(mortal: StackSettings, config: ConnectorConfig) -> None:
     ends = {case: log_end(config.kafka, case) for case in ("hidden-abort", "behind-another")}
-    kill_broker(own_stack)
+    kill_broker(mortal)
     for case, end in ends.items():
-        cut_log(own_stack, case, end - 1)
-    lose_end(own_stack, marker.make_marker_name("later-marker", 0, place=hash_place(config)))
-    embedded.start_stack(own_stack)
+        cut_log(mortal, case, end - 1)
+    lose_end(mortal, marker.make_marker_name("later-marker", 0, place=hash_place(config)))
+    start_broker(mortal)
 
 
 def check_behind_another(config: ConnectorConfig, another: Producer) -> None:

@@ -1,15 +1,11 @@
 """SIGKILL and SIGSTOP of a restore, SIGKILL of an executor and of the broker: every record once, in order."""
 
-import pickle
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -22,7 +18,6 @@ from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, Tran
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.produce import producer, transactional_producer
-from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.restore.archive_source import ArchiveSource
@@ -31,7 +26,8 @@ from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.faults.broker import kill_broker
+from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
+from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.topics import records_of, until
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
@@ -41,17 +37,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-RECORDS = 20_000
-KILLS = 12
-TRANSACTION_RECORDS = 700
-"""Sent by the second at 500 records a stream, so a transaction is open every other second."""
+RECORDS = 3_000
+TRANSACTION_RECORDS = 175
+"""Sent by the second at 125 records a stream, so a transaction is open every other second."""
+
+Start = Callable[..., Child]
 
 
 @pytest.fixture
 def config(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
 ) -> ConnectorConfig:
-    """An archive of 2 kafka partitions of 20,000 records, and an empty target."""
+    """An archive of 2 kafka partitions of 3,000 records, and an empty target."""
     create_topic(topic_name, 2)
     create_topic(f"{topic_name}-restored", 2)
     return filled(connector(kafka_settings, store_settings, topic_name))
@@ -59,7 +56,7 @@ def config(
 
 def filled(config: ConnectorConfig) -> ConnectorConfig:
     """Two objects a kafka partition; every record twice, so that only its place tells a repeated one."""
-    moments = [NOON if n < 17_000 else NOON + HOUR for n in range(RECORDS)]
+    moments = [NOON if n < RECORDS * 17 // 20 else NOON + HOUR for n in range(RECORDS)]
     records = [Sent(b"%d" % (n // 2), None, t, (), p) for p in range(2) for n, t in enumerate(moments)]
     produce(config.kafka, config.topics[0], records)
     archived(config)
@@ -73,8 +70,13 @@ def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
 
 
 def slowly(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
-    """A thousand records a second, five hundred a stream."""
-    return request(config, records_per_second=1000.0, **changes)
+    """250 records a second, 125 a stream."""
+    return request(config, records_per_second=250.0, **changes)
+
+
+def replay_slowly(config: ConnectorConfig, run_id: str = "x") -> None:
+    marker.TRANSACTION_RECORDS = TRANSACTION_RECORDS
+    restore(ArchiveSource(slowly(config, run_id=run_id)), InProcessRunner())
 
 
 def restored(config: ConnectorConfig) -> RestoreReport:
@@ -102,28 +104,6 @@ def uncommitted_count(kafka: KafkaSettings, topic: str) -> int:
     return count
 
 
-Start = Callable[[RestoreRequest], "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a restore in a process of its own."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def begin(given: RestoreRequest) -> "subprocess.Popen[str]":
-        pickled = tmp_path / f"request-{len(processes)}"
-        pickled.write_bytes(pickle.dumps(given))
-        module = "kafka_s3_platform_tests.restore.killed"
-        command = [sys.executable, "-m", module, str(pickled), "1000", str(TRANSACTION_RECORDS)]
-        processes.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
-        return processes[-1]
-
-    yield begin
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
 class Target:
     """The log of the target, asked by one client."""
 
@@ -149,11 +129,11 @@ class Target:
             self._admin = ClusterAdmin(self._kafka)
             return False
 
-    def wait_for(self, more: int, process: "subprocess.Popen[str]") -> None:
+    def wait_for(self, more: int, child: Child) -> None:
         """Until the process has sent more records."""
         wanted = self.end + more
-        until(60, lambda: process.poll() is not None or self.end > wanted)
-        assert process.poll() is None, process.communicate()[1]
+        until(60, lambda: child.has_ended or self.end > wanted)
+        assert not child.has_ended, child.said
 
     def _logs(self) -> Iterable[Frontier]:
         return self._admin.frontiers(self.topic, range(2)).values()
@@ -164,23 +144,24 @@ def target(config: ConnectorConfig) -> Target:
     return Target(config.kafka, f"{config.topics[0]}-restored")
 
 
-def test_a_restore_killed_a_dozen_times_at_random_moments_sends_every_record_once(
-    config: ConnectorConfig, target: Target, start: Start
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.long)])
+def test_a_restore_killed_again_and_again_at_random_moments_sends_every_record_once(
+    config: ConnectorConfig, target: Target, start: Start, kills: int
 ) -> None:
+    """Before it sends anything or soon after, between two transactions or in one, and in one."""
     seed = random.randrange(1000)
     moments = random.Random(seed)
-    for kill in range(KILLS):
-        process = start(slowly(config))
+    for kill in range(kills):
+        child = start(replay_slowly, config)
         if kill % 3 == 0:
-            time.sleep(moments.uniform(0.5, 4.0))
+            time.sleep(moments.uniform(0.1, 3.0))
         elif kill % 3 == 1:
-            target.wait_for(0, process)
+            target.wait_for(0, child)
             time.sleep(moments.uniform(0, 2.0))
         else:
-            stop_in_transaction(target, process)
-        assert process.poll() is None, f"seed {seed}: it ended before it was killed: {process.communicate()[1]}"
-        process.kill()
-        process.wait()
+            stop_in_transaction(target, child)
+        assert not child.has_ended, f"seed {seed}: it ended before it was killed: {child.said}"
+        child.kill()
 
     report = restored(config)
 
@@ -194,17 +175,16 @@ def test_a_restore_killed_a_dozen_times_at_random_moments_sends_every_record_onc
 def test_an_older_run_that_is_resumed_after_a_newer_one_took_over_is_fenced(
     config: ConnectorConfig, target: Target, start: Start
 ) -> None:
-    older = start(slowly(config, run_id="older"))
-    target.wait_for(500, older)
-    older.send_signal(signal.SIGSTOP)
+    older = start(replay_slowly, config, "older")
+    target.wait_for(125, older)
+    older.send(signal.SIGSTOP)
 
     report = restored(config)
-    older.send_signal(signal.SIGCONT)
-    _, said = older.communicate(timeout=60)
+    older.send(signal.SIGCONT)
 
-    assert older.returncode != 0
-    assert "SupersededError" in said
-    assert "another run of this restore id has taken over" in said
+    assert older.wait() != 0
+    assert "SupersededError" in older.said, older.said
+    assert "another run of this restore id has taken over" in older.said
     assert report.verified
     check_restored_once(config)
 
@@ -212,33 +192,33 @@ def test_an_older_run_that_is_resumed_after_a_newer_one_took_over_is_fenced(
 def test_a_run_that_stood_still_beyond_its_transaction_says_so_and_is_made_good(
     config: ConnectorConfig, target: Target, start: Start
 ) -> None:
-    process = start(slowly(with_timeout(config, 6000)))
-    stop_in_transaction(target, process)
-    time.sleep(10)
-    process.send_signal(signal.SIGCONT)
-    _, said = process.communicate(timeout=60)
+    child = start(replay_slowly, with_timeout(config, 6000))
+    stop_in_transaction(target, child)
+    until(30, lambda: not target.is_open())
+    child.send(signal.SIGCONT)
 
-    assert "TransientError" in said
-    assert "open for longer than its timeout of 6 s" in said
+    assert child.wait() != 0
+    assert "TransientError" in child.said, child.said
+    assert "open for longer than its timeout of 6 s" in child.said
     restored(config)
     check_restored_once(config)
 
 
-def stop_in_transaction(target: Target, process: "subprocess.Popen[str]") -> None:
+def stop_in_transaction(target: Target, child: Child) -> None:
     """Stop the process while a transaction of it is open."""
 
     def is_stopped() -> bool:
-        assert process.poll() is None, process.communicate()[1]
+        assert not child.has_ended, child.said
         if not target.is_open():
             return False
-        process.send_signal(signal.SIGSTOP)
+        child.send(signal.SIGSTOP)
         time.sleep(0.5)
         stopped = target.is_open()
         if not stopped:
-            process.send_signal(signal.SIGCONT)
+            child.send(signal.SIGCONT)
         return stopped
 
-    target.wait_for(0, process)
+    target.wait_for(0, child)
     until(60, is_stopped)
 
 
@@ -258,7 +238,7 @@ def test_a_store_that_is_slower_than_a_transaction_lasts_is_waited_for(
 
         def release() -> None:
             held.hit.wait(60)
-            time.sleep(5)
+            time.sleep(3)
             held.release()
 
         thread = threading.Thread(target=release)
@@ -278,7 +258,7 @@ def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
     def kill_one_worker() -> None:
         for _ in range(600):
             workers = [p for p in psutil.Process().children(recursive=True) if is_worker(p)]
-            if workers and target.end > 500:
+            if workers and target.end > 100:
                 killed.append(workers[0].pid)
                 workers[0].kill()
                 return
@@ -286,7 +266,7 @@ def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
 
     thread = threading.Thread(target=kill_one_worker)
     thread.start()
-    report = restore(ArchiveSource(request(config, records_per_second=4 * 1000.0)), SparkRunner(lambda: spark))
+    report = restore(ArchiveSource(request(config, records_per_second=1000.0)), SparkRunner(lambda: spark))
     thread.join(60)
 
     assert killed
@@ -303,14 +283,14 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(
-    own_stack: StackSettings, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
-    config, target = own_topics(own_stack, store_settings)
+    config, target = own_topics(mortal, store_settings, topic_name)
     # A killed broker may end a run for now: the next one goes on, as Dagster's retry would.
     thread, errors = in_background(config, tries=10)
-    for end in (2000, 10_000):
-        restart_broker(own_stack, thread, partial(target.has, end))
+    for end in (500, 2_000):
+        restart_broker(mortal, thread, partial(target.has, end))
     thread.join(120)
 
     assert not thread.is_alive()
@@ -319,13 +299,13 @@ def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(
     check_restored_once(config)
 
 
-def own_topics(own_stack: StackSettings, store: StoreSettings) -> tuple[ConnectorConfig, Target]:
+def own_topics(mortal: StackSettings, store: StoreSettings, topic: str) -> tuple[ConnectorConfig, Target]:
     """An archive and an empty target on a Kafka that may be killed."""
-    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
+    kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     with ClusterAdmin(kafka) as admin:
-        admin.create_topic("t", 2)
-        admin.create_topic("t-restored", 2)
-    return filled(connector(kafka, store, "t")), Target(kafka, "t-restored")
+        admin.create_topic(topic, 2)
+        admin.create_topic(f"{topic}-restored", 2)
+    return filled(connector(kafka, store, topic)), Target(kafka, f"{topic}-restored")
 
 
 def in_background(config: ConnectorConfig, tries: int = 1) -> tuple[threading.Thread, list[Exception]]:
@@ -334,7 +314,7 @@ def in_background(config: ConnectorConfig, tries: int = 1) -> tuple[threading.Th
     def run() -> None:
         for _ in range(tries):
             try:
-                restore(ArchiveSource(request(config, records_per_second=4 * 1000.0)), InProcessRunner())
+                restore(ArchiveSource(request(config, records_per_second=1000.0)), InProcessRunner())
                 return
             except PlatformError as err:
                 errors.append(err)
@@ -346,28 +326,28 @@ def in_background(config: ConnectorConfig, tries: int = 1) -> tuple[threading.Th
     return thread, errors
 
 
-def restart_broker(own_stack: StackSettings, thread: threading.Thread, when: Callable[[], bool]) -> None:
+def restart_broker(mortal: StackSettings, thread: threading.Thread, when: Callable[[], bool]) -> None:
     until(60, lambda: not thread.is_alive() or when())
     assert thread.is_alive()
-    kill_broker(own_stack)
-    embedded.start_stack(own_stack)
+    kill_broker(mortal)
+    start_broker(mortal)
 
 
 def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
-    own_stack: StackSettings, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka's issues 5456 and 5511: sending offsets never ends when the group's coordinator has gone."""
 
     def forgetful(settings: KafkaSettings, reasons: Reasons, defaults: Any, fixed: Any) -> Any:
         return open_producer(settings, reasons, defaults, {**fixed, "metadata.recovery.strategy": "rebootstrap"})
 
-    config, target = own_topics(own_stack, store_settings)
+    config, target = own_topics(mortal, store_settings, topic_name)
     with monkeypatch.context() as patch:
         patch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
         patch.setattr(producer, "open_producer", forgetful)
         patch.setattr(transactional_producer, "STUCK_SECONDS", 5.0)
         thread, errors = in_background(config)
-        restart_broker(own_stack, thread, partial(target.has, 2000))
+        restart_broker(mortal, thread, partial(target.has, 500))
         thread.join(60)
 
     assert [type(e) for e in errors] == [BrokerUnavailableError]

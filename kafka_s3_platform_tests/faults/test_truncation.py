@@ -1,30 +1,36 @@
 """A log that loses what is archived already and grows past it again: found out, and never where nothing was lost."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import datetime
 
 import pytest
+from confluent_kafka import Producer
 
 from kafka_s3_platform.archive import regrown, scan
+from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.archive.run import archive_topics
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import LogTruncatedError
+from kafka_s3_platform.errors import LogTruncatedError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.new_reader import new_reader
-from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker
+from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, start_broker
 from kafka_s3_platform_tests.kafka.topics import open_transaction, produce, wait_until_stable
-from kafka_s3_platform_tests.support import NOON, archived, connector, offsets_by_kafka_partition, stored
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, connector, offsets_by_kafka_partition, stored
 
 pytestmark = pytest.mark.integration
 
 Fill = Callable[[KafkaSettings, str], None]
+Hours = tuple[datetime, ...] | None
 
 
 def plain(kafka: KafkaSettings, topic: str) -> None:
+    """Ten batches of one record."""
+    client = Producer(kafka.properties("producer") | {"linger.ms": 0})
     for n in range(10):
-        produce(kafka, topic, [b"%d" % n])
+        client.produce(topic, b"%d" % n, partition=0)
+        assert client.flush(30) == 0
 
 
 def committed(kafka: KafkaSettings, topic: str) -> None:
@@ -52,56 +58,76 @@ def restart(settings: StackSettings, *cut: str) -> None:
     kill_broker(settings)
     for topic in cut:
         cut_log(settings, topic, KEPT)
-    embedded.start_stack(settings)
+    start_broker(settings)
 
 
 READERS = {"fetch": new_reader, "confluent": ConfluentReader}
 """What scans read with."""
 
 
+@pytest.mark.parametrize("reader", READERS)
 def test_a_log_that_was_cut_below_the_archive_and_grew_to_its_end_or_past_it_is_found_out(
-    own_stack: StackSettings, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+    mortal: StackSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    reader: str,
 ) -> None:
     """Of one that ends where the archive does nothing is left to read, so that no scan finds out."""
-    kafka = KafkaSettings(bootstrap_servers=own_stack.bootstrap_servers)
-    names = {(reader, end, fate): f"{reader}-{end}-{fate}" for reader in READERS for end in ENDS for fate in FATES}
-    configs = {topic: connector(kafka, store_settings, topic) for topic in names.values()}
-    with ClusterAdmin(kafka) as admin:
-        for (_, end, _), topic in names.items():
-            admin.create_topic(topic, 1)
-            ENDS[end](kafka, topic)
-            wait_until_stable(kafka, topic)
-        ends = {topic: admin.frontiers(topic, [0])[0].high_watermark for topic in configs}
+    monkeypatch.setattr(scan, "new_reader", READERS[reader])
+    monkeypatch.setattr(regrown, "new_reader", READERS[reader])
+    kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
+    fates = {f"{topic_name}-{end}-{fate}": (end, fate) for end in ENDS for fate in FATES}
+    config = connector(kafka, store_settings, topic_name).model_copy(update={"topics": tuple(fates)})
+    ends = fill(kafka, {topic: ENDS[end] for topic, (end, _) in fates.items()})
     # first archived in an epoch of which the log will hold nothing
-    restart(own_stack)
-    before: dict[str, int] = {}
-    for (reader, _, _), topic in names.items():
-        read_with(READERS[reader], monkeypatch)
-        before[topic] = count(configs[topic])
-    restart(own_stack, *(topic for (_, _, fate), topic in names.items() if fate in {"cut", "refilled"}))
-    for (_, _, fate), topic in names.items():
+    restart(mortal)
+    before = {topic: report.record_count for topic, report in reports(config).items()}
+    restart(mortal, *(topic for topic, (_, fate) in fates.items() if fate in {"cut", "refilled"}))
+    for topic, (_, fate) in fates.items():
         new = FATES[fate]
         produce(kafka, topic, [b"new"] * (ends[topic] - KEPT if new is None else new))
-    for (reader, _, fate), topic in names.items():
-        read_with(READERS[reader], monkeypatch)
-        if fate in {"kept", "idle"}:
-            assert count(configs[topic]) == before[topic] + (FATES[fate] or 0)
-            continue
-        is_cut = fate == "cut"
-        told = rf"{topic}.*truncated" if is_cut else f"archive and log both end at offset {ends[topic]}"
-        # a run of an hour that has no records reads nothing, and finds out only what needs no reading
-        for hours in (None, None if is_cut else [NOON]):
-            with pytest.raises(LogTruncatedError, match=told):
-                archived(configs[topic], hours)
-        assert offsets_by_kafka_partition(stored(configs[topic]))[0] == list(range(before[topic]))
+
+    # a run of an hour that has no records reads nothing, and finds out only what needs no reading
+    for hours in (None, (NOON,)):
+        found = archive_all(config, {t: hours if fate == "refilled" else None for t, (_, fate) in fates.items()})
+        for topic, (_, fate) in fates.items():
+            if fate in {"cut", "refilled"}:
+                told = rf"{topic}.*truncated" if fate == "cut" else f"archive and log both end at offset {ends[topic]}"
+                with pytest.raises(LogTruncatedError, match=told):
+                    raise_failure(found[topic])
+    for topic, (_, fate) in fates.items():
+        held = stored(config.model_copy(update={"topics": (topic,)}))
+        if fate in {"cut", "refilled"}:
+            assert offsets_by_kafka_partition(held)[0] == list(range(before[topic]))
+        else:
+            assert held.num_rows == before[topic] + (FATES[fate] or 0)
 
 
-def read_with(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "new_reader", reader)
-    monkeypatch.setattr(regrown, "new_reader", reader)
+def fill(kafka: KafkaSettings, fills: Mapping[str, Fill]) -> dict[str, int]:
+    """Create the topics with their records; where their logs end."""
+    with ClusterAdmin(kafka) as admin:
+        for topic, fill_one in fills.items():
+            admin.create_topic(topic, 1)
+            fill_one(kafka, topic)
+        for topic in fills:
+            wait_until_stable(kafka, topic)
+        return {topic: admin.frontiers(topic, [0])[0].high_watermark for topic in fills}
 
 
-def count(config: ConnectorConfig) -> int:
-    """Archive; how many records there are then."""
-    archived(config)
-    return int(stored(config).num_rows)
+def archive_all(config: ConnectorConfig, hours: Mapping[str, Hours]) -> Mapping[str, ArchiveReport | PlatformError]:
+    """Archive each of the connector's topics, in one run."""
+    return archive_topics([ArchiveRequest(config, t, "run", hours[t]) for t in config.topics], InProcessRunner())
+
+
+def reports(config: ConnectorConfig) -> Mapping[str, ArchiveReport]:
+    """Archive everything, of which nothing fails."""
+    found = archive_all(config, dict.fromkeys(config.topics))
+    return {topic: raise_failure(report) for topic, report in found.items()}
+
+
+def raise_failure(found: ArchiveReport | PlatformError) -> ArchiveReport:
+    if isinstance(found, PlatformError):
+        raise found
+    found.raise_failure()
+    return found

@@ -1,15 +1,11 @@
 """Vacuums that are suspended, killed, doubled or slow, by real signals: nothing live goes, and nobody has to wait."""
 
-import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing.process import BaseProcess
 from typing import Any
 
-import psutil
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
@@ -20,6 +16,7 @@ from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -36,14 +33,16 @@ from kafka_s3_platform_tests.support import (
 
 pytestmark = pytest.mark.integration
 
-RECORDS = 90
+RECORDS = 12
 ALL = {0: list(range(RECORDS + 1))}
 NOW = timedelta(0)
+
+Start = Callable[..., Child]
 
 
 @pytest.fixture
 def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
-    """A connector that has archived one record; a run left 90 orphans, of the records that follow."""
+    """A connector that has archived one record; a run left 12 orphans, of the records that follow."""
     found = archive_records([Sent(b"first")], layout={"flush_size": 1})
     produce(found.kafka, found.topics[0], [Sent(b"%d" % n, None, NOON + HOUR) for n in range(RECORDS)])
     with pytest.raises(StoreUnavailableError):
@@ -64,7 +63,9 @@ def vacuumed(config: ConnectorConfig) -> VacuumReport:
     return vacuum_topic(config, config.topics[0], "vacuum", NOW, dry_run=False)
 
 
-def vacuum_with_signal(config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool) -> None:
+def vacuum_with_signal(
+    config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool = False
+) -> None:
     """A vacuum that is sent a signal before, or after, the nth call of `method`."""
     calls, original = [0], getattr(owner, method)
 
@@ -81,20 +82,6 @@ def vacuum_with_signal(config: ConnectorConfig, owner: type, method: str, nth: i
     vacuumed(config)
 
 
-def begun(config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool = False) -> BaseProcess:
-    arguments = (config, owner, method, nth, sent, after)
-    child = multiprocessing.get_context("spawn").Process(target=vacuum_with_signal, args=arguments)
-    child.start()
-    return child
-
-
-def wait_until_stopped(child: BaseProcess) -> None:
-    deadline = time.monotonic() + 60
-    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def check(config: ConnectorConfig) -> None:
     """All that is live is there, and holds every record once."""
     assert live(config) <= objects(config)
@@ -102,16 +89,15 @@ def check(config: ConnectorConfig) -> None:
     assert verify_archive(config, config.topics[0], True, InProcessRunner()).ok
 
 
-@pytest.mark.parametrize("nth", [1, 40])
+@pytest.mark.parametrize("nth", [1, 6])
 def test_a_vacuum_suspended_before_a_delete_deletes_nothing_that_became_live_meanwhile(
-    config: ConnectorConfig, nth: int
+    config: ConnectorConfig, start: Start, nth: int
 ) -> None:
-    child = begun(config, ObjectStore, "delete", nth, signal.SIGSTOP)
-    wait_until_stopped(child)
+    child = start(vacuum_with_signal, config, ObjectStore, "delete", nth, signal.SIGSTOP)
+    child.wait_until_stopped()
     archived(config)
-    os.kill(child.pid or 0, signal.SIGCONT)
-    child.join(60)
-    assert child.exitcode == 0
+    child.send(signal.SIGCONT)
+    assert child.wait() == 0
     check(config)
     assert objects(config) == live(config)
 
@@ -120,18 +106,16 @@ STAGES: dict[str, tuple[type, str, int, bool]] = {
     "before the keys are condemned": (IndexSnapshot, "commit", 1, False),
     "after the keys are condemned": (IndexSnapshot, "commit", 1, True),
     "after the first delete": (ObjectStore, "delete", 1, True),
-    "after some deletes": (ObjectStore, "delete", 40, True),
+    "after some deletes": (ObjectStore, "delete", 6, True),
 }
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_vacuum_killed_at_any_stage_holds_nobody_off_and_is_made_good_by_the_next(
-    config: ConnectorConfig, stage: str
+    config: ConnectorConfig, start: Start, stage: str
 ) -> None:
     owner, method, nth, after = STAGES[stage]
-    child = begun(config, owner, method, nth, signal.SIGKILL, after)
-    child.join(60)
-    assert child.exitcode == -signal.SIGKILL
+    assert start(vacuum_with_signal, config, owner, method, nth, signal.SIGKILL, after).wait() == -signal.SIGKILL
     archived(config)
     check(config)
     vacuumed(config)
@@ -139,14 +123,13 @@ def test_a_vacuum_killed_at_any_stage_holds_nobody_off_and_is_made_good_by_the_n
     assert objects(config) == live(config)
 
 
-def test_two_vacuums_at_once_do_no_more_than_one(config: ConnectorConfig) -> None:
-    child = begun(config, ObjectStore, "delete", 10, signal.SIGSTOP)
-    wait_until_stopped(child)
-    assert len(vacuumed(config).removed) == RECORDS - 9
+def test_two_vacuums_at_once_do_no_more_than_one(config: ConnectorConfig, start: Start) -> None:
+    child = start(vacuum_with_signal, config, ObjectStore, "delete", 4, signal.SIGSTOP)
+    child.wait_until_stopped()
+    assert len(vacuumed(config).removed) == RECORDS - 3
     archived(config)
-    os.kill(child.pid or 0, signal.SIGCONT)
-    child.join(60)
-    assert child.exitcode == 0
+    child.send(signal.SIGCONT)
+    assert child.wait() == 0
     check(config)
 
 

@@ -1,0 +1,64 @@
+"""Processes that tests kill or stop. Each starts at once: it is forked from one that has imported everything."""
+
+import multiprocessing
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from kafka_s3_platform_tests.kafka.topics import until
+
+_HERE = __name__.rpartition(".")[0]
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload([f"{_HERE}.test_{name}_killed" for name in ("archive", "restore", "vacuum")])
+
+
+class Child:
+    """A process that calls a function with these arguments, in this process's environment."""
+
+    def __init__(self, log: Path, function: Callable[..., object], *arguments: Any) -> None:
+        self._log = log
+        given = (log, dict(os.environ), function, arguments)
+        self._process: BaseProcess = _CONTEXT.Process(target=_call, args=given)
+        self._process.start()
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._process.is_alive()
+
+    @property
+    def said(self) -> str:
+        """What it has written to its standard error."""
+        return self._log.read_text()
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self._process.pid or 0, number)
+
+    def wait_until_stopped(self) -> None:
+        until(60, lambda: psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED)
+
+    def wait(self) -> int:
+        """Wait until it has ended; its exit status, or the number of the signal that ended it, negative."""
+        self._process.join(60)
+        assert self._process.exitcode is not None, "it did not end in time"
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.wait()
+
+
+def _call(
+    log: Path, environment: Mapping[str, str], function: Callable[..., object], arguments: tuple[Any, ...]
+) -> None:
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    function(*arguments)
