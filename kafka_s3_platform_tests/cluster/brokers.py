@@ -74,9 +74,9 @@ class Cluster:
     def kill(self, node_id: int) -> None:
         kill_broker(self.brokers[node_id - 1].settings)
 
-    def start(self, node_id: int) -> None:
-        """Start it and wait until it answers."""
-        embedded.start_servers((self.brokers[node_id - 1],))
+    def start(self, *node_ids: int) -> None:
+        """Start them and wait until they answer."""
+        embedded.start_servers(tuple(self.brokers[node_id - 1] for node_id in node_ids))
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Broker id by kafka partition."""

@@ -21,6 +21,5 @@ def cluster(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFact
         first = first_broker(own[0])
         Cluster([first]).start(1)
         found = Cluster([first, *(further_broker(first, own[n - 1], n) for n in (2, 3))])
-        for node_id in (2, 3):
-            found.start(node_id)
+        found.start(2, 3)
         yield found

@@ -30,7 +30,7 @@ from kafka_s3_platform_tests.tls.test_kafka import handed_over
 
 pytestmark = pytest.mark.integration
 
-KAFKA_PARTITIONS = 6
+KAFKA_PARTITIONS = 3
 RECORDS = 2000
 
 

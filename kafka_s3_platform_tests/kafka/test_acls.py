@@ -8,6 +8,7 @@ import pytest
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.preflight.target import check_rights
@@ -34,7 +35,8 @@ def guarded(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFact
         stack_settings, data_dir=tmp_path_factory.mktemp("guarded"), kafka_properties=AUTHORIZER, **free_port_settings()
     )
     with stopped_at_exit(settings):
-        yield KafkaSettings(bootstrap_servers=embedded.start_stack(settings).bootstrap_servers)
+        embedded.start_servers((Broker(settings),))
+        yield KafkaSettings(bootstrap_servers=settings.bootstrap_servers)
 
 
 def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: KafkaSettings, topic_name: str) -> None:

@@ -282,8 +282,9 @@ def test_no_log_ends_before_it_starts(
 
 
 def test_an_answer_that_is_right_a_moment_later_is_waited_for(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kafka_s3_platform.kafka.answers.AGAIN_SECONDS", 30.0)
     create_topic(topic_name, 3)
     produce(kafka_settings, topic_name, [b"v"] * 2, 1)
     left = {(1, "latest"): 3, (2, "earliest"): 1, (1, 0): 2}

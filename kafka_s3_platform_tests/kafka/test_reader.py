@@ -70,6 +70,13 @@ def reader(reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str
 
 
 @pytest.fixture
+def impatient(reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str) -> Iterator[Reader]:
+    """A reader for what does not come."""
+    with reader_class(kafka_settings, topic, answer_seconds=20, end_seconds=0.3) as reader:
+        yield reader
+
+
+@pytest.fixture
 def tolerant(reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str) -> Iterator[Reader]:
     """A reader that records gaps."""
     with reader_class(kafka_settings, topic, allow_gaps=True, answer_seconds=20, end_seconds=2) as reader:
@@ -187,12 +194,12 @@ def test_an_open_transaction_is_waited_for(kafka_settings: KafkaSettings, topic:
 
 
 def test_a_transaction_open_for_too_long_is_named_with_the_offset(
-    kafka_settings: KafkaSettings, topic: str, reader: Reader
+    kafka_settings: KafkaSettings, topic: str, impatient: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"before"])
     transaction = open_transaction(kafka_settings, topic, [b"a"])
     with pytest.raises(OpenTransactionError, match=rf"{topic}, kafka partition 0, offset 1: .*last stable offset at 1"):
-        read(reader, 0, 2)
+        read(impatient, 0, 2)
     transaction.abort_transaction(30)
 
 
@@ -312,11 +319,11 @@ def test_a_log_that_ends_before_the_range_begins_was_truncated(
 
 
 def test_a_log_that_ends_before_the_range_ends_was_truncated(
-    kafka_settings: KafkaSettings, topic: str, reader: Reader
+    kafka_settings: KafkaSettings, topic: str, impatient: Reader
 ) -> None:
     produce(kafka_settings, topic, [b"v"] * 3)
     with pytest.raises(LogTruncatedError, match="the log ends at 3"):
-        read(reader, 0, 5)
+        read(impatient, 0, 5)
 
 
 def test_a_leader_epoch_that_the_log_does_not_know_was_truncated(

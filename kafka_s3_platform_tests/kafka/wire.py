@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import cramjam
+import google_crc32c
 
 NO_PRODUCER = (-1, -1, -1)
 """Producer id, producer epoch and base sequence of a batch that is not idempotent."""
-
-_POLYNOMIAL = 0x82F63B78
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def framed(
     checked = struct.pack(">hiqq", attributes, delta, timestamps[0], max(timestamps))
     checked += struct.pack(">qhi", *producer) + struct.pack(">i", len(records)) + body
     leader_epoch, magic = 0, 2
-    tail = struct.pack(">ibI", leader_epoch, magic, _crc32c(checked)) + checked
+    tail = struct.pack(">ibI", leader_epoch, magic, google_crc32c.value(checked)) + checked
     return struct.pack(">qi", base_offset, len(tail)) + tail
 
 
@@ -134,15 +133,6 @@ def _varint(number: int) -> bytes:
 
 def _string(text: str) -> bytes:
     return struct.pack(">h", len(text.encode())) + text.encode()
-
-
-def _crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (_POLYNOMIAL if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

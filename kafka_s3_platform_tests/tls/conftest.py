@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
 from kafka_s3_platform_tests.tls.authority import Authority, new_authority
@@ -38,6 +39,6 @@ def secured(
         **ports,
     )
     with stopped_at_exit(settings), token_endpoint() as token_url:
-        embedded.start_stack(settings)
+        embedded.start_servers((Broker(settings),))
         add_scram_users(settings.bootstrap_servers)
         yield SecuredKafka(settings.bootstrap_servers, own, token_url, authority)

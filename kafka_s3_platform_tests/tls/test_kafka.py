@@ -2,6 +2,7 @@
 
 import ssl
 import time
+import uuid
 
 import pyarrow as pa
 import pytest
@@ -9,6 +10,7 @@ from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, PlatformError, TransientError
+from kafka_s3_platform.kafka import admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
@@ -29,13 +31,30 @@ WAYS = ("certificate", *MECHANISMS, "OAUTHBEARER")
 ALL = OffsetRange(0, 20)
 
 
-@pytest.fixture
-def topic(secured: SecuredKafka, topic_name: str) -> str:
+@pytest.fixture(autouse=True)
+def _refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_calls, "GRACE_SECONDS", 2.0)
+
+
+def new_topic(secured: SecuredKafka) -> str:
     """A topic with 20 records, created and written by a client with a certificate."""
+    name = f"topic-{uuid.uuid4().hex[:12]}"
     with ClusterAdmin(secured.by_certificate()) as admin:
-        admin.create_topic(topic_name, 1)
-    produce(secured.by_certificate(), topic_name, numbered(20))
-    return topic_name
+        admin.create_topic(name, 1)
+    produce(secured.by_certificate(), name, numbered(20))
+    return name
+
+
+@pytest.fixture(scope="module")
+def topic(secured: SecuredKafka) -> str:
+    """One that is only read."""
+    return new_topic(secured)
+
+
+@pytest.fixture
+def own_topic(secured: SecuredKafka) -> str:
+    """One whose rights are changed."""
+    return new_topic(secured)
 
 
 def quickly_read(settings: KafkaSettings, topic: str) -> pa.Table:
@@ -112,7 +131,7 @@ def refused_everywhere(settings: KafkaSettings, topic: str, why: str) -> None:
         admin.describe_topic(topic)
     assert time.monotonic() - started < TIMEOUT_SECONDS / 2
     with (
-        ConfluentReader(settings, topic, answer_seconds=3) as reader,
+        ConfluentReader(settings, topic, answer_seconds=2) as reader,
         pytest.raises(AuthorizationError, match=why),
     ):
         list(reader.read(0, ALL))
@@ -186,17 +205,17 @@ def revoke(secured: SecuredKafka, bindings: list[AclBinding]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_rights_that_are_documented_are_enough_and_needed_however_one_authenticates(
-    secured: SecuredKafka, topic: str, way: str, store_settings: StoreSettings
+    secured: SecuredKafka, own_topic: str, way: str, store_settings: StoreSettings
 ) -> None:
     settings = secured.as_user(way, LIMITED)
-    config = connector(settings, store_settings, topic)
-    with pytest.raises(PlatformError, match=topic) as raised:
+    config = connector(settings, store_settings, own_topic)
+    with pytest.raises(PlatformError, match=own_topic) as raised:
         archived(config, [NOON])
     assert not isinstance(raised.value, TransientError)
-    bindings = allow(secured, topic)
-    with ConfluentReader(settings, topic) as reader:
+    bindings = allow(secured, own_topic)
+    with ConfluentReader(settings, own_topic) as reader:
         whole = pa.Table.from_batches(list(reader.read(0, ALL)))
-    assert quickly_read(settings, topic).equals(whole)
+    assert quickly_read(settings, own_topic).equals(whole)
     archived(config)
     assert sum(s.record_count for s in snapshot(config).segments) == 20
     revoke(secured, bindings)
@@ -205,15 +224,15 @@ def test_the_rights_that_are_documented_are_enough_and_needed_however_one_authen
 @pytest.mark.parametrize("reader_class", [FetchReader, ConfluentReader])
 @pytest.mark.parametrize("way", WAYS)
 def test_rights_that_are_revoked_in_the_middle_of_a_run_end_it_in_their_own_words(
-    secured: SecuredKafka, topic: str, way: str, reader_class: type[FetchReader | ConfluentReader]
+    secured: SecuredKafka, own_topic: str, way: str, reader_class: type[FetchReader | ConfluentReader]
 ) -> None:
-    bindings = allow(secured, topic)
+    bindings = allow(secured, own_topic)
     settings = secured.as_user(way, LIMITED)
-    with reader_class(settings, topic) as reader:
+    with reader_class(settings, own_topic) as reader:
         assert sum(batch.num_rows for batch in reader.read(0, ALL)) == 20
         revoke(secured, bindings)
-        produce(secured.by_certificate(), topic, numbered(20))
-        with pytest.raises(AuthorizationError, match=rf"(?s){topic}.*TOPIC_AUTHORIZATION_FAILED"):
+        produce(secured.by_certificate(), own_topic, numbered(20))
+        with pytest.raises(AuthorizationError, match=rf"(?s){own_topic}.*TOPIC_AUTHORIZATION_FAILED"):
             list(reader.read(0, OffsetRange(20, 40)))
 
 

@@ -12,12 +12,15 @@ from kafka_s3_platform_tests.tls.terminator import tls_before
 
 pytestmark = pytest.mark.integration
 
+ONCE = {"max.retries": SecretStr("0")}
+
 
 def test_a_certificate_of_an_authority_that_was_not_named_is_refused(
     registry: RegistrySettings, stack_settings: StackSettings, authority: Authority
 ) -> None:
     with tls_before(stack_settings.registry_port, authority.server) as port:
-        secured = registry.model_copy(update={"url": f"https://127.0.0.1:{port}{REGISTRY_PATH}"})
+        url = f"https://127.0.0.1:{port}{REGISTRY_PATH}"
+        secured = registry.model_copy(update={"url": url, "properties": ONCE})
         with pytest.raises(ConfigError, match=r"certificate verify failed.*Have schema\.registry\.ssl\.ca\.location"):
             open_registry(secured).archived(1)
 
@@ -33,7 +36,7 @@ def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that(
     registry: RegistrySettings, stack_settings: StackSettings, authority: Authority, name: str, said: str
 ) -> None:
     with tls_before(stack_settings.registry_port, getattr(authority, name)) as port:
-        properties = {"ssl.ca.location": SecretStr(str(authority.ca))}
+        properties = {**ONCE, "ssl.ca.location": SecretStr(str(authority.ca))}
         url = f"https://127.0.0.1:{port}{REGISTRY_PATH}"
         with pytest.raises(ConfigError, match=said):
             open_registry(registry.model_copy(update={"url": url, "properties": properties})).archived(1)

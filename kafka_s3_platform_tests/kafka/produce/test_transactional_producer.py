@@ -127,7 +127,10 @@ def test_a_later_producer_ends_the_transaction_of_an_older_one_which_is_told(
     assert group.read() == Committed(9)
 
 
-def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(kafka_settings: KafkaSettings, topic: str) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(
+    kafka_settings: KafkaSettings, topic: str, times: int
+) -> None:
     """librdkafka keeps some of what was queued just then, and would wait for it without end: seen once in ten times."""
     many = record_batch([{"value": b"%05d" % n * 20} for n in range(20_000)])
 
@@ -135,7 +138,7 @@ def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(kafka_settings: 
         for n in range(40):
             producer.send(many, n % 2)
 
-    for _ in range(12):
+    for _ in range(times):
         older = TransactionalReplayProducer(kafka_settings, topic, f"tx-{topic}")
         older.begin()
         older.send(TEN, 0)
