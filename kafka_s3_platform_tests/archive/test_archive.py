@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
@@ -21,6 +22,7 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
     TopicRecreatedError,
 )
+from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
@@ -458,12 +460,12 @@ def test_what_is_not_there_is_named_and_nothing_is_committed(
     store_settings: StoreSettings,
     topic_name: str,
     create_topic: CreateTopic,
+    monkeypatch: pytest.MonkeyPatch,
     change: dict[str, Any],
     error: type[Exception],
     words: str,
 ) -> None:
-    from pydantic import SecretStr
-
+    monkeypatch.setattr(OffsetAdmin.__init__, "__defaults__", (2.0,))
     create_topic(topic_name)
     produce(kafka_settings, topic_name, [Sent()])
     config = connector(kafka_settings, store_settings, topic_name)

@@ -4,9 +4,18 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform_tests.support import InProcessRunner
+
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     """An instance that forgets everything."""
     with dg.DagsterInstance.ephemeral(str(tmp_path / "dagster")) as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of runs in this process need no Spark. A module that is about runs on Spark overrides this fixture."""
+    monkeypatch.setattr(SparkResource, "make_runner", lambda _: InProcessRunner())

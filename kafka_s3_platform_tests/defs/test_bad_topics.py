@@ -12,12 +12,11 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.runs import Requests
-from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.compact.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_an_hour
+from kafka_s3_platform_tests.defs.compact.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_hours
 from kafka_s3_platform_tests.defs.running import tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
@@ -40,10 +39,10 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic) -> ConnectorConfig:
     """A connector of four topics; each has a record to archive, and a day to compact."""
     made = fleet(kafka_settings, store_settings, 4)
-    for topic in list_archived_topics([made]):
-        create_topic(topic.topic)
-        produce(kafka_settings, topic.topic, [Sent(timestamp=YESTERDAY)])
-        index_an_hour(topic, YESTERDAY)
+    for topic in made.topics:
+        create_topic(topic)
+        produce(kafka_settings, topic, [Sent(timestamp=YESTERDAY)])
+    index_hours(made, made.topics, YESTERDAY)
     return made
 
 

@@ -67,21 +67,21 @@ def asked(daemon: WorkspaceProcessContext, by: dict[str, str]) -> list[set[str]]
     return [{key.to_user_string() for key in run.asset_selection or ()} for run in runs]
 
 
-def test_each_schedule_launches_one_run_for_both_topics(daemon: WorkspaceProcessContext, topic_name: str) -> None:
-    schedule(daemon, MIDNIGHT)
-    schedule(daemon, MIDNIGHT + timedelta(hours=2))
-    schedule(daemon, MIDNIGHT + timedelta(hours=2, seconds=1))
-    for name, group in (("hourly__c", "hourly"), ("daily__c", "daily")):
-        found = asked(daemon, {"dagster/schedule_name": name})
-        assert found == [{f"c/{group}/{topic_name}-{n}" for n in range(2)}]
-
-
-def test_each_sensor_launches_one_run_for_both_topics(daemon: WorkspaceProcessContext, topic_name: str) -> None:
+def test_each_sensor_and_each_schedule_launches_one_run_for_both_topics(
+    daemon: WorkspaceProcessContext, topic_name: str
+) -> None:
+    both = {group: [{f"c/{group}/{topic_name}-{n}" for n in range(2)}] for group in ("hourly", "daily")}
     assert not [error for error in execute_sensor_iteration(daemon, LOG, None, None) if error]
     for name, group in (("lag__c", "hourly"), ("folders__c", "daily")):
-        found = asked(daemon, {"dagster/sensor_name": name})
-        assert found == [{f"c/{group}/{topic_name}-{n}" for n in range(2)}]
+        assert asked(daemon, {"dagster/sensor_name": name}) == both[group]
     for file, status in (("c", "SUCCEEDED"), ("bad", "FAILED")):
         check = dg.AssetCheckKey(FILES_KEY, make_op_name(f"{file}.json"))
         [told] = daemon.instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
         assert told.status.value == status
+
+    daemon.instance.wipe()  # else the hours would be those of the sensors' runs
+    schedule(daemon, MIDNIGHT)
+    schedule(daemon, MIDNIGHT + timedelta(hours=2))
+    schedule(daemon, MIDNIGHT + timedelta(hours=2, seconds=1))
+    for name, group in (("hourly__c", "hourly"), ("daily__c", "daily")):
+        assert asked(daemon, {"dagster/schedule_name": name}) == both[group]

@@ -21,6 +21,11 @@ MIDNIGHT = NOON - 12 * HOUR
 
 
 @pytest.fixture
+def without_spark() -> None:
+    """These runs are on Spark."""
+
+
+@pytest.fixture
 def config(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
 ) -> ConnectorConfig:

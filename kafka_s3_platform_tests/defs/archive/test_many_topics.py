@@ -140,17 +140,17 @@ def rows_of(config: ConnectorConfig, topics: Sequence[str]) -> dict[str, int]:
     return {topic: whole.read_all_rows(topic).num_rows for topic in topics}
 
 
-def test_one_topic_of_forty_fails_is_mended_and_alone_is_tried_again(
+def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
     config: ConnectorConfig, create_topic: CreateTopic, instance: dg.DagsterInstance
 ) -> None:
-    names = tuple(create_topic(f"{config.topics[0]}.{n}") for n in range(40))
+    names = tuple(create_topic(f"{config.topics[0]}.{n}") for n in range(10))
     # a topic of a pattern may be gone: the sensor goes on
     config = config.model_copy(update={"topics": names, "topics_regex": ".*"})
-    bad, sound = names[17], [*names[:17], *names[18:]]
+    bad, sound = names[4], [*names[:4], *names[5:]]
     for name in names:
         produce(config.kafka, name, [Sent(timestamp=ago(config, 1) + timedelta(minutes=1))])
     [asked] = tick(config, "lag__c", instance).run_requests or ()
-    assert len(asked.asset_selection or ()) == 40
+    assert len(asked.asset_selection or ()) == 10
     admin = AdminClient({"bootstrap.servers": config.kafka.bootstrap_servers})
     admin.delete_topics([bad])[bad].result(30)
     failed = launch(config, asked, instance)

@@ -1,6 +1,6 @@
 """Every schedule and sensor with no, one, two and forty due topics, as Dagster itself evaluates its ticks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from uuid import uuid4
@@ -11,10 +11,11 @@ from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
+from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.defs.running import definitions
@@ -63,8 +64,14 @@ def all_in_one(config: ConnectorConfig, group: str, count: int, asked: list[dg.R
 
 def index_an_hour(topic: ArchivedTopic, hour: datetime) -> None:
     """An index that says an hourly object is there to compact."""
+    index_hours(topic.config, [topic.topic], hour)
+
+
+def index_hours(config: ConnectorConfig, topics: Sequence[str], hour: datetime) -> None:
+    """An index that says an hourly object of each topic is there to compact."""
     row = Segment("key", "hourly", hour, "h", 0, 0, 1, 1, 0, 1, 1, "e", "s", "d", 1, 2, SETTINGS, 1)
-    topic.index.open().commit(Change((row,)))
+    if topics:
+        ConnectorIndex.of(config).open().commit({topic: Change((row,)) for topic in topics})
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -81,8 +88,7 @@ def test_the_daily_schedule_asks_for_all_topics_at_once(
     store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
 ) -> None:
     config = fleet(NOWHERE, store_settings, count)
-    for topic in list_archived_topics([config])[:count]:
-        index_an_hour(topic, YESTERDAY)
+    index_hours(config, config.topics[:count], YESTERDAY)
     assert all_in_one(config, "daily", count, asked_by_schedule(config, "daily__c", instance))
 
 
@@ -97,8 +103,7 @@ def test_the_folder_sensor_asks_for_all_topics_at_once(
     store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
 ) -> None:
     config = fleet(NOWHERE, store_settings, count)
-    for topic in list_archived_topics([config])[:count]:
-        index_an_hour(topic, YESTERDAY)
+    index_hours(config, config.topics[:count], YESTERDAY)
     assert all_in_one(config, "daily", count, asked_by_sensor(config, "folders__c", instance))
 
 
@@ -139,8 +144,7 @@ def test_a_request_that_failed_for_a_while_is_made_again_under_another_run_key(
     """Dagster never launches a second run with the run key of a sensor's earlier one."""
     monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
     config = fleet(NOWHERE, store_settings, 1)
-    [topic] = list_archived_topics([config])
-    index_an_hour(topic, YESTERDAY)
+    index_hours(config, config.topics, YESTERDAY)
     known: set[str] = set()
     for _ in range(3):
         [asked] = asked_by_sensor(config, "folders__c", instance)
