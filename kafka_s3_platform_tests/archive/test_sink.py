@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
+from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
 from kafka_s3_platform.formats.block_gzip.write import read_from, read_index
@@ -507,6 +509,55 @@ def test_text_of_several_lines_behind_a_schemas_id_is_a_bad_record_of_block_gzip
     assert (report.record_count, report.dead_letter_count) == (2, 1)
     (body,) = (body for key, body in objects(config).items() if key.endswith(".gz"))
     assert gzip.decompress(body) == b"one\ntwo\n"
+
+
+def test_two_nullable_objects_of_a_json_schema_keep_their_own_fields(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    registry: RegistrySettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    tmp_path: Path,
+) -> None:
+    """The second one was archived with the fields of the first, and without an error."""
+    create_topic(topic_name)
+    home = {"type": ["object", "null"], "properties": {"street": {"type": "string"}}}
+    work = {"type": ["object", "null"], "properties": {"company": {"type": "string"}, "salary": {"type": "integer"}}}
+    schema = DRAFT | {"type": "object", "properties": {"home": home, "work": work}}
+    values = [{"home": {"street": "A"}, "work": {"company": "ACME", "salary": 5}}, {"home": None, "work": None}]
+    produce(kafka_settings, topic_name, [Sent(v) for v in framed(registry, topic_name, schema, values, "JSON_SR")])
+    config = loaded(
+        tmp_path,
+        kafka_settings,
+        store_settings,
+        **{
+            "topics": topic_name,
+            "format.class": "io.confluent.connect.s3.format.avro.AvroFormat",
+            "value.converter": "io.confluent.connect.json.JsonSchemaConverter",
+            "value.converter.schema.registry.url": registry.url,
+        },
+    )
+    archived(config)
+    [body] = objects(config).values()
+    assert list(fastavro.reader(io.BytesIO(body))) == values
+
+
+def loaded(folder: Path, kafka: KafkaSettings, store: StoreSettings, **keys: str) -> ConnectorConfig:
+    """A connector file of these keys, as a user writes it."""
+    assert store.access_key_id is not None
+    assert store.secret_access_key is not None
+    own = {
+        "name": "c",
+        "s3.bucket.name": store.bucket,
+        "store.url": str(store.endpoint_url),
+        "s3.region": store.region,
+        "aws.access.key.id": store.access_key_id.get_secret_value(),
+        "aws.secret.access.key": store.secret_access_key.get_secret_value(),
+        "archive.start.hour": "2025-12-01T00:00",
+    }
+    (folder / "worker.properties").write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
+    (folder / "c.json").write_text(json.dumps({**own, **keys}))
+    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
 
 
 def test_zoozs_paths_hold_no_topic(

@@ -84,17 +84,32 @@ def _refuse_address(uri: str) -> Resource[Any]:
     raise NoSuchResource(uri)
 
 
+@dataclass(frozen=True, eq=False)
+class _Itself:
+    """A JSON object as the key of a map: equal to nothing but itself.
+
+    The map keeps it. The id alone would soon be that of another object.
+    """
+
+    kept: Mapping[str, Any]
+
+    def __hash__(self) -> int:
+        return id(self.kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.kept is self.kept
+
+
 class _Types:
     """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
 
     def __init__(self) -> None:
-        # By the id of a schema, which is kept with its type: the id of one that is gone may become another's.
-        self._structs: dict[int, tuple[Mapping[str, Any], ConnectType]] = {}
+        self._structs: dict[_Itself, ConnectType] = {}
         self._made = 0
 
     def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
         """Return the slot for values of this schema."""
-        self._count_place()
+        self._count_places(1)
         if isinstance(schema, Mapping) and "$ref" in schema:
             return self.slot(*_resolve_reference(schema, resolver), name, is_optional)
         # JSON Schema allows `true` and `false` as schemas: the value may be anything.
@@ -107,8 +122,8 @@ class _Types:
             return slot
         return replace(slot, default=Readers().slot(slot, f"the default of {name}")(schema["default"]))
 
-    def _count_place(self) -> None:
-        self._made += 1
+    def _count_places(self, count: int) -> None:
+        self._made += count
         if self._made > MAX_SCHEMA_PLACES:
             raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
 
@@ -117,20 +132,24 @@ class _Types:
         if "allOf" in schema and "properties" not in schema:
             return self._all_of(schema, resolver)
         if branches := schema.get("oneOf") or schema.get("anyOf"):
-            slots = [self.slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
-            return _join_branches(slots, has_null=len(slots) < len(branches))
+            return self._one_of(branches, resolver)
         types = schema.get("type")
         if isinstance(types, Sequence) and not isinstance(types, str):
-            slots = [self._branch(schema, each, resolver) for each in types if each != "null"]
-            return _join_branches(slots, has_null=len(slots) < len(types))
+            return self._one_type_of(schema, types, resolver)
         simple = self._simple(schema, types, resolver)
         return simple, simple.kind == "json"
 
-    def _branch(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> Slot:
-        """Return the slot for values of one of a schema's types."""
-        self._count_place()
-        simple = self._simple(schema, kind, resolver)
-        return Slot(simple, optional=simple.kind == "json")
+    def _one_type_of(self, schema: Mapping[str, Any], types: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
+        """Return the type of a schema that lists several: it describes the values of each of them."""
+        self._count_places(len(types))
+        found = [self._simple(schema, each, resolver) for each in types if each != "null"]
+        has_null = len(found) < len(types) or any(each.kind == "json" for each in found)
+        return _join_types([Slot(each) for each in found]), has_null
+
+    def _one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
+        slots = [self.slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
+        has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
+        return _join_types(slots), has_null
 
     def _all_of(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
         """Merge the parts that are objects. Without any, use the first part that names a type."""
@@ -144,11 +163,11 @@ class _Types:
         return _make_any_type(), True
 
     def _simple(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
-        """Return the type of a schema's values that are of this JSON type, None if the schema names no type."""
+        """Return the type of those values of a schema that are of the type `kind`. None: it names no type."""
         connect_type = schema.get("connect.type")
         if kind == "array":
             return self._array(schema, resolver)
-        if kind == "object" or "properties" in schema:
+        if kind == "object" or (kind is None and "properties" in schema):
             return self._object(schema, resolver)
         if kind is None and ("enum" in schema or "const" in schema):
             return _make_type_of_values(schema.get("enum", [schema.get("const")]))
@@ -174,10 +193,10 @@ class _Types:
         return self._struct(schema, [(schema, resolver)])
 
     def _struct(self, schema: Mapping[str, Any], parts: Sequence[tuple[Mapping[str, Any], Any]]) -> ConnectType:
-        if id(schema) in self._structs:
-            return self._structs[id(schema)][1]
-        struct = ConnectType("struct", schema.get("title"), schema.get("description"))
-        self._structs[id(schema)] = (schema, struct)
+        itself = _Itself(schema)
+        if itself in self._structs:
+            return self._structs[itself]
+        struct = self._structs[itself] = ConnectType("struct", schema.get("title"), schema.get("description"))
         fields: dict[str, Slot] = {}
         for part, resolver in parts:
             required = part.get("required") or ()
@@ -210,16 +229,15 @@ def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]]
     return place
 
 
-def _join_branches(slots: Sequence[Slot], *, has_null: bool) -> tuple[ConnectType, bool]:
-    """Return the type of all branches, and whether null is one of its values."""
-    has_null = has_null or any(slot.optional for slot in slots)
-    if len(slots) == 1:
-        return slots[0].type, has_null
-    return ConnectType("union", branches=slots), has_null
-
-
 def _is_null_schema(schema: Any) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "null"
+
+
+def _join_types(slots: Sequence[Slot]) -> ConnectType:
+    """Return the type of values that belong into any of the slots."""
+    if len(slots) == 1:
+        return slots[0].type
+    return ConnectType("union", branches=slots)
 
 
 def _make_any_type() -> ConnectType:

@@ -1,109 +1,198 @@
-"""Objects of JSON Schemas, nullable, repeated, recursive and referenced, against Confluent's own deserializer."""
+"""Nullable, repeated, recursive and referenced objects hold what an independent reader reads."""
 
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import fastavro
+import numpy as np
+import pyarrow as pa
+from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.converters.connect_json import Readers
-from kafka_s3_platform.converters.json_schema.decode import read_json_schema
-from kafka_s3_platform_tests.converters.conftest import Convert, Register
-from kafka_s3_platform_tests.converters.json_schema.test_decode import Framed
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.model.schema import ArchivedSchema
 
-Schema = dict[str, Any]
+DRAFT = "http://json-schema.org/draft-07/schema#"
+PREFIX = b"\0\0\0\0\1"
+TEXT: Any = {"type": "string"}
+WHOLE: Any = {"type": "integer"}
 
-FRAME = b"\0" + (1).to_bytes(4, "big")
-DEFINITIONS = ("first", "second")
-LEAVES: dict[str, st.SearchStrategy[Any]] = {
-    "integer": st.integers(-5, 5),
-    "string": st.text("xy", max_size=3),
+
+def converted(schema: Any, *values: Any) -> ConvertedPayload:
+    """Convert values of a schema that comes from an archive instead of a registry."""
+    text = json.dumps({"$schema": DRAFT, **schema})
+    archived = (ArchivedSchema("http://gone", 1, "JSON", text, ()),)
+    how = ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://gone", archived=archived))
+    rows = [PREFIX + json.dumps(value).encode() for value in values]
+    return new_converter(how, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+
+
+def check_values(schema: Any, *values: Any) -> None:
+    """Compare what is converted, and what a reader of Avro reads of it, with what Confluent's deserializer reads."""
+    done = converted(schema, *values)
+    assert [failure.message for failure in done.failures] == []
+    text = json.dumps({"$schema": DRAFT, **schema})
+    deserializer = JSONDeserializer(Schema(text, "JSON"), conf={"validate": True})
+    avro = fastavro.parse_schema(json.loads(done.payload.schemas[0].text))
+    for value, found in zip(values, done.payload.objects, strict=True):
+        read = deserializer(PREFIX + json.dumps(value).encode(), SerializationContext("t", MessageField.VALUE))
+        check_value(found, read, "")
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, avro, found)
+        body.seek(0)
+        assert fastavro.schemaless_reader(body, avro, None) == found
+
+
+def check_value(found: Any, read: Any, where: str) -> None:
+    """Compare field by field. A field that the value lacks is null."""
+    if isinstance(read, Mapping):
+        assert isinstance(found, Mapping), where
+        assert read.keys() <= found.keys(), where
+        for name, each in found.items():
+            check_value(each, read.get(name), f"{where}.{name}")
+    elif isinstance(read, list):
+        assert isinstance(found, list), where
+        for at, (each, other) in enumerate(zip(found, read, strict=True)):
+            check_value(each, other, f"{where}[{at}]")
+    else:
+        assert (type(found), found) == (type(read), read), where
+
+
+def record(**properties: Any) -> Any:
+    return {"type": "object", "properties": properties}
+
+
+def nullable(**properties: Any) -> Any:
+    return {"type": ["object", "null"], "properties": properties}
+
+
+def test_two_nullable_objects_keep_their_own_fields() -> None:
+    """The second one was archived with the fields of the first, and without an error."""
+    schema = record(home=nullable(street=TEXT), work=nullable(company=TEXT, salary=WHOLE))
+    value = {"home": {"street": "A"}, "work": {"company": "ACME", "salary": 5}}
+    assert converted(schema, value).payload.objects == [value]
+
+
+def test_hundreds_of_nullable_objects_keep_their_own_fields() -> None:
+    inner = {f"o{n}": nullable(**{f"f{n}": WHOLE, "again": nullable(**{f"g{n}": TEXT})}) for n in range(300)}
+    value = {f"o{n}": {f"f{n}": n, "again": {f"g{n}": str(n)}} for n in range(300)}
+    check_values(record(**inner), value)
+
+
+def test_a_nullable_object_may_hold_itself() -> None:
+    """Its type was made anew at each visit, so its schema could not be used."""
+    node = nullable(v=WHOLE, next={"$ref": "#/definitions/node"})
+    value = {"v": 1, "next": {"v": 2, "next": {"v": 3, "next": None}}}
+    check_values({**nullable(v=WHOLE, next={"$ref": "#"})}, value)
+    check_values(
+        {**record(one=node, other={"$ref": "#/definitions/node"}), "definitions": {"node": node}},
+        {"one": value, "other": value},
+    )
+
+
+def test_a_type_that_is_listed_beside_object_takes_its_own_values() -> None:
+    """They were refused: an object with properties was taken for the only type."""
+    either = {**nullable(b=TEXT), "type": ["string", "object", "array", "null"], "items": WHOLE, "default": "x"}
+    check_values(record(a=either), {"a": "x"}, {"a": {"b": "y"}}, {"a": [1, 2]})
+
+
+FIELDS = ("a", "b", "c", "d")
+NAMES = ("one", "two", "three")
+SCALARS: Mapping[str, st.SearchStrategy[Any]] = {
+    "string": st.text(max_size=5),
+    "integer": st.integers(-(2**63), 2**63 - 1),
+    "number": st.floats(allow_nan=False, allow_infinity=False),
     "boolean": st.booleans(),
 }
+LISTED = (["object"], ["object", "null"], ["null", "object"], ["string", "object"], ["object", "array", "null"])
 
 
-def places() -> st.SearchStrategy[Schema]:
-    """Schemas of a value: few names, so that objects have the same and other fields, and many objects."""
-    leaves = st.sampled_from([{"type": kind} for kind in (*LEAVES, ["string", "null"], ["integer", "string"])])
-    references = st.sampled_from([{"$ref": f"#/definitions/{name}"} for name in DEFINITIONS])
-    return st.recursive(
-        leaves | references,
-        lambda inner: (
-            objects(inner)
-            | st.builds(lambda items: {"type": "array", "items": items}, inner)
-            | st.builds(lambda branch: {"oneOf": [{"type": "null"}, branch]}, objects(inner, nullable=False))
+@st.composite
+def objects(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> Any:
+    """An object whose type may be listed beside others. What may be absent for ever is not required."""
+    properties = draw(st.dictionaries(st.sampled_from(FIELDS), inner, min_size=1))
+    kind = draw(st.sampled_from(["object", *LISTED]))
+    simple = [name for name, each in properties.items() if each.get("type") in list(SCALARS)]
+    required = [name for name in simple if draw(st.booleans())]
+    return {
+        "type": kind,
+        "properties": properties,
+        "required": required,
+        "items": WHOLE,
+    }
+
+
+def or_null(inner: Any) -> Any:
+    return {"anyOf": [{"type": "null"}, inner]}
+
+
+def extend(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        objects(inner),
+        inner.map(or_null),
+        st.builds(
+            lambda each, kind: {"type": kind, "items": each}, inner, st.sampled_from(["array", ["array", "null"]])
         ),
-        max_leaves=8,
+        inner.map(lambda each: {"type": "object", "additionalProperties": each}),
     )
 
 
-def objects(inner: st.SearchStrategy[Schema], *, nullable: bool = True) -> st.SearchStrategy[Schema]:
-    kinds: list[Any] = ["object", ["object", "null"], ["null", "object"]] if nullable else ["object"]
-    return st.fixed_dictionaries(
-        {
-            "type": st.sampled_from(kinds),
-            "properties": st.dictionaries(st.sampled_from("abcd"), inner, min_size=1, max_size=3),
-        }
-    )
+LEAVES = st.one_of(
+    st.sampled_from([{"type": kind} for kind in SCALARS]),
+    st.sampled_from([{"$ref": ref} for name in NAMES for ref in (f"#/definitions/{name}", f"#{name}")]),
+)
+SCHEMAS = st.recursive(LEAVES, extend, max_leaves=12)
+DOCUMENTS = st.fixed_dictionaries({name: objects(SCHEMAS) for name in NAMES})
 
 
-def whole_schemas() -> st.SearchStrategy[Schema]:
-    definitions = st.fixed_dictionaries({name: objects(places()) for name in DEFINITIONS})
-    return st.builds(lambda root, named: {**root, "definitions": named}, objects(places(), nullable=False), definitions)
+class Values:
+    """Draws values of a schema."""
+
+    def __init__(self, draw: st.DrawFn, definitions: Mapping[str, Any]) -> None:
+        self._draw = draw
+        self._definitions = definitions
+
+    def of(self, schema: Any, depth: int = 0) -> Any:
+        if "$ref" in schema:
+            return self.of(self._definitions[schema["$ref"].rpartition("#")[2].rpartition("/")[2]], depth + 1)
+        if "anyOf" in schema:
+            return None if self._ends(depth) else self.of(schema["anyOf"][1], depth + 1)
+        kinds: Sequence[str] = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        return self._of_kind(self._draw(st.sampled_from(kinds)), schema, depth)
+
+    def _of_kind(self, kind: str, schema: Any, depth: int) -> Any:
+        if kind == "null":
+            return None
+        if kind in SCALARS:
+            return self._draw(SCALARS[kind])
+        if kind == "array":
+            return [self.of(schema["items"], depth + 1) for _ in range(0 if self._ends(depth) else 2)]
+        if "properties" not in schema:
+            return {} if self._ends(depth) else {"key": self.of(schema["additionalProperties"], depth + 1)}
+        wanted = schema["required"] if self._ends(depth) else schema["properties"]
+        return {name: self.of(schema["properties"][name], depth + 1) for name in wanted}
+
+    def _ends(self, depth: int) -> bool:
+        return depth > 6 or self._draw(st.integers(0, 9)) == 0
 
 
-def draw_value(data: st.DataObject, root: Schema, schema: Schema, depth: int = 0) -> Any:
-    """A value that fits. Deep objects are empty: no field is required."""
-    if "$ref" in schema:
-        return draw_value(data, root, root["definitions"][schema["$ref"].rpartition("/")[2]], depth)
-    if "oneOf" in schema:
-        return draw_value(data, root, data.draw(st.sampled_from(schema["oneOf"])), depth)
-    kind = schema["type"]
-    kind = kind if isinstance(kind, str) else data.draw(st.sampled_from(kind))
-    if kind == "null":
-        return None
-    if kind == "array":
-        count = data.draw(st.integers(0, 2)) if depth < 4 else 0
-        return [draw_value(data, root, schema["items"], depth + 1) for _ in range(count)]
-    if kind == "object":
-        names = [name for name in schema["properties"] if depth < 4 and data.draw(st.booleans())]
-        return {name: draw_value(data, root, schema["properties"][name], depth + 1) for name in names}
-    return data.draw(LEAVES[kind])
+@st.composite
+def documents_with_values(draw: st.DrawFn) -> tuple[Any, list[Any]]:
+    made = draw(DOCUMENTS)
+    definitions = {name: {"$id": f"#{name}", **each} for name, each in made.items()}
+    values = Values(draw, definitions)
+    root = record(**{name: {"$ref": f"#{name}"} for name in NAMES}, more=draw(SCHEMAS))
+    return {**root, "definitions": definitions}, [{name: values.of(each) for name, each in root["properties"].items()}]
 
 
-def fill_in(root: Schema, schema: Schema, value: Any) -> Any:
-    """The value with None for each field of its objects that it lacks."""
-    if "$ref" in schema:
-        return fill_in(root, root["definitions"][schema["$ref"].rpartition("/")[2]], value)
-    if isinstance(value, list):
-        return [fill_in(root, schema["items"], item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    properties = (schema["oneOf"][1] if "oneOf" in schema else schema)["properties"]
-    return {name: fill_in(root, inner, value.get(name)) for name, inner in properties.items()}
-
-
-@settings(max_examples=50)
-@given(st.data())
-def test_each_field_of_each_object_is_what_confluents_deserializer_reads(data: st.DataObject) -> None:
-    schema = data.draw(whole_schemas())
-    body = json.dumps(draw_value(data, schema, schema)).encode()
-    theirs = JSONDeserializer(json.dumps(schema))(FRAME + body, SerializationContext("t", MessageField.VALUE))
-    ours = Readers().record(read_json_schema(json.dumps(schema), {}))(json.loads(body), len(body))
-    assert ours == fill_in(schema, schema, theirs)
-
-
-def test_each_nullable_object_keeps_its_own_fields(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
-    home = {"type": ["object", "null"], "properties": {"street": {"type": "string"}}}
-    work = {"type": ["object", "null"], "properties": {"company": {"type": "string"}, "salary": {"type": "integer"}}}
-    schema = {"type": "object", "title": "Person", "properties": {"home": home, "work": work}}
-    schema_id = register(f"{topic_name}-value", json.dumps(schema), "JSON")
-    sent = {"home": {"street": "A"}, "work": {"company": "ACME", "salary": 5}}
-    found = convert("JSON_SR", topic_name, [framed(schema_id, json.dumps(sent).encode())])
-    assert not found.failures
-    assert found.payload.objects == [sent]
+@settings(max_examples=40)
+@given(documents_with_values())
+def test_values_of_any_schema_of_objects_are_those_of_an_independent_reader(drawn: tuple[Any, list[Any]]) -> None:
+    schema, values = drawn
+    check_values(schema, *values)
