@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_s3_platform.avro.schema import PRIMITIVE, read_full_name
 from kafka_s3_platform.model.connect import MISSING
 
 DATA = "org.apache.kafka.connect.data."
@@ -88,7 +89,8 @@ class AvroSchemas:
 
     def __init__(self) -> None:
         self._names: dict[ConnectType, str] = {}
-        self._taken: set[str] = set()
+        # A second use of a record named `string` would be text, and one of `null` nothing at all.
+        self._taken = set(PRIMITIVE)
 
     def slot(self, slot: Slot) -> Any:
         """Return the Avro schema of a slot. If the slot is optional, it is a union with null."""
@@ -200,5 +202,6 @@ def _make_union_key(branch: Any) -> str:
         return branch
     kind: str = branch["type"]
     if kind == "record":
-        return f"{branch.get('namespace', '')}.{branch['name']}"
+        # as a later use of the record names it
+        return read_full_name(branch, "")
     return kind

@@ -8,6 +8,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pytest
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -102,6 +103,17 @@ def test_a_type_that_is_listed_beside_object_takes_its_own_values() -> None:
     check_values(record(a=either), {"a": "x"}, {"a": {"b": "y"}}, {"a": [1, 2]})
 
 
+@pytest.mark.parametrize("title", ["string", "null", "Place"])
+def test_an_object_that_is_used_again_is_the_same_whatever_its_title(title: str) -> None:
+    """A name in Avro that is a type's own means that type: the second use of an object `null` was nothing."""
+    place = {"type": "object", "title": title, "properties": {"a": TEXT}, "required": ["a"]}
+    again = {"$ref": "#/definitions/place"}
+    schema = {**record(either={"anyOf": [again, again, TEXT]}, one=again, two=again), "definitions": {"place": place}}
+    check_values(schema, {"one": {"a": "x"}, "two": {"a": "y"}, "either": {"a": "z"}}, {"either": "x"})
+    either = converted(schema, {}).payload.schemas[0].avro["fields"][0]["type"]
+    assert len(either) == 3
+
+
 FIELDS = ("a", "b", "c", "d")
 NAMES = ("one", "two", "three")
 SCALARS: Mapping[str, st.SearchStrategy[Any]] = {
@@ -120,7 +132,9 @@ def objects(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> Any:
     kind = draw(st.sampled_from(["object", *LISTED]))
     simple = [name for name, each in properties.items() if each.get("type") in list(SCALARS)]
     required = [name for name in simple if draw(st.booleans())]
+    title = draw(st.sampled_from([{}, {"title": "A"}, {"title": "string"}, {"title": "null"}]))
     return {
+        **title,
         "type": kind,
         "properties": properties,
         "required": required,
