@@ -7,6 +7,7 @@ is a map, several types are a union of Avro, and a value that may be anything is
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -76,6 +77,10 @@ def read_json_schema(text: str, references: Mapping[str, str]) -> Slot:
     known: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
         [*resources, (ROOT, resource)]
     )
+    # Every $id is found once here. Otherwise each $ref to one would read all schemas again. A part that is no schema
+    # cannot be read so: then only a $ref to an $id fails.
+    with suppress(AttributeError, LookupError, TypeError, ValueError):
+        known = known.crawl()
     return _Types().slot(root, known.resolver(resource.id() or ROOT))
 
 
@@ -105,13 +110,14 @@ class _Types:
 
     def __init__(self) -> None:
         self._structs: dict[_Itself, ConnectType] = {}
+        self._targets: dict[_Itself, tuple[Any, Any]] = {}
         self._made = 0
 
     def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
         """Return the slot for values of this schema."""
         self._count_places(1)
         if isinstance(schema, Mapping) and "$ref" in schema:
-            return self.slot(*_resolve_reference(schema, resolver), name, is_optional)
+            return self.slot(*self._resolved(schema, resolver), name, is_optional)
         # JSON Schema allows `true` and `false` as schemas: the value may be anything.
         if not isinstance(schema, Mapping):
             return Slot(_make_any_type(), optional=True, name=name)
@@ -121,6 +127,20 @@ class _Types:
         if schema.get("default") is None:
             return slot
         return replace(slot, default=Readers().slot(slot, f"the default of {name}")(schema["default"]))
+
+    def _resolved(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
+        """Follow a schema's references to their end, each one once. Raise BadRecordError if there is no end."""
+        if not isinstance(schema, Mapping) or "$ref" not in schema:
+            return schema, resolver
+        if depth == MAX_REFERENCES:
+            raise BadRecordError(
+                f"its $ref {schema['$ref']!r} leads back to itself, or over more than {MAX_REFERENCES} others"
+            )
+        itself = _Itself(schema)
+        if itself not in self._targets:
+            found = resolver.lookup(schema["$ref"])
+            self._targets[itself] = self._resolved(found.contents, found.resolver, depth + 1)
+        return self._targets[itself]
 
     def _count_places(self, count: int) -> None:
         self._made += count
@@ -153,7 +173,7 @@ class _Types:
 
     def _all_of(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
         """Merge the parts that are objects. Without any, use the first part that names a type."""
-        parts = [(schema, resolver), *(_resolve_reference(part, resolver) for part in schema["allOf"])]
+        parts = [(schema, resolver), *(self._resolved(part, resolver) for part in schema["allOf"])]
         merged = [(part, r) for part, r in parts if isinstance(part, Mapping)]
         if any("properties" in part for part, _ in merged):
             return self._struct(schema, [(part, r) for part, r in merged if "properties" in part]), False
@@ -204,17 +224,6 @@ class _Types:
                 fields[name] = self.slot(inner, resolver, name, name not in required)
         struct.fields.extend(fields.values())
         return struct
-
-
-def _resolve_reference(schema: Any, resolver: Any) -> tuple[Any, Any]:
-    """Follow a schema's references to their end. Raise BadRecordError if there is no end."""
-    for _ in range(MAX_REFERENCES):
-        if not isinstance(schema, Mapping) or "$ref" not in schema:
-            return schema, resolver
-        found = resolver.lookup(schema["$ref"])
-        schema = found.contents
-        resolver = found.resolver
-    raise BadRecordError(f"its $ref {schema['$ref']!r} leads back to itself, or over more than {MAX_REFERENCES} others")
 
 
 def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:

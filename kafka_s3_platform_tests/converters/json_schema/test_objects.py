@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,6 +113,56 @@ def test_an_object_that_is_used_again_is_the_same_whatever_its_title(title: str)
     check_values(schema, {"one": {"a": "x"}, "two": {"a": "y"}, "either": {"a": "z"}}, {"either": "x"})
     either = converted(schema, {}).payload.schemas[0].avro["fields"][0]["type"]
     assert len(either) == 3
+
+
+SECONDS = 5.0
+"""Of a processor: other work does not count."""
+
+MANY = range(1_500)
+INSIDE = {"properties": {"a": {"$ref": "#/definitions/text"}}, "definitions": {"text": TEXT}}
+CHAIN = {f"c{n}": {"$ref": f"#/definitions/c{n + 1}"} for n in range(95)} | {"c95": TEXT}
+DOUBLED = {f"a{n}": {"oneOf": 2 * [{"$ref": f"#/definitions/a{n + 1}"}]} for n in range(13)} | {
+    "a13": {"$ref": "#/definitions/c0"}
+}
+REFERENCES: dict[str, tuple[Any, Any]] = {
+    "to names": (
+        {
+            **record(**{f"f{n}": {"$ref": f"#d{n}"} for n in MANY}),
+            "definitions": {f"d{n}": {"$id": f"#d{n}", **TEXT} for n in MANY},
+        },
+        {"f7": "x"},
+    ),
+    "to addresses": (
+        {
+            **record(**{f"f{n}": {"$ref": f"d{n}.json"} for n in MANY}),
+            "definitions": {f"d{n}": {"$id": f"d{n}.json", **TEXT} for n in MANY},
+        },
+        {"f7": "x"},
+    ),
+    "below addresses": (
+        record(**{f"f{n}": {"$id": f"d{n}.json", "type": "object", **INSIDE} for n in MANY}),
+        {"f7": {"a": "x"}},
+    ),
+    "over others, each used often": (
+        {**record(f={"$ref": "#/definitions/a0"}), "definitions": CHAIN | DOUBLED},
+        {"f": "x"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_many_references_take_seconds(name: str) -> None:
+    """A schema of 220 kB took minutes: each reference read the whole schema again."""
+    schema, value = REFERENCES[name]
+    start = time.process_time()
+    [found] = converted(schema, value).payload.objects
+    assert time.process_time() - start < SECONDS
+    assert {field: each for field, each in found.items() if each is not None} == value
+
+
+def test_a_part_that_is_no_schema_is_only_a_fault_where_it_is_needed() -> None:
+    schema = record(f={"$ref": "#/definitions/text"})
+    assert converted({**schema, "definitions": {"text": TEXT, "note": "x"}}, {"f": "x"}).payload.objects == [{"f": "x"}]
 
 
 FIELDS = ("a", "b", "c", "d")
