@@ -1,12 +1,13 @@
 """Converter of JSON with a JSON Schema in the Registry.
 
 Types follow Confluent's JsonSchemaData: it reads `connect.type` and `connect.index`, names from `title`, and optional
-types from `oneOf` with null. In addition, a field that is not in `required` is optional, an object without properties
-is a map, several types are a union of Avro, and a value that may be anything is a string of JSON.
+types from `oneOf` with null. An object of several parts (`allOf`, `oneOf`, `anyOf`) has the fields of all of them. In
+addition, a field that is not in `required` is optional, an object without properties is a map, several types are a
+union of Avro, and a value that may be anything is a string of JSON.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -23,7 +24,7 @@ from kafka_s3_platform.converters.base import BadRecordError, check_walkable
 from kafka_s3_platform.converters.connect_json import Readers
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
-from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.connect import MISSING, Schema
 from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
 MAX_REFERENCES = 100
@@ -105,11 +106,21 @@ class _Itself:
         return isinstance(other, _Itself) and other.kept is self.kept
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A schema that objects are described by, alone or with others. `is_sure`: every object fits it."""
+
+    schema: Mapping[str, Any]
+    resolver: Any
+    is_sure: bool = True
+
+
 class _Types:
     """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
 
     def __init__(self) -> None:
         self._structs: dict[_Itself, ConnectType] = {}
+        self._may_be_null: dict[_Itself, bool] = {}
         self._targets: dict[_Itself, tuple[Any, Any]] = {}
         self._made = 0
 
@@ -149,9 +160,12 @@ class _Types:
 
     def _type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
         """Return the type, and whether null is one of its values."""
-        if "allOf" in schema and "properties" not in schema:
-            return self._all_of(schema, resolver)
-        if branches := schema.get("oneOf") or schema.get("anyOf"):
+        branches = schema.get("oneOf") or schema.get("anyOf")
+        if "allOf" in schema or (branches and schema.get("properties")):
+            found = self._combined(schema, resolver)
+            if found is not None:
+                return found
+        if branches:
             return self._one_of(branches, resolver)
         types = schema.get("type")
         if isinstance(types, Sequence) and not isinstance(types, str):
@@ -171,16 +185,43 @@ class _Types:
         has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
         return _join_types(slots), has_null
 
-    def _all_of(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
-        """Merge the parts that are objects. Without any, use the first part that names a type."""
-        parts = [(schema, resolver), *(self._resolved(part, resolver) for part in schema["allOf"])]
-        merged = [(part, r) for part, r in parts if isinstance(part, Mapping)]
-        if any("properties" in part for part, _ in merged):
-            return self._struct(schema, [(part, r) for part, r in merged if "properties" in part]), False
-        for part, around in merged[1:]:
-            if part.keys() & {"type", "oneOf", "anyOf", "allOf", "enum", "const"}:
-                return self._type(part, around)
-        return _make_any_type(), True
+    def _combined(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
+        """Merge the parts of a schema that are objects. Without any that each value fits, use the first other type.
+
+        None: no part names a type.
+        """
+        itself = _Itself(schema)
+        if itself in self._structs:
+            return self._structs[itself], self._may_be_null[itself]
+        parts = [*self._parts(schema, resolver, {})]
+        sure = [part for part in parts if part.is_sure]
+        if any(part.schema.get("properties") for part in sure):
+            self._may_be_null[itself] = _may_be_null(parts)
+            return self._struct(schema, parts), self._may_be_null[itself]
+        for part in sure[1:]:
+            if part.schema.keys() & {"type", "oneOf", "anyOf", "allOf", "enum", "const"}:
+                return self._type(part.schema, part.resolver)
+        return None
+
+    def _parts(self, schema: Any, resolver: Any, seen: dict[_Itself, None], is_sure: bool = True) -> Iterator[_Part]:
+        """Yield the schema and the parts that it is combined of, each once.
+
+        A part may have the whole as one of its parts, if it is one of several that a value may fit.
+        """
+        self._count_places(1)
+        schema, resolver = self._resolved(schema, resolver)
+        if not isinstance(schema, Mapping):
+            return
+        itself = _Itself(schema)
+        if itself in seen:
+            if is_sure and itself == next(iter(seen)):
+                raise BadRecordError("its allOf leads back to itself")
+            return
+        seen[itself] = None
+        yield _Part(schema, resolver, is_sure)
+        for name in ("allOf", "oneOf", "anyOf"):
+            for each in schema.get(name) or ():
+                yield from self._parts(each, resolver, seen, is_sure and name == "allOf")
 
     def _simple(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
         """Return the type of those values of a schema that are of the type `kind`. None: it names no type."""
@@ -210,20 +251,35 @@ class _Types:
         if schema.get("connect.type") == "map" or not schema.get("properties"):
             key = Slot(ConnectType("string"))
             return ConnectType("map", key=key, values=self.slot(schema.get("additionalProperties", True), resolver))
-        return self._struct(schema, [(schema, resolver)])
+        return self._struct(schema, [_Part(schema, resolver)])
 
-    def _struct(self, schema: Mapping[str, Any], parts: Sequence[tuple[Mapping[str, Any], Any]]) -> ConnectType:
+    def _struct(self, schema: Mapping[str, Any], parts: Sequence[_Part]) -> ConnectType:
         itself = _Itself(schema)
         if itself in self._structs:
             return self._structs[itself]
         struct = self._structs[itself] = ConnectType("struct", schema.get("title"), schema.get("description"))
         fields: dict[str, Slot] = {}
-        for part, resolver in parts:
-            required = part.get("required") or ()
-            for name, inner in sorted(part["properties"].items(), key=_order_by_index(part["properties"])):
-                fields[name] = self.slot(inner, resolver, name, name not in required)
+        others: dict[str, list[Slot]] = {}
+        for part, slot in self._fields(parts):
+            if not part.is_sure:
+                # A default would be added to objects that are of other parts.
+                others.setdefault(slot.name, []).append(replace(slot, optional=True, default=MISSING))
+            elif (known := fields.get(slot.name)) is None:
+                fields[slot.name] = slot
+            else:
+                said = known if slot.type.kind == "json" else slot
+                fields[slot.name] = replace(said, optional=known.optional and slot.optional)
+        for name, slots in others.items():
+            fields.setdefault(name, replace(slots[0], type=_join_types(slots)))
         struct.fields.extend(fields.values())
         return struct
+
+    def _fields(self, parts: Sequence[_Part]) -> Iterator[tuple[_Part, Slot]]:
+        for part in parts:
+            properties = part.schema.get("properties") or {}
+            required = part.schema.get("required") or ()
+            for name, inner in sorted(properties.items(), key=_order_by_index(properties)):
+                yield part, self.slot(inner, part.resolver, name, name not in required)
 
 
 def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:
@@ -238,15 +294,28 @@ def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]]
     return place
 
 
+def _may_be_null(parts: Sequence[_Part]) -> bool:
+    """Whether null fits an object schema of these parts."""
+    types = [part.schema["type"] for part in parts if part.is_sure and "type" in part.schema]
+    if not types:
+        return any(_is_null_schema(part.schema) for part in parts)
+    return all(not isinstance(each, str) and "null" in each for each in types)
+
+
 def _is_null_schema(schema: Any) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "null"
 
 
 def _join_types(slots: Sequence[Slot]) -> ConnectType:
     """Return the type of values that belong into any of the slots."""
-    if len(slots) == 1:
+    distinct: dict[object, Slot] = {}
+    for slot in slots:
+        kind = slot.type
+        is_simple = kind.kind in AVRO_TYPES
+        distinct.setdefault((kind.kind, kind.name, str(kind.parameters)) if is_simple else kind, slot)
+    if len(distinct) == 1:
         return slots[0].type
-    return ConnectType("union", branches=slots)
+    return ConnectType("union", branches=[*distinct.values()])
 
 
 def _make_any_type() -> ConnectType:

@@ -115,6 +115,78 @@ def test_an_object_that_is_used_again_is_the_same_whatever_its_title(title: str)
     assert len(either) == 3
 
 
+def part(**properties: Any) -> Any:
+    return {"properties": properties}
+
+
+BASE = {
+    "base": {**record(a=TEXT), "required": ["a"]},
+    "middle": {"allOf": [{"$ref": "#/definitions/base"}, part(b=TEXT)]},
+}
+COMBINED: dict[str, tuple[Any, list[Any]]] = {
+    "properties beside allOf": ({**record(a=TEXT), "allOf": [part(b=WHOLE)]}, [{"a": "x", "b": 1}]),
+    "allOf inside allOf": (
+        {"allOf": [{"$ref": "#/definitions/middle"}, part(c=WHOLE)], "definitions": BASE},
+        [{"a": "x", "b": "y", "c": 1}],
+    ),
+    "the same base twice": (
+        {
+            "allOf": [{"$ref": "#/definitions/middle"}, {"$ref": "#/definitions/base"}, part(c=WHOLE)],
+            "definitions": BASE,
+        },
+        [{"a": "x", "b": "y", "c": 1}],
+    ),
+    "properties beside anyOf": (
+        {**record(a=TEXT), "anyOf": [part(b=WHOLE, d=TEXT), {"allOf": [part(c=TEXT, b=TEXT)]}]},
+        [{"a": "x", "b": 1, "d": "y"}, {"a": "x", "b": "z", "c": "y"}],
+    ),
+    "properties beside what anyOf requires of them": (
+        {**record(a=TEXT, b=WHOLE), "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        [{"a": "x"}, {"b": 1}],
+    ),
+    "anyOf inside allOf": (
+        {"allOf": [part(a=TEXT), {"anyOf": [part(b=WHOLE), part(c=WHOLE)]}]},
+        [{"a": "x", "b": 1}, {"c": 2}],
+    ),
+    "a default of another part": (
+        {**record(a=TEXT), "oneOf": [part(b={**WHOLE, "default": 5}), {"type": "string"}]},
+        [{"a": "x"}],
+    ),
+    "nothing but null": (
+        {
+            **record(
+                a={**nullable(x=TEXT), "allOf": [part(y=TEXT)]},
+                b={"anyOf": [{"type": "null"}, {"type": "object"}], **part(z=TEXT)},
+            ),
+            "required": ["a", "b"],
+        },
+        [{"a": None, "b": None}, {"a": {"x": "1", "y": "2"}, "b": {"z": "3"}}],
+    ),
+    "a type beside allOf": (record(a={"type": "string", "allOf": [{"minLength": 1}]}), [{"a": "x"}]),
+}
+
+
+@pytest.mark.parametrize("name", COMBINED)
+def test_an_object_of_several_parts_has_the_fields_of_all(name: str) -> None:
+    """Those beside allOf, of an allOf inside another, or beside anyOf were left out, without an error."""
+    schema, values = COMBINED[name]
+    check_values(schema, *values)
+
+
+def test_an_object_may_be_one_of_several_that_are_combined_of_it() -> None:
+    """A reader that checks values by such a schema does not end."""
+    shape = {"$ref": "#/definitions/shape"}
+    kinds = [{"$ref": "#/definitions/circle"}, {"$ref": "#/definitions/square"}]
+    definitions = {
+        "shape": {**record(kind=TEXT), "anyOf": kinds},
+        "circle": {"allOf": [shape, part(radius=WHOLE)]},
+        "square": {"allOf": [shape, part(side=WHOLE, inner=shape)]},
+    }
+    value = {"shape": {"kind": "s", "side": 1, "inner": {"kind": "c", "radius": 2}}}
+    done = converted({**record(shape=shape), "definitions": definitions}, value)
+    check_value(done.payload.objects[0], value, "")
+
+
 SECONDS = 5.0
 """Of a processor: other work does not count."""
 
