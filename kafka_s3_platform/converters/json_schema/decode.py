@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 from referencing import Registry as Resources
@@ -74,15 +75,20 @@ def read_json_schema(text: str, references: Mapping[str, str]) -> Slot:
     """Return the Connect schema of a JSON Schema. `references` maps the names in it to other schemas."""
     root = json.loads(text)
     resource = Resource.from_contents(root, DRAFT7)
-    resources = [(name, Resource.from_contents(json.loads(other), DRAFT7)) for name, other in references.items()]
+    base = resource.id() or ROOT
+    resources = [(ROOT, resource)]
+    for name, other in references.items():
+        found = Resource.from_contents(json.loads(other), DRAFT7)
+        # As Confluent's clients do, a name is also what it is beside the schema's $id.
+        resources += [(name, found), (urljoin(base, name), found)]
     known: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
-        [*resources, (ROOT, resource)]
+        resources
     )
     # Every $id is found once here. Otherwise each $ref to one would read all schemas again. A part that is no schema
     # cannot be read so: then only a $ref to an $id fails.
     with suppress(AttributeError, LookupError, TypeError, ValueError):
         known = known.crawl()
-    return _Types().slot(root, known.resolver(resource.id() or ROOT))
+    return _Types().slot(root, known.resolver(ROOT))
 
 
 def _refuse_address(uri: str) -> Resource[Any]:
@@ -127,12 +133,10 @@ class _Types:
     def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
         """Return the slot for values of this schema."""
         self._count_places(1)
-        if isinstance(schema, Mapping) and "$ref" in schema:
-            return self.slot(*self._resolved(schema, resolver), name, is_optional)
+        schema, resolver = self._resolved(schema, resolver)
         # JSON Schema allows `true` and `false` as schemas: the value may be anything.
         if not isinstance(schema, Mapping):
             return Slot(_make_any_type(), optional=True, name=name)
-        resolver = resolver.in_subresource(Resource.from_contents(schema, DRAFT7)) if "$id" in schema else resolver
         kind, has_null = self._type(schema, resolver)
         slot = Slot(kind, is_optional or has_null, name, doc=schema.get("description"))
         if schema.get("default") is None:
@@ -140,9 +144,14 @@ class _Types:
         return replace(slot, default=Readers().slot(slot, f"the default of {name}")(schema["default"]))
 
     def _resolved(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
-        """Follow a schema's references to their end, each one once. Raise BadRecordError if there is no end."""
-        if not isinstance(schema, Mapping) or "$ref" not in schema:
+        """Follow a schema's references to their end, each one once. Return what is there, and its own resolver.
+
+        Raise BadRecordError if there is no end.
+        """
+        if not isinstance(schema, Mapping):
             return schema, resolver
+        if "$ref" not in schema:
+            return schema, _enter_schema(schema, resolver, is_found=depth > 0)
         if depth == MAX_REFERENCES:
             raise BadRecordError(
                 f"its $ref {schema['$ref']!r} leads back to itself, or over more than {MAX_REFERENCES} others"
@@ -209,7 +218,6 @@ class _Types:
         A part may have the whole as one of its parts, if it is one of several that a value may fit.
         """
         self._count_places(1)
-        schema, resolver = self._resolved(schema, resolver)
         if not isinstance(schema, Mapping):
             return
         itself = _Itself(schema)
@@ -221,7 +229,7 @@ class _Types:
         yield _Part(schema, resolver, is_sure)
         for name in ("allOf", "oneOf", "anyOf"):
             for each in schema.get(name) or ():
-                yield from self._parts(each, resolver, seen, is_sure and name == "allOf")
+                yield from self._parts(*self._resolved(each, resolver), seen, is_sure and name == "allOf")
 
     def _simple(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
         """Return the type of those values of a schema that are of the type `kind`. None: it names no type."""
@@ -280,6 +288,15 @@ class _Types:
             required = part.schema.get("required") or ()
             for name, inner in sorted(properties.items(), key=_order_by_index(properties)):
                 yield part, self.slot(inner, part.resolver, name, name not in required)
+
+
+def _enter_schema(schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
+    """Return the resolver of the references in a schema, which are relative to its $id."""
+    own = schema.get("$id")
+    # Where a schema is found, its relative $id is a part of the address already.
+    if own is None or (is_found and not urlsplit(own).scheme):
+        return resolver
+    return resolver.in_subresource(Resource.from_contents(schema, DRAFT7))
 
 
 def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:

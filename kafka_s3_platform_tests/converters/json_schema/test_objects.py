@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload, new_converter
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 PREFIX = b"\0\0\0\0\1"
@@ -26,11 +26,16 @@ TEXT: Any = {"type": "string"}
 WHOLE: Any = {"type": "integer"}
 
 
-def converted(schema: Any, *values: Any) -> ConvertedPayload:
-    """Convert values of a schema that comes from an archive instead of a registry."""
-    text = json.dumps({"$schema": DRAFT, **schema})
-    archived = (ArchivedSchema("http://gone", 1, "JSON", text, ()),)
-    how = ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://gone", archived=archived))
+def converted(schema: Any, *values: Any, **referred: Any) -> ConvertedPayload:
+    """Convert values of a schema that comes from an archive instead of a registry, as those that it refers to do."""
+    named = [SchemaReference(f"{name}.json", name, 1, at) for at, name in enumerate(referred, 2)]
+    schemas = [
+        ArchivedSchema(
+            "http://gone", at, "JSON", json.dumps({"$schema": DRAFT, **each}), (), tuple(named if at == 1 else ())
+        )
+        for at, each in enumerate([schema, *referred.values()], 1)
+    ]
+    how = ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://gone", archived=tuple(schemas)))
     rows = [PREFIX + json.dumps(value).encode() for value in values]
     return new_converter(how, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
 
@@ -185,6 +190,31 @@ def test_an_object_may_be_one_of_several_that_are_combined_of_it() -> None:
     value = {"shape": {"kind": "s", "side": 1, "inner": {"kind": "c", "radius": 2}}}
     done = converted({**record(shape=shape), "definitions": definitions}, value)
     check_value(done.payload.objects[0], value, "")
+
+
+PLACE = {**part(city={"$ref": "#/definitions/text"}), "definitions": {"text": TEXT}}
+
+
+@pytest.mark.parametrize("own", ["http://x/order.json", "order.json", "schemas/order.json", "http://x/a/b/order.json#"])
+def test_references_are_found_beside_an_id(own: str) -> None:
+    """Such a schema could not be used if its $id named a folder, or if it referred to a subject's schema."""
+    inner = {"$id": "inner/place.json", "type": "object", **PLACE}
+    inside = record(
+        one=inner,
+        two={"$ref": "inner/place.json"},
+        three={"$ref": "#/definitions/text"},
+        four={"$ref": "place.json"},
+        five={"allOf": [{"$ref": "place.json#/definitions/text"}]},
+    )
+    schema = {"$id": own, **inside, "definitions": {"text": TEXT}}
+    value = {"one": {"city": "a"}, "two": {"city": "b"}, "three": "c", "four": {"city": "d"}, "five": "e"}
+    for place in (
+        {**record(), **PLACE},
+        {"$id": "http://y/place.json", **record(), **PLACE},
+        {"$id": "y/place.json", **record(), **PLACE},
+    ):
+        done = converted(schema, value, place=place)
+        assert ([failure.message for failure in done.failures], done.payload.objects) == ([], [value])
 
 
 SECONDS = 5.0
