@@ -27,6 +27,16 @@ def test_it_is_found_in_records_in_unions_in_maps_and_by_the_name_of_a_type() ->
     assert find(root, "one") is find(root, "one", "none") is find(root, "none") is None
 
 
+def test_a_name_means_the_type_of_its_own_namespace() -> None:
+    """The last type of the same short name was taken: a timestamp was a date, and its records lay in other folders."""
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    one, other = record("a.Item", ("at", moment)), record("b.Item", ("at", DATE))
+    root = record("a.Order", ("one", one), ("other", other), ("again", "Item"))
+
+    assert find(root, "again", "at") == find(root, "one", "at") == "timestamp-millis"
+    assert find(root, "other", "at") == "date"
+
+
 @pytest.mark.parametrize("name", ["fields", "items", "values"])
 @pytest.mark.parametrize("value", ["a,b", [], {}, 7, None])
 def test_attributes_that_mean_nothing_in_a_type_are_not_read(name: str, value: object) -> None:
