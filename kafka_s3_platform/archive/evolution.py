@@ -28,8 +28,7 @@ class SchemaTargets:
 
     def __init__(self, compatibility: Compatibility) -> None:
         self._compatibility = compatibility
-        self._by_version: dict[int, Schema] = {}
-        self._reached: int | None = None
+        self._reached: Schema | None = None
 
     def choose(self, values: Payload) -> Targets:
         """Choose the targets of the next batch."""
@@ -46,24 +45,35 @@ class SchemaTargets:
         return found
 
     def _by_order(self, values: Payload) -> Targets:
-        self._by_version.update({s.version: s for s in values.schemas if s.version is not None})
-        versions = np.array([*(s.version or 0 for s in values.schemas), 0], np.int64)[values.codes]
+        schemas = list(values.schemas)
+        if self._reached is not None and self._reached not in schemas:
+            schemas.append(self._reached)
+        carried = len(schemas) if self._reached is None else schemas.index(self._reached)
         has_schema = values.codes != NO_SCHEMA
-        reached = self._accumulated(versions, has_schema)
-        known = sorted(self._by_version)
-        codes = np.where(has_schema, np.searchsorted(known, reached), len(known)).astype(np.int32)
-        return [*(self._by_version[v] for v in known), None], codes
-
-    def _accumulated(self, versions: Int64s, has_schema: np.ndarray) -> Int64s:
-        """Return for each record the newest (FORWARD: the oldest) version up to it."""
-        forward = self._compatibility == "FORWARD"
-        neutral = np.iinfo(np.int64).max if forward else -1
-        start = neutral if self._reached is None else self._reached
-        pick = np.minimum if forward else np.maximum
-        reached: Int64s = pick.accumulate(np.append(start, np.where(has_schema, versions, neutral)))[1:]
+        sources = self._find_sources(values, has_schema)
+        codes = np.where(sources > 0, values.codes[sources - 1], carried)
         if has_schema.any():
-            self._reached = int(reached[-1])
-        return reached
+            self._reached = schemas[codes[-1]]
+        return [*schemas, None], np.where(has_schema, codes, len(schemas)).astype(np.int32)
+
+    def _find_sources(self, values: Payload, has_schema: np.ndarray) -> Int64s:
+        """Return for each record the number, from 1, of the last one so far of the newest (FORWARD: oldest) version.
+
+        0: it came in an earlier batch. A transform may make several schemas of one version: so a record of that version
+        is written with its own.
+        """
+        forward = self._compatibility == "FORWARD"
+        versions = np.array([*(s.version or 0 for s in values.schemas), 0], np.int64)[values.codes]
+        # A key is a version and, as its rest, the number of a record.
+        size = len(values) + 1
+        numbers = np.arange(1, size)
+        keys = versions * size + (-numbers if forward else numbers)
+        neutral = np.iinfo(np.int64).max if forward else -1
+        start = neutral if self._reached is None else (self._reached.version or 0) * size
+        pick = np.minimum if forward else np.maximum
+        reached: Int64s = pick.accumulate(np.append(start, np.where(has_schema, keys, neutral)))[1:]
+        sources: Int64s = (-reached if forward else reached) % size
+        return sources
 
 
 def adapt_values(batch: ConnectBatch, target: Schema | None) -> ConnectBatch:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -57,6 +58,19 @@ def test_records_are_written_with_the_schema_that_the_mode_says(
 
 def test_forward_goes_back_to_an_older_schema_that_comes_later() -> None:
     assert targets("FORWARD", [3, 2, 3, 1, 2]) == [3, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("compatibility", ["NONE", "BACKWARD", "FORWARD", "FULL"])
+def test_a_record_of_the_version_that_is_reached_keeps_its_own_schema(compatibility: Compatibility) -> None:
+    """A transform of some records gives one version two schemas: records lost the fields that the other one lacks."""
+    one, two = version(1), version(2)
+    changed = replace(two, version=1)
+    chooser = SchemaTargets(compatibility)
+    written = []
+    for codes in ([0, 1, 0], [1], [0, 1]):
+        schemas, chosen = chooser.choose(Payload(None, np.array(codes, np.int32), (one, changed), [{}] * len(codes)))
+        written += [schemas[code] for code in chosen]
+    assert written == [one, changed, one, changed, one, changed]
 
 
 def test_tombstones_have_no_schema_and_change_none() -> None:
