@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_s3_platform.avro.schema import PRIMITIVE, read_full_name
+from kafka_s3_platform.avro.schema import PRIMITIVE, fits_default, read_full_name
 from kafka_s3_platform.model.connect import MISSING
 
 DATA = "org.apache.kafka.connect.data."
@@ -95,10 +95,12 @@ class AvroSchemas:
     def slot(self, slot: Slot) -> Any:
         """Return the Avro schema of a slot. If the slot is optional, it is a union with null."""
         inner = self._type(slot.type)
+        # In Avro, a default belongs to the first branch of a union.
+        if slot.default not in (MISSING, None) and isinstance(inner, list):
+            inner = sorted(inner, key=lambda branch: not _is_simple_default(slot.default, branch))
         branches = inner if isinstance(inner, list) else [inner]
         if not slot.optional or "null" in branches:
             return inner
-        # In Avro, a default belongs to the first branch of a union.
         if slot.default in (MISSING, None):
             return ["null", *branches]
         return [*branches, "null"]
@@ -174,6 +176,12 @@ def encode_default(value: Any) -> Any:
     if isinstance(value, list):
         return [encode_default(each) for each in value]
     return value
+
+
+def _is_simple_default(default: Any, branch: Any) -> bool:
+    """Whether a default is of a branch that can be moved: a simple one, which defines no name for those behind it."""
+    kind = branch if isinstance(branch, Mapping) else {"type": branch}
+    return kind["type"] in PRIMITIVE and fits_default(encode_default(default), kind)
 
 
 def _make_scalar_schema(kind: ConnectType) -> Any:

@@ -139,7 +139,7 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
     if isinstance(found, list):
         # A default is of the first branch that it fits. Up to Avro 1.11 that had to be the first branch of all.
         kinds = map(resolve, found)
-        found = next((kind for kind in kinds if _fits_default(default, kind)), {"type": "null"})
+        found = next((kind for kind in kinds if fits_default(default, kind)), {"type": "null"})
     # A default that does not fit its type stays as it is: registries may hold such schemas.
     match found["type"]:
         case "array" if isinstance(default, list):
@@ -154,7 +154,7 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
     return default
 
 
-def _fits_default(default: Any, kind: Mapping[str, Any]) -> bool:
+def fits_default(default: Any, kind: Mapping[str, Any]) -> bool:
     """Whether a default, which a schema holds as JSON, may be of a type. It does not look into lists and maps."""
     name = kind["type"]
     if isinstance(default, bool):

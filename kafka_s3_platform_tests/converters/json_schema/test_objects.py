@@ -109,6 +109,15 @@ def test_a_type_that_is_listed_beside_object_takes_its_own_values() -> None:
     check_values(record(a=either), {"a": "x"}, {"a": {"b": "y"}}, {"a": [1, 2]})
 
 
+@pytest.mark.parametrize(("default", "first"), [(5, "long"), ("x", "string"), (True, "boolean")])
+def test_a_default_is_of_the_first_type_of_a_union(default: Any, first: str) -> None:
+    """Readers of Avro up to 1.11 refuse a schema in which it is of another one."""
+    either = {"type": ["string", "integer", "boolean", "null"], "default": default}
+    done = converted(record(a=either, b=either), {"b": "y"})
+    assert done.payload.objects == [{"a": default, "b": "y"}]
+    assert [field["type"][0] for field in done.payload.schemas[0].avro["fields"]] == [first, first]
+
+
 @pytest.mark.parametrize("title", ["string", "null", "Place"])
 def test_an_object_that_is_used_again_is_the_same_whatever_its_title(title: str) -> None:
     """A name in Avro that is a type's own means that type: the second use of an object `null` was nothing."""
