@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import zstandard
@@ -47,7 +48,7 @@ def doubling(steps: int) -> Any:
 
 def deflated(megabytes: int, byte: bytes = b"\0", start: bytes = b"") -> bytes:
     """A raw deflate stream of one byte many times."""
-    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     pieces = [stream.compress(start), *(stream.compress(byte * 2**20) for _ in range(megabytes))]
     return b"".join(pieces) + stream.flush()
 
@@ -94,7 +95,7 @@ class Page:
     encoding: int = 0
     is_dictionary: bool = False
 
-    @property
+    @cached_property
     def head(self) -> bytes:
         inner = thrift([(1, _I32, self.values), (2, _I32, self.encoding), (3, _I32, 3), (4, _I32, 3)])
         kind, field = (2, 7) if self.is_dictionary else (0, 5)

@@ -17,7 +17,8 @@ SECONDS = 60
 
 _PROCESSES = get_context("forkserver")
 # Each is a copy of one process that has the readers: to import them again takes longer than to read most objects.
-_PROCESSES.set_forkserver_preload([__name__])
+# pyarrow imports pandas with the first bad record.
+_PROCESSES.set_forkserver_preload([__name__, "pandas"])
 
 
 @dataclass(frozen=True)

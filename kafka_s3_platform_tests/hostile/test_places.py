@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 COUNT = 20
 
 
-@pytest.fixture(params=["envelope.parquet", "envelope.avro", "envelope.json"])
+@pytest.fixture
 def config(
     request: pytest.FixtureRequest,
     kafka_settings: KafkaSettings,
@@ -100,42 +100,46 @@ def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
     return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), InProcessRunner())
 
 
-def sent(config: ConnectorConfig) -> dict[int, list[bytes]]:
-    topic = f"{config.topics[0]}-restored"
-    return {p: records_of(config.kafka, topic, p).column("value").to_pylist() for p in (0, 1)}
+def sent(config: ConnectorConfig, topic: str = "") -> dict[int, list[bytes]]:
+    target = topic or f"{config.topics[0]}-restored"
+    return {p: records_of(config.kafka, target, p).column("value").to_pylist() for p in (0, 1)}
 
 
-@pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("window", [{}, {"from_offset": 3, "to_offset": 15}])
-def test_such_an_object_is_refused_by_name_and_nothing_of_it_is_sent(
-    config: ConnectorConfig, lie: Lie, window: dict[str, int]
+CASES = [
+    *((form, lie) for form in ("envelope.parquet", "envelope.avro") for lie in LIES),
+    ("envelope.json", of_another_kafka_partition),
+    # read as those of Avro are
+    pytest.param("envelope.json", of_another_topic, marks=pytest.mark.long),
+    pytest.param("envelope.json", of_other_offsets, marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("config", "lie"), CASES, indirect=["config"])
+def test_such_an_object_is_refused_by_name_or_left_out_whole_and_named_by_a_deep_verify(
+    config: ConnectorConfig, lie: Lie
 ) -> None:
     """A window is read without the digest over all records."""
     row = told(config, lie)
-    if lie is of_other_offsets and window:
-        # records of the window are all where they are due
-        window = {"from_offset": 3}
-    with pytest.raises(IntegrityError, match=rf"object {re.escape(row.key)} (is not the one of the index|was written)"):
-        restored(config, **window)
+    # of other offsets, records of a window that ends earlier are all where they are due
+    window = {"from_offset": 3} if lie is of_other_offsets else {"from_offset": 3, "to_offset": 15}
+    said = rf"object {re.escape(row.key)} (is not the one of the index|was written)"
+    for restore_id, bounds in (("whole", {}), ("window", window)):
+        with pytest.raises(IntegrityError, match=said):
+            restored(config, restore_id=restore_id, **bounds)
     assert sent(config)[0] == []
 
-
-@pytest.mark.parametrize("lie", LIES)
-def test_where_bad_objects_are_ignored_it_is_left_out_whole(config: ConnectorConfig, lie: Lie) -> None:
-    row = told(config, lie)
-    report = restored(config, behavior_on_error="ignore")
-    assert sent(config) == {0: [], 1: [b"%d" % (100 + n) for n in range(COUNT)]}
+    copy = f"{config.topics[0]}-copy"
+    report = restored(config, to_topic=copy, create_topic=True, behavior_on_error="ignore")
+    assert sent(config, copy) == {0: [], 1: [b"%d" % (100 + n) for n in range(COUNT)]}
     (line,) = report.skipped
     assert row.key in line
 
-
-@pytest.mark.parametrize("lie", [of_another_kafka_partition, of_other_offsets])
-def test_a_deep_verify_names_it(config: ConnectorConfig, lie: Lie) -> None:
-    row = told(config, lie)
-    report = verify_archive(config, config.topics[0], deep=True, runner=InProcessRunner())
-    assert any(row.key == d.key and "where" in d.message for d in report.damages)
+    if lie is not of_another_topic:
+        damages = verify_archive(config, config.topics[0], deep=True, runner=InProcessRunner()).damages
+        assert any(row.key == d.key and "where" in d.message for d in damages)
 
 
+@pytest.mark.parametrize("config", ["envelope.parquet"], indirect=True)
 def test_the_index_of_another_connector_is_none_of_this_one(config: ConnectorConfig, s3_client: Any) -> None:
     """A folder that was copied to another connector's."""
     topic, bucket = config.topics[0], config.store.bucket
@@ -148,24 +152,18 @@ def test_the_index_of_another_connector_is_none_of_this_one(config: ConnectorCon
         make_plan(request)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("TOPIC+0+", "TOPIC+1+"), ("+0000000000", "+0000000007"), ("TOPIC/", "TOPIC-other/")],
-)
-def test_of_objects_without_an_index_the_key_has_to_be_true(
-    config: ConnectorConfig, s3_client: Any, old: str, new: str
-) -> None:
+@pytest.mark.parametrize("config", ["envelope.parquet", "envelope.avro", "envelope.json"], indirect=True)
+def test_of_objects_without_an_index_the_key_has_to_be_true(config: ConnectorConfig, s3_client: Any) -> None:
     topic, bucket = config.topics[0], config.store.bucket
     key = snapshot(config).segments[0].key
-    old, new = old.replace("TOPIC", topic), new.replace("TOPIC", topic)
-    copy = key.replace(old, new)
-    if old == f"{topic}/":
-        copy = copy.replace(f"{topic}+", f"{topic}-other+")
     body = s3_client.get_object(Bucket=bucket, Key=key)["Body"].read()
     for item in s3_client.list_objects_v2(Bucket=bucket, Prefix="topics/")["Contents"]:
         s3_client.delete_object(Bucket=bucket, Key=item["Key"])
-    s3_client.put_object(Bucket=bucket, Key=copy, Body=body)
     source = config.model_copy(update={"topics": ()})
-    (group,) = group_objects(tuple(scan_objects(source)))
-    with pytest.raises(IntegrityError, match=re.escape(copy)):
-        list(ForeignStream(source, group))
+    for old, new in ((f"{topic}+0+", f"{topic}+1+"), ("+0000000000", "+0000000007"), (topic, f"{topic}-other")):
+        copy = key.replace(old, new)
+        s3_client.put_object(Bucket=bucket, Key=copy, Body=body)
+        (group,) = group_objects(tuple(scan_objects(source)))
+        with pytest.raises(IntegrityError, match=re.escape(copy)):
+            list(ForeignStream(source, group))
+        s3_client.delete_object(Bucket=bucket, Key=copy)
