@@ -6,6 +6,7 @@ files, the bucket, dead letters.
 
 import json
 import logging
+import multiprocessing
 import os
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -35,10 +37,10 @@ from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import KafkaSettings, Settings, StoreSettings
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.failures import RETRIES_TAG
+from kafka_s3_platform.kafka import admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus
-from kafka_s3_platform.store import credentials
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.converters.refusing import gate
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -217,40 +219,43 @@ def world(stack: StackStatus, s3_client: Any, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def written(world: World, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
-    """All is done once."""
+def written(world: World, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """All is done once, in a process of its own: Spark starts there, whatever was started here before."""
     home, temporary = tmp_path_factory.mktemp("homes") / "home", tmp_path_factory.mktemp("temporary")
     home.mkdir()
     (home / "dagster.yaml").write_text(
         "telemetry: {enabled: false}\n"
         "python_logs: {managed_python_loggers: [kafka_s3_platform], python_log_level: INFO}\n"
     )
-    found = Written(world, home, temporary)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**stack_settings.environment(), **ENVIRONMENT}.items():
-            patch.setenv(name, value)
+    env = {
+        **stack_settings.environment(),
+        **ENVIRONMENT,
         # of Spark's workers, which import the plug-ins
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
-        patch.setenv("KAFKA_S3_LOCAL_DATA_DIR", str(tmp_path_factory.mktemp("another-stack")))
-        patch.setenv("KAFKA_S3_CONNECTORS", str(world.folder("good")))
-        patch.setenv("DAGSTER_HOME", str(home))
-        patch.setenv("TMPDIR", str(temporary))
-        patch.setattr(tempfile, "tempdir", None)
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setattr(logging.getLogger("kafka_s3_platform"), "level", logging.DEBUG)
-        credentials._get_session.cache_clear()  # noqa: SLF001 - as in a new process
-        with (
-            arguments_of_children(found.arguments),
-            apart(found, "broker down", *BROKER_DOWN),
-            apart(found, "good", *DAGSTER, *DAGSTER_TAGS),
-        ):
-            _do_all(found)
-        yield found
-    credentials._get_session.cache_clear()  # noqa: SLF001
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+        "KAFKA_S3_LOCAL_DATA_DIR": str(tmp_path_factory.mktemp("another-stack")),
+        "KAFKA_S3_CONNECTORS": str(world.folder("good")),
+        "DAGSTER_HOME": str(home),
+        "TMPDIR": str(temporary),
+    }
+    with pytest.MonkeyPatch.context() as patch, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        return process.submit(_do_all, Written(world, home, temporary)).result()
 
 
-def _do_all(found: Written) -> None:
+def _do_all(found: Written) -> Written:
+    logging.getLogger("kafka_s3_platform").setLevel(logging.DEBUG)
+    admin_calls.GRACE_SECONDS = 1.0
+    with (
+        arguments_of_children(found.arguments),
+        apart(found, "broker down", *BROKER_DOWN),
+        apart(found, "good", *DAGSTER, *DAGSTER_TAGS),
+    ):
+        _do_each(found)
+    return found
+
+
+def _do_each(found: Written) -> None:
     for command in GOOD.values():
         for arguments in command:
             found.run("good", arguments)
