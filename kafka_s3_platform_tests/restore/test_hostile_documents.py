@@ -62,7 +62,7 @@ def sent(config: ConnectorConfig, topic: str = "") -> list[bytes]:
 def edited(config: ConnectorConfig, client: Any, edit: Callable[[dict[str, Any]], object]) -> None:
     """The stored plan, changed, its digest made anew as the platform makes it."""
     plan = json.loads(client.get_object(Bucket=config.store.bucket, Key=PLAN)["Body"].read())
-    kind = {name: plan.pop(name) for name in ("kind", "digest") if name in plan}
+    kind = {name: plan.pop(name) for name in ("format", "kind", "digest") if name in plan}
     edit(plan)
     kind["digest"] = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     client.put_object(Bucket=config.store.bucket, Key=PLAN, Body=json.dumps(plan | kind).encode())
