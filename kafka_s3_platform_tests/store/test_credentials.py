@@ -305,9 +305,10 @@ def short(sts: Sts, sts_server: StsServer, gate: Recorder, store_settings: Store
 def expire(sts: Sts) -> None:
     """Let all sessions issued so far become due for a refresh, and refuse them from then on."""
     now = datetime.now(timezone.utc)
+    soon = now + timedelta(seconds=credentials.ADVISORY_SECONDS - 1)
     for kept in gc.get_objects():
         if type(kept) is RefreshableCredentials:
-            kept._expiry_time = now + timedelta(seconds=credentials.ADVISORY_SECONDS - 1)  # noqa: SLF001
+            kept._expiry_time = soon  # type: ignore[attr-defined]  # noqa: SLF001
     sts.sessions.update({key: (token, now - timedelta(seconds=1)) for key, (token, _) in sts.sessions.items()})
 
 
