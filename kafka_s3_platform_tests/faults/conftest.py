@@ -12,11 +12,15 @@ from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.faults.broker import start_broker
 from kafka_s3_platform_tests.faults.children import Child
 
+SOON_MISSED = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "200"}
+"""A broker that was killed may come back when its controller has missed it, by default after 9 seconds."""
+
 
 @pytest.fixture(scope="session")
 def mortal_settings(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     data = tmp_path_factory.mktemp("mortal")
-    settings = dataclasses.replace(stack_settings, data_dir=data, **free_port_settings())
+    properties = {**stack_settings.kafka_properties, **SOON_MISSED}
+    settings = dataclasses.replace(stack_settings, data_dir=data, kafka_properties=properties, **free_port_settings())
     with stopped_at_exit(settings):
         yield settings
 

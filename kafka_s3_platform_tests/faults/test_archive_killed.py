@@ -228,7 +228,7 @@ def test_an_object_that_another_tool_wrote_is_never_overwritten(config: Connecto
 def test_an_executor_process_killed_in_the_middle_of_a_scan_is_retried_by_spark(
     config: ConnectorConfig, spark: "SparkSession"
 ) -> None:
-    slow = config.model_copy(update={"archive": config.archive.model_copy(update={"records_per_second": 200.0})})
+    slow = config.model_copy(update={"archive": config.archive.model_copy(update={"records_per_second": 400.0})})
     killed: list[int] = []
 
     def kill_one_worker() -> None:

@@ -76,6 +76,7 @@ def slowly(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
 
 def replay_slowly(config: ConnectorConfig, run_id: str = "x") -> None:
     marker.TRANSACTION_RECORDS = TRANSACTION_RECORDS
+    vars(transactional_producer)["SETTLE_SECONDS"] = 1.0
     restore(ArchiveSource(slowly(config, run_id=run_id)), InProcessRunner())
 
 
@@ -266,7 +267,7 @@ def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
 
     thread = threading.Thread(target=kill_one_worker)
     thread.start()
-    report = restore(ArchiveSource(request(config, records_per_second=1000.0)), SparkRunner(lambda: spark))
+    report = restore(ArchiveSource(request(config, records_per_second=2000.0)), SparkRunner(lambda: spark))
     thread.join(60)
 
     assert killed
