@@ -1,6 +1,5 @@
 """Processes that tests kill or stop. Each starts at once: it is forked from one that has imported everything."""
 
-import multiprocessing
 import os
 import signal
 import tempfile
@@ -11,11 +10,8 @@ from typing import Any
 
 import psutil
 
+from kafka_s3_platform_tests.forked import FORKED
 from kafka_s3_platform_tests.kafka.topics import until
-
-_HERE = __name__.rpartition(".")[0]
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([f"{_HERE}.test_{name}_killed" for name in ("archive", "restore", "vacuum")])
 
 
 class Child:
@@ -24,7 +20,7 @@ class Child:
     def __init__(self, log: Path, function: Callable[..., object], *arguments: Any) -> None:
         self._log = log
         given = (log, dict(os.environ), function, arguments)
-        self._process: BaseProcess = _CONTEXT.Process(target=_call, args=given)
+        self._process: BaseProcess = FORKED.Process(target=_call, args=given)
         self._process.start()
 
     @property

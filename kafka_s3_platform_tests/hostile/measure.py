@@ -5,20 +5,15 @@ import signal
 import time
 import traceback
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform_tests.forked import FORKED
 from kafka_s3_platform_tests.hostile.readers import READERS
 
 ADDRESS_BYTES = 6 * 2**30
 SECONDS = 60
-
-_PROCESSES = get_context("forkserver")
-# Each is a copy of one process that has the readers: to import them again takes longer than to read most objects.
-# pyarrow imports pandas with the first bad record.
-_PROCESSES.set_forkserver_preload([__name__, "pandas"])
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,8 @@ class Measured:
 
 def measured(format_name: str, path: Path) -> Measured:
     """Reads it there. Raises AssertionError where the process ends in another way than by the one error."""
-    here, there = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=_tell, args=(there, format_name, path))
+    here, there = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=_tell, args=(there, format_name, path))
     process.start()
     there.close()
     process.join(2 * SECONDS)
