@@ -67,9 +67,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
-    # Files with servers take long. Last come those that take seconds, so that both processes end at the same time.
-    long = {item.path for item in items if item.get_closest_marker("integration")}
-    items.sort(key=lambda item: item.path not in long)
+    # Files with servers take long. Last come those that take seconds, so that all processes end at the same time.
+    with_servers = {item.path for item in items if item.get_closest_marker("integration")}
+    items.sort(key=lambda item: item.path not in with_servers)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -203,17 +203,11 @@ def archive_records(fill_topic: Callable[..., ConnectorConfig]) -> Callable[...,
 @pytest.fixture
 def bucket(s3_client: Any) -> Iterator[str]:
     """A fresh bucket, deleted with all it holds after the test."""
-    with _fresh_bucket(s3_client) as name:
-        yield name
-
-
-@contextmanager
-def _fresh_bucket(client: Any) -> Iterator[str]:
     name = f"bucket-{uuid.uuid4().hex[:12]}"
-    client.create_bucket(Bucket=name)
+    s3_client.create_bucket(Bucket=name)
     yield name
     # SeaweedFS deletes a bucket with its objects, and so frees the volumes that it reserved.
-    client.delete_bucket(Bucket=name)
+    s3_client.delete_bucket(Bucket=name)
 
 
 @pytest.fixture(scope="session")
@@ -226,17 +220,6 @@ def s3_client(stack: embedded.StackStatus, stack_settings: StackSettings) -> Ite
 
 @pytest.fixture
 def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
-    return _store_at(stack, bucket)
-
-
-@pytest.fixture(scope="module")
-def module_store(stack: embedded.StackStatus, s3_client: Any) -> Iterator[StoreSettings]:
-    """A bucket for what the tests of a module share."""
-    with _fresh_bucket(s3_client) as name:
-        yield _store_at(stack, name)
-
-
-def _store_at(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
     return StoreSettings(
         bucket=bucket,
         region="us-east-1",
