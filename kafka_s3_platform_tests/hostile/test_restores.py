@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import lzma
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -150,13 +150,15 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def attacks_of(formats: Collection[str]) -> Iterator[Any]:
+def attacks_of(formats: Collection[str]) -> list[Any]:
     """By name; all but the first of each format are `long`: what each costs, `test_attacks` shows without servers."""
+    found: list[Any] = []
     seen: set[str] = set()
     for name, attack in ATTACKS.items():
         if attack.format in formats:
-            yield pytest.param(name, marks=pytest.mark.long if attack.format in seen else ())
+            found.append(pytest.param(name, marks=pytest.mark.long if attack.format in seen else ()))
             seen.add(attack.format)
+    return found
 
 
 def test_every_format_that_others_write_is_here() -> None:
