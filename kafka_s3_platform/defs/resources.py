@@ -38,9 +38,8 @@ def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
 
 def make_submit_arguments(env: Mapping[str, str]) -> str:
     """Return the arguments with which PySpark starts Spark. Spark itself then reads the deployment's file."""
-    given = env.get(SUBMIT_VARIABLE, "pyspark-shell")
-    own = f"--load-spark-defaults --properties-file {shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))}"
-    return given if own in given else f"{own} {given}"
+    path = shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))
+    return f"--load-spark-defaults --properties-file {path} {env.get(SUBMIT_VARIABLE, 'pyspark-shell')}"
 
 
 class NoValues(dg.IOManager):
@@ -77,11 +76,18 @@ def start_session() -> "SparkSession":
     conf = build_spark_conf(deployed)
     # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
     os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
+    given = os.environ.get(SUBMIT_VARIABLE)
     if deployed and not is_started(os.environ):
         # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
         os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
         conf = {name: value for name, value in conf.items() if name not in deployed}
-    with make_private_files():
-        session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
+    try:
+        with make_private_files():
+            session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
+    finally:
+        # not handed on to processes that this one starts: they may be given another file
+        os.environ.pop(SUBMIT_VARIABLE, None)
+        if given is not None:
+            os.environ[SUBMIT_VARIABLE] = given
     atexit.register(session.stop)
     return session
