@@ -1,6 +1,8 @@
 """boto3's S3 client as a connector's settings want it: endpoint, addressing, proxy, retries."""
 
+import os
 import random
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,13 +11,15 @@ from botocore.utils import determine_content_length
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.store.clock import tell_times
 from kafka_s3_platform.store.credentials import new_client
 from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted
 
 MAX_BACKOFF_SECONDS = 20.0
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 60
-_MAX_CONNECTIONS = 32
+_MAX_CONNECTIONS = 64
+_MAX_CLIENTS = 16
 _SMALL_BODY_BYTES = 1_048_576
 """Up to here AWS's SDK for Java does not ask first either (its `expectContinueThresholdInBytes`)."""
 
@@ -38,8 +42,25 @@ _PASSING_CODES = frozenset(
 )
 
 
+def get_s3_client(settings: StoreSettings) -> Any:
+    """Return the process's client of the store, for any bucket. Threads may share it. Raises as `new_s3_client` does.
+
+    To make one takes as long as a dozen requests, since botocore reads S3's model anew for each.
+    """
+    return _get_client(settings.model_copy(update={"bucket": ""}))
+
+
+@lru_cache(_MAX_CLIENTS)
+def _get_client(settings: StoreSettings) -> Any:
+    return new_s3_client(settings)
+
+
+# A forked process must not write into the connections of its parent.
+os.register_at_fork(after_in_child=_get_client.cache_clear)
+
+
 def new_s3_client(settings: StoreSettings) -> Any:
-    """Return a client of the store. Raises ConfigError, and what the credentials' provider raises."""
+    """Return a new client of the store. Raises ConfigError, and what the credentials' provider raises."""
     proxy = settings.proxy_url and settings.proxy_url.get_secret_value()
     config = Config(
         # repeated by `Backoff`: botocore has no setting for how long to wait
@@ -61,6 +82,7 @@ def new_s3_client(settings: StoreSettings) -> Any:
         raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
     client.meta.events.register("needs-retry.s3", Backoff(settings.max_retries, settings.retry_backoff_ms))
     client.meta.events.register("before-call.s3", _send_small_at_once)
+    tell_times(client)
     return client
 
 

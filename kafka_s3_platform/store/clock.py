@@ -2,7 +2,9 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
@@ -43,7 +45,7 @@ class StoreTime:
 
 
 class StoreClock:
-    """The store's clock, as the newest answer to a client shows it."""
+    """The store's clock, as the newest answer to a request that it watched shows it."""
 
     def __init__(self) -> None:
         self.latest: StoreTime | None = None
@@ -56,20 +58,36 @@ class StoreClock:
         here = datetime.now(timezone.utc)
         return min(here, self.latest.now()) if self.latest else here
 
-    def watch(self, client: Any) -> None:
-        """Look at every answer that the boto3 client gets from now on, also at refusals."""
-        client.meta.events.register("request-created.s3", self._sent)
-        client.meta.events.register("response-received.s3", self._received)
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look at every answer that this thread gets in the block from a client of `tell_times`, also at refusals."""
+        token = _WATCHING.set(self)
+        try:
+            yield
+        finally:
+            _WATCHING.reset(token)
 
-    def _sent(self, request: Any, **_: Any) -> None:
-        request.context[_SENT] = datetime.now(timezone.utc)
 
-    def _received(self, context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
-        headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        # an answer with an `Age` comes from a cache
-        told = None if "age" in headers else _parse_date(headers.get("date", ""))
-        if told is not None and _SENT in context:
-            self.latest = StoreTime(told, context[_SENT], datetime.now(timezone.utc), time.monotonic())
+_WATCHING: ContextVar[StoreClock | None] = ContextVar("_WATCHING", default=None)
+
+
+def tell_times(client: Any) -> None:
+    """Make a boto3 client tell the clock that is watching the time of each answer."""
+    client.meta.events.register("request-created.s3", _note_sent)
+    client.meta.events.register("response-received.s3", _note_received)
+
+
+def _note_sent(request: Any, **_: Any) -> None:
+    request.context[_SENT] = datetime.now(timezone.utc)
+
+
+def _note_received(context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
+    headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    # an answer with an `Age` comes from a cache
+    told = None if "age" in headers else _parse_date(headers.get("date", ""))
+    clock = _WATCHING.get()
+    if clock is not None and told is not None and _SENT in context:
+        clock.latest = StoreTime(told, context[_SENT], datetime.now(timezone.utc), time.monotonic())
 
 
 def _parse_date(text: str) -> datetime | None:

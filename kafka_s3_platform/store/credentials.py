@@ -82,20 +82,19 @@ def new_client(settings: StoreSettings, service: str, **options: Any) -> Any:
     """Return a boto3 client with the provider's credentials.
 
     Raises:
-        AuthorizationError: the provider refuses.
+        AuthorizationError: the provider refuses, or there are no credentials.
         StoreUnavailableError: it does not answer.
         ConfigError: its class cannot be used.
     """
     with _LOCK:
-        session = _get_session(_Method.of(settings))
-        _resolve_credentials(session)
-        return session.client(service, **options)
+        _require_credentials(settings)
+        return _get_session(_Method.of(settings)).client(service, **options)
 
 
 def find_credentials(settings: StoreSettings) -> Credentials:
     """Return credentials that are valid for at least `MANDATORY_SECONDS`, if the provider's credentials last so long.
 
-    Raises the errors of `new_client`, and AuthorizationError if there are no credentials at all.
+    Raises the errors of `new_client`.
     """
     found = _require_credentials(settings)
     with _translate_refusals("refreshing the store's credentials"):

@@ -17,7 +17,7 @@ from uuid import uuid4
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.model.segment import StoredObject
-from kafka_s3_platform.store.client import new_s3_client
+from kafka_s3_platform.store.client import get_s3_client
 from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.errors import (
     UNREACHABLE,
@@ -92,7 +92,7 @@ class WrittenObject:
 
 
 class ObjectStore:
-    """The bucket that `settings` names. It is pickled as its settings; the client is made at first use.
+    """The bucket that `settings` names. It is pickled as its settings.
 
     Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with what was tried, and also
     the errors that its docstring names. If a server does not answer, a call fails after at most `max_retries` + 1 times
@@ -354,14 +354,13 @@ class ObjectStore:
             yield from page.get(items, [])
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
-        with translate_errors(Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")):
+        attempted = Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")
+        with translate_errors(attempted), self.clock.watching():
             return request()
 
     @cached_property
     def _client(self) -> Any:
-        client = new_s3_client(self.settings)
-        self.clock.watch(client)
-        return client
+        return get_s3_client(self.settings)
 
     @cached_property
     def _written_as(self) -> dict[str, Any]:

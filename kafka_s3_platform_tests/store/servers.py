@@ -9,6 +9,7 @@ from secrets import token_hex
 from urllib.parse import parse_qs
 
 from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.store import client, credentials
 from kafka_s3_platform_tests.store.http_proxy import (
     HttpAnswer,
     HttpRequest,
@@ -19,6 +20,12 @@ from kafka_s3_platform_tests.store.http_proxy import (
     running,
     signed_anew,
 )
+
+
+def forget_clients() -> None:
+    """Look for credentials anew, as a new process does."""
+    credentials._get_session.cache_clear()  # noqa: SLF001
+    client._get_client.cache_clear()  # noqa: SLF001
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.store.clock import StoreClock, StoreTime
+from kafka_s3_platform.store.clock import StoreClock, StoreTime, _note_received
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
@@ -37,7 +37,8 @@ def test_only_what_whole_seconds_and_the_way_cannot_explain_is_a_difference(
 def answered(headers: dict[str, str]) -> StoreClock:
     clock, context = StoreClock(), {"kafka-s3-sent": NOON}
     parsed: Any = {"ResponseMetadata": {"HTTPHeaders": headers}}
-    clock._received(context, parsed)  # noqa: SLF001 - as botocore calls it
+    with clock.watching():
+        _note_received(context, parsed)  # as botocore calls it
     return clock
 
 
@@ -54,3 +55,10 @@ def test_the_stores_time_goes_on_from_its_answer() -> None:
     clock = answered({"date": "Thu, 01 Jan 2026 12:00:00 GMT"})
     assert clock.latest is not None
     assert NOON <= clock.latest.now() < NOON + timedelta(seconds=30)
+
+
+def test_each_clock_is_told_of_the_answers_that_it_watched() -> None:
+    """Stores share a client: what one was answered hours ago is no answer to another."""
+    first, second = answered({"date": "Thu, 01 Jan 2026 12:00:00 GMT"}), StoreClock()
+    assert first.latest is not None
+    assert second.latest is None

@@ -17,14 +17,13 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IndexConflictError, StoreUnavailableError
 from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store import credentials
-from kafka_s3_platform.store.credentials import Credentials, describe_credentials, find_credentials
+from kafka_s3_platform.store.credentials import ADVISORY_SECONDS, Credentials, describe_credentials, find_credentials
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate, match_row
 from kafka_s3_platform_tests.store.http_proxy import running
-from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, session_gate
+from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, forget_clients, session_gate
 
 ARN = "arn:aws:iam::123456789012:role/archive"
 
@@ -36,9 +35,9 @@ def _no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    credentials._get_session.cache_clear()  # noqa: SLF001 - as in a new process
+    forget_clients()
     yield
-    credentials._get_session.cache_clear()  # noqa: SLF001
+    forget_clients()
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_a_member_of_the_chain_is_asked_alone(monkeypatch: pytest.MonkeyPatch, t
         find_credentials(own)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    credentials._get_session.cache_clear()  # noqa: SLF001 - as in a new process
+    forget_clients()
     assert describe_credentials(own).startswith(
         "s3.credentials.provider.class: environment variables; access key id AKIA****"
     )
@@ -305,7 +304,7 @@ def short(sts: Sts, sts_server: StsServer, gate: Recorder, store_settings: Store
 def expire(sts: Sts) -> None:
     """Let all sessions issued so far become due for a refresh, and refuse them from then on."""
     now = datetime.now(timezone.utc)
-    soon = now + timedelta(seconds=credentials.ADVISORY_SECONDS - 1)
+    soon = now + timedelta(seconds=ADVISORY_SECONDS - 1)
     for kept in gc.get_objects():
         if type(kept) is RefreshableCredentials:
             kept._expiry_time = soon  # type: ignore[attr-defined]  # noqa: SLF001

@@ -25,6 +25,7 @@ from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.store.servers import forget_clients
 
 pytestmark = pytest.mark.integration
 
@@ -238,6 +239,7 @@ def test_no_credentials_at_all_are_an_error_of_theirs(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    forget_clients()
     store = other(store_settings, access_key_id=None, secret_access_key=None)
     with pytest.raises(AuthorizationError, match=r"Set aws.access.key.id"):
         check_promises(store, "topics")

@@ -55,7 +55,7 @@ def requests(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> Reques
         client.meta.events.register("provide-client-params.s3", note)
         return client
 
-    monkeypatch.setattr(objects, "new_s3_client", recorded)
+    monkeypatch.setattr(objects, "get_s3_client", recorded)
     return made
 
 

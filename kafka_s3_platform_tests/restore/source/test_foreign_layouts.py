@@ -401,7 +401,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
         client.meta.events.register("provide-client-params.s3", note)
         return client
 
-    monkeypatch.setattr(objects, "new_s3_client", recorded)
+    monkeypatch.setattr(objects, "get_s3_client", recorded)
     return made
 
 
