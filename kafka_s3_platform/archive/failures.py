@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError, UnresolvedOffsetsError
+from kafka_s3_platform.model.connect import Stage
 from kafka_s3_platform.model.unresolved import Unresolved
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 SHOWN = 5
 UNREADABLE = "batch"
 """The reason of offsets that the reader itself could not deliver: no setting helps."""
+
+LETTER_REFUSED: Stage = "DEAD_LETTER"
 
 
 FOR_EVER = -1
@@ -103,7 +106,10 @@ def _unresolved_lines(connector: str, topic: str, unresolved: Sequence[Unresolve
             f"delete them: {describe_time_left(item, now)})"
         )
     yield from _more(len(unresolved) - SHOWN)
-    if any(u.reason != UNREADABLE for u in unresolved):
+    reasons = {u.reason for u in unresolved}
+    if LETTER_REFUSED in reasons:
+        yield "Change the config of the dead letter topic, or name another topic, and run again"
+    if reasons - {UNREADABLE, LETTER_REFUSED}:
         yield (
             "Correct the connector file, if it asks for what the records do not hold, and run again. Or set "
             "errors.tolerance=all, name a dead letter topic in errors.deadletterqueue.topic.name, and run again"

@@ -18,7 +18,7 @@ from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.converters import Converter, new_converter
 from kafka_s3_platform.formats.writers import find_unsafe_keys, find_unsafe_values
-from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, check_tolerance
+from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, build_record_error, check_tolerance
 from kafka_s3_platform.model.connect import (
     DATA_EXCEPTION,
     NO_SCHEMA,
@@ -113,7 +113,8 @@ class Pipeline:
             rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
             batch = batch.take(rows)
             places = _select_places(places, rows)
-        failed = self._left_out(failures)
+        self._leave_out(failures)
+        failed = len({f.offset for f in failures})
         kept = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
         self.counts.read += records.num_rows
         self.counts.filtered += records.num_rows - failed - kept
@@ -137,25 +138,30 @@ class Pipeline:
         them may be written already.
 
         Raises:
-            RecordError: the record is one of many, and errors are not tolerated.
+            RecordError: the record is one of many, and errors are not tolerated, or its letter was refused.
         """
         task = self._task
         if is_one_of_many:
             check_tolerance(task.records.errors, failures, task.writer.topic, task.kafka_partition)
-        self._left_out(failures, is_tolerable=is_tolerable or is_one_of_many)
+        refused = self._leave_out(failures, is_tolerable=is_tolerable or is_one_of_many)
+        if is_one_of_many and refused:
+            raise build_record_error(refused, task.writer.topic, task.kafka_partition)
         self.counts.output -= left_out
 
-    def _left_out(self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True) -> int:
-        """Send the records that failed to the dead letter topic, or note them as bad. Return their number."""
+    def _leave_out(self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True) -> Sequence[RecordFailure]:
+        """Send the records that failed to the dead letter topic, or note them as bad. Return the failures so noted."""
         failed = len({f.offset for f in failures})
         if self._task.records.errors.tolerance == "none" or not is_tolerable:
-            self._bad.note(failures)
-            self.counts.unresolved += failed
-            return failed
-        if self._dead_letters is not None:
-            self._dead_letters.send(self._records, failures)
-        self.counts.dead_letters += failed
-        return failed
+            bad = failures
+        elif self._dead_letters is not None:
+            bad = self._dead_letters.send(self._records, failures)
+        else:
+            bad = ()
+        self._bad.note(bad)
+        unresolved = len({f.offset for f in bad})
+        self.counts.unresolved += unresolved
+        self.counts.dead_letters += failed - unresolved
+        return bad
 
     def _by_bucket(self, batch: ConnectBatch, places: _Places) -> Iterator[BucketPart]:
         late = self._late(batch.timestamps, places.hours)

@@ -151,8 +151,6 @@ def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: C
                 continue
             closed.raise_failure()
             ranges.append(_read_range(task, wanted, epoch_before, clients, closed, bad))
-        if clients.dead_letters is not None:
-            clients.dead_letters.flush()
     return ReadRanges(task, ranges, bad, closed)
 
 

@@ -12,13 +12,16 @@ from fastavro.schema import parse_schema
 
 from kafka_s3_platform.avro.walk import Datum
 from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
-from kafka_s3_platform.model.connect import DATA_EXCEPTION, Int64s, Payload, Positions, RecordFailure
+from kafka_s3_platform.model.connect import DATA_EXCEPTION, Int64s, Payload, Positions, RecordFailure, cut_reason
 
 SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
 
 
 class BadRecordError(Exception):
-    """One record cannot be converted. The message says why. Never leaves the converters."""
+    """One record cannot be converted. The message says why, cut if it is long. Never leaves the converters."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(cut_reason(reason))
 
 
 def explain_bad_record(err: Exception) -> str:
@@ -40,7 +43,7 @@ def explain_bad_record(err: Exception) -> str:
         ) from err
     if isinstance(err, BadRecordError):
         return str(err)
-    return f"cannot be converted: {type(err).__name__}: {err}"
+    return cut_reason(f"cannot be converted: {type(err).__name__}: {err}")
 
 
 def check_walkable(avro: str) -> str:

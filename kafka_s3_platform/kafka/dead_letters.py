@@ -4,19 +4,34 @@ Source of names and values: Apache Kafka Connect, DeadLetterQueueReporter and Lo
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException
 
 from kafka_s3_platform.config.settings import ErrorSettings, KafkaSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PermanentError, PlatformError, RecordError
+from kafka_s3_platform.errors import (
+    ConfigError,
+    IntegrityError,
+    PermanentError,
+    PlatformError,
+    PreflightError,
+    RecordError,
+)
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.batches import read_offset_column
-from kafka_s3_platform.kafka.produce.producer import ReplayProducer
+from kafka_s3_platform.kafka.client import Reasons, open_producer
+from kafka_s3_platform.kafka.failures import ENTAILED
+from kafka_s3_platform.kafka.produce.producer import POLL_SECONDS
+from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, read_milliseconds
 from kafka_s3_platform.model.connect import RecordFailure
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
@@ -33,15 +48,34 @@ KAFKA_PARTITION = 0
 LOGGED_BYTES = 1_000
 """Bytes of a key or value that a log line shows."""
 
+HEADERS_BYTES = 65_536
+"""How much larger than a record its letter may be, in a topic that we create."""
+
+MAX_REFUSED_ALONE = 100
+"""After so many letters were refused one by one, those of a refused batch are refused without a further try."""
+
+_FIXED: Mapping[str, Any] = {
+    # A letter that is refused fails alone. Idempotence would give up with it what else was sent.
+    "enable.idempotence": False,
+    "acks": "all",
+    # keeps the order also where a request is repeated
+    "max.in.flight.requests.per.connection": 1,
+    "delivery.timeout.ms": 120_000,
+}
+
 Header = dict[str, Any]
 
 
 def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> None:
     """Raise RecordError for the first of `failures`, unless `errors.tolerance` is `all`."""
-    if errors.tolerance == "all" or not failures:
-        return
+    if errors.tolerance == "none" and failures:
+        raise build_record_error(failures, topic, kafka_partition)
+
+
+def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> RecordError:
+    """Build the error of a task that cannot go on without the records that failed."""
     first = min(failures, key=lambda failure: failure.offset)
-    raise RecordError(
+    return RecordError(
         f"{_describe_failure(first, topic, kafka_partition)}. Nothing of this run's range is committed. Correct the "
         f"connector file if it asks for what the records do not hold; or set errors.tolerance=all, and name a dead "
         f"letter topic in errors.deadletterqueue.topic.name, to archive the others"
@@ -53,10 +87,10 @@ class DeadLetterQueue:
     """Sends the dead letters of one task to the connector's dead letter topic. Without such a topic, it only logs.
 
     Letters keep the record's key, value, headers and timestamp (a record without one, or with timestamp 0, gets the
-    time of sending). When `flush` returns, every letter is delivered, at least once: a task that fails or is killed
-    before its range is committed to the index sends its letters again when the range is repeated. A transaction for
-    each task would not change that, since the index is committed later and elsewhere. Repeated letters have the same
-    headers `topic`, `partition` and `offset`.
+    time of sending). Each letter is delivered when `send` returns, at least once: a task that fails or is killed before
+    its range is committed to the index sends its letters again when the range is repeated. A transaction for each task
+    would not change that, since the index is committed later and elsewhere. Repeated letters have the same headers
+    `topic`, `partition` and `offset`.
     """
 
     def __init__(self, kafka: KafkaSettings, errors: ErrorSettings, connector: str, topic: str) -> None:
@@ -64,7 +98,7 @@ class DeadLetterQueue:
         self._errors = errors
         self._connector = connector
         self._topic = topic
-        self._producer: ReplayProducer | None = None
+        self._opened: _DeadLetterTopic | None = None
 
     def __enter__(self) -> "DeadLetterQueue":
         return self
@@ -72,33 +106,42 @@ class DeadLetterQueue:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._producer is not None:
-            self._producer.close()
+        if self._opened is not None:
+            # what an error left queued would be waited for
+            self._opened.producer.purge()
+            self._opened.producer.close()
 
-    def send(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
-        """Queue a letter for each failed record, which is found by its offset in `records` (RECORD_SCHEMA, as read).
+    def send(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> Sequence[RecordFailure]:
+        """Deliver a letter for each failed record, which is found by its offset in `records` (RECORD_SCHEMA, as read).
 
         A record gets one letter, also if several things made of it failed. The topic is created with the first letter.
-        Raises ConfigError if the cluster has too few brokers for it, and the errors of delivering letters.
+        Return the failures of the records whose letter the topic does not take or keep, with the reason.
+
+        Raises ConfigError if the cluster has too few brokers for the topic, and the errors of delivering letters.
         """
         if not failures:
-            return
+            return ()
         once = {failure.offset: failure for failure in reversed(failures)}
         picked = [once[offset] for offset in sorted(once)]
         failed = records.take(pa.array(self._positions(records, picked)))
         if self._errors.log_enable:
             self._log(failed, picked)
-        if self._errors.dead_letter_topic is not None:
-            self._deliver(failed, picked)
-
-    def flush(self) -> None:
-        """Wait until all in-sync replicas have acknowledged every letter. Raises the error of one that was not."""
-        if self._producer is None:
-            return
+        if self._errors.dead_letter_topic is None:
+            return ()
         try:
-            self._producer.flush()
+            if self._opened is None:
+                self._opened = self._open()
+            refused = self._opened.send(self._letters(failed, picked))
         except PlatformError as err:
             raise self._explained(err) from err
+        return [self._add_refusal(picked[row], reason) for row, reason in sorted(refused.items())]
+
+    def _add_refusal(self, failure: RecordFailure, reason: str) -> RecordFailure:
+        told = (
+            f"the dead letter topic {self._dead_letter_topic} does not take or keep its letter: {reason}. The record "
+            f"failed because {failure.message}"
+        )
+        return replace(failure, stage="DEAD_LETTER", message=told)
 
     def _positions(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
         known = read_offset_column(records)
@@ -111,26 +154,25 @@ class DeadLetterQueue:
             )
         return found
 
-    def _deliver(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
-        try:
-            if self._producer is None:
-                self._producer = self._open()
-            self._producer.send(self._letters(failed, failures), KAFKA_PARTITION)
-        except PlatformError as err:
-            raise self._explained(err) from err
-
-    def _open(self) -> ReplayProducer:
+    def _open(self) -> "_DeadLetterTopic":
         topic = self._dead_letter_topic
         with ClusterAdmin(self._kafka) as admin:
             if not admin.topic_exists(topic):
                 self._create(admin)
-            max_message_bytes = int(admin.topic_configs(topic)["max.message.bytes"])
-        return ReplayProducer(self._kafka, topic, max_message_bytes=max_message_bytes, allow_now=True)
+            return _DeadLetterTopic(self._kafka, topic, admin.topic_configs(topic))
 
     def _create(self, admin: ClusterAdmin) -> None:
         factor = self._errors.dead_letter_replication_factor
+        source = int(admin.topic_configs(self._topic)["max.message.bytes"])
+        # Letters keep the time of their record: by the brokers' defaults, those of old records were deleted at once.
+        configs = {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "max.message.bytes": str(min(source + HEADERS_BYTES, 2**31 - 1)),
+        }
         try:
-            admin.create_topic(self._dead_letter_topic, 1, factor)
+            admin.create_topic(self._dead_letter_topic, 1, factor, configs)
         except ConfigError as err:
             raise ConfigError(
                 f"{err}: errors.deadletterqueue.topic.replication.factor is {factor}, set it to the number of brokers "
@@ -183,6 +225,90 @@ class DeadLetterQueue:
 
     def _explained(self, err: PlatformError) -> PlatformError:
         return type(err)(f"dead letters of connector {self._connector}, topic {self._topic}: {err}")
+
+
+class _DeadLetterTopic:
+    """The dead letter topic as it is, with a producer to it."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str, configs: Mapping[str, str]) -> None:
+        self._topic = topic
+        self._where = f"sending letters to topic {topic} at {kafka.bootstrap_servers}"
+        self._is_compacted = "compact" in configs["cleanup.policy"]
+        kept_ms = int(configs["retention.ms"])
+        counts_from_record = configs["message.timestamp.type"] == "CreateTime"
+        self._kept_ms = kept_ms if kept_ms >= 0 and counts_from_record else None
+        self._refused_alone = 0
+        self._reasons = Reasons()
+        limit = {"message.max.bytes": max(1000, int(configs["max.message.bytes"])), "linger.ms": 5}
+        self.producer = open_producer(kafka, self._reasons, limit, _FIXED)
+        if self._kept_ms is not None:
+            logger.warning(
+                "dead letter topic %s deletes each letter %s after the time of its record: set retention.ms=-1 on it to"
+                " keep them",
+                topic,
+                timedelta(milliseconds=self._kept_ms),
+            )
+
+    def send(self, letters: pa.RecordBatch) -> Mapping[int, str]:
+        """Deliver the letters. Return why some are not taken or kept, by their rows.
+
+        Brokers refuse whole batches. So the letters of such a batch are sent again one by one, until too many were
+        refused.
+        """
+        unkept = self._find_unkept(letters)
+        rows = {at: row for at, row in enumerate(build_rows(letters)) if at not in unkept}
+        refused = self._try(rows)
+        for at in sorted(refused):
+            if self._refused_alone < MAX_REFUSED_ALONE:
+                del refused[at]
+                refused |= self._try({at: rows[at]})
+                self._refused_alone += at in refused
+        return {**unkept, **{at: f"{error.name()}: {error.str()}" for at, error in refused.items()}}
+
+    def _find_unkept(self, letters: pa.RecordBatch) -> dict[int, str]:
+        if self._is_compacted:
+            reason = "cleanup.policy=compact keeps only the newest letter of each key; set cleanup.policy=delete"
+            return dict.fromkeys(range(len(letters)), reason)
+        if self._kept_ms is None:
+            return {}
+        times = read_milliseconds(letters).to_numpy()
+        oldest = round(time.time() * 1000) - self._kept_ms
+        reason = f"retention.ms={self._kept_ms} deletes a letter of a record so old at once; set retention.ms=-1"
+        # one with timestamp 0 gets the time of sending
+        return dict.fromkeys(np.flatnonzero((times > 0) & (times <= oldest)).tolist(), reason)
+
+    def _try(self, rows: Mapping[int, ProducedRow]) -> dict[int, KafkaError]:
+        """Send rows, and wait for the answer to each. Return the errors of those that the topic does not take."""
+        failed: dict[int, KafkaError] = {}
+
+        def note(at: int, error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                failed[at] = error
+
+        for at, row in rows.items():
+            try:
+                self._queue(row, partial(note, at))
+            except KafkaException as err:
+                failed[at] = err.args[0]
+        while len(self.producer):
+            self.producer.poll(POLL_SECONDS)
+        for error in failed.values():
+            cause = self._reasons.failure(error, self._where)
+            if not isinstance(cause, PreflightError) and error.code() not in ENTAILED:
+                raise cause
+        return failed
+
+    def _queue(self, row: ProducedRow, report: Callable[[KafkaError | None, object], None]) -> None:
+        key, value, timestamp, headers = row
+        while True:
+            try:
+                self.producer.produce(
+                    self._topic, value, key, KAFKA_PARTITION, report, timestamp=timestamp, headers=headers
+                )
+            except BufferError:
+                self.producer.poll(POLL_SECONDS)
+            else:
+                return
 
 
 def _add_headers(known: list[Header], context: Iterable[Header]) -> list[Header]:

@@ -27,8 +27,9 @@ Side = Literal["key", "value"]
 NO_SCHEMA = -1
 """The code of a payload without a schema: it is schemaless, or null."""
 
-Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER", "TRANSFORMATION", "TASK_PUT"]
-"""Connect's names of the stages that can fail for one record (`__connect.errors.stage`)."""
+Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER", "TRANSFORMATION", "TASK_PUT", "DEAD_LETTER"]
+"""The stages that can fail for one record: Connect's names (`__connect.errors.stage`), and that its letter is refused.
+"""
 
 
 @dataclass(frozen=True)
@@ -187,15 +188,29 @@ class DataError(ValueError):
     """A record cannot be processed: Connect's DataException."""
 
 
+REASON_CHARACTERS = 1_000
+"""Characters that are kept of a reason. A stranger's schema may make one of megabytes, and each record may have it."""
+
+
+def cut_reason(reason: str) -> str:
+    """Return the reason, or its beginning and how long it is."""
+    if len(reason) <= REASON_CHARACTERS:
+        return reason
+    return f"{reason[:REASON_CHARACTERS]}... ({len(reason):,} characters)"
+
+
 @dataclass(frozen=True)
 class RecordFailure:
-    """Why one record cannot be archived. `exception` is the name of the error's class."""
+    """Why one record cannot be archived. `exception` is the name of the error's class. A long message is cut."""
 
     offset: int
     stage: Stage
     executing_class: str
     exception: str
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", cut_reason(self.message))
 
 
 @dataclass(frozen=True)

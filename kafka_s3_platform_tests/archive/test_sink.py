@@ -32,6 +32,7 @@ from kafka_s3_platform_tests.support import (
     produce,
     scanned,
     snapshot,
+    tried,
 )
 
 pytestmark = pytest.mark.integration
@@ -313,6 +314,36 @@ def test_one_bad_record_among_many_costs_one_dead_letter_when_it_is_tolerated(
     assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
     report_again = verify_archive(config, topic_name, deep=True, runner=InProcessRunner())
     assert report_again.ok
+
+
+def test_a_bad_record_whose_letter_is_too_large_is_unresolved_and_all_others_are_archived(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """A record that just fits its topic does not fit with the headers of a letter."""
+    good = [Sent(b'{"n":1}') for _ in range(10)]
+    bad = [Sent(b"{" + b"x" * 1_048_300), Sent(b"{")]
+    kafkas_default = {"max_message_bytes": 1_048_588}
+    create_topic(topic_name, **kafkas_default)
+    produce(kafka_settings, topic_name, [*good, *bad, *good])
+    dead_letters = create_topic(f"{topic_name}-dlq", **kafkas_default)
+    errors = {"tolerance": "all", "dead_letter_topic": dead_letters, "dead_letter_headers": True}
+    layout = {"format": "json", "codec": "none"}
+    records = {**JSON, "errors": errors}
+    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    report = tried(config)
+    with pytest.raises(
+        UnresolvedOffsetsError, match=rf"(?s){topic_name}-0 \[10, 11\): DEAD_LETTER.*too large.*config of"
+    ):
+        report.raise_failure()
+    assert (report.record_count, report.dead_letter_count) == (20, 1)
+    assert sum(map(len, lines(config).values())) == 20
+    assert scanned(config) == (OffsetRange(0, 10), OffsetRange(11, 22))
+
+    created = {"dead_letter_topic": f"{topic_name}-new", "dead_letter_replication_factor": 1}
+    records = {**JSON, "errors": errors | created}
+    again = archived(connector(kafka_settings, store_settings, topic_name, layout=layout, records=records))
+    assert (again.record_count, again.dead_letter_count) == (0, 1)
+    assert scanned(config) == (OffsetRange(0, 22),)
 
 
 @pytest.mark.parametrize(

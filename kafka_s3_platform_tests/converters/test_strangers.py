@@ -3,6 +3,7 @@
 import json
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,21 @@ def test_a_schema_that_cannot_be_used_is_tried_once_not_for_each_record(
     found = convert("PROTOBUF", topic_name, [framed(bad, MESSAGE)] * 20)
     assert len(found.failures) == 20
     assert len(compiled) == 1
+
+
+@pytest.mark.integration
+def test_a_reason_of_a_megabyte_is_cut_where_it_is_made_and_not_copied_for_each_record(
+    register: Register, convert: Convert, framed: Framed, topic_name: str
+) -> None:
+    schema = {**DRAFT, "type": "integer", "connect.type": "x" * 900_000}
+    bad = register(f"{topic_name}-value", json.dumps(schema), "JSON")
+    tracemalloc.start()
+    found = convert("JSON_SR", topic_name, [framed(bad, b"1")] * 1500)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found.failures) == 1500
+    assert max(len(failure.message) for failure in found.failures) < 1200
+    assert peak < 50_000_000
 
 
 @pytest.mark.integration

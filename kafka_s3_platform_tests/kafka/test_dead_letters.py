@@ -1,14 +1,16 @@
 """Dead letters on a real broker, and what becomes of failures that are not tolerated."""
 
 import logging
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from kafka_s3_platform.config.settings import ErrorSettings, KafkaSettings
-from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError, RecordError
+from kafka_s3_platform.errors import ConfigError, IntegrityError, RecordError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, check_tolerance
+from kafka_s3_platform.kafka.dead_letters import MAX_REFUSED_ALONE, DeadLetterQueue, check_tolerance
 from kafka_s3_platform.model.connect import RecordFailure
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
@@ -27,8 +29,14 @@ def failure(offset: int, message: str = "no JSON") -> RecordFailure:
     return RecordFailure(offset, "VALUE_CONVERTER", CONVERTER, "DataException", message)
 
 
+@pytest.fixture(scope="module")
+def _flights(create_topic: CreateTopic) -> None:
+    """The topic whose records fail."""
+    create_topic("flights")
+
+
 @pytest.fixture
-def errors(topic_name: str) -> ErrorSettings:
+def errors(topic_name: str, _flights: None) -> ErrorSettings:
     return ErrorSettings(
         tolerance="all",
         dead_letter_topic=f"{topic_name}.dlq",
@@ -40,7 +48,6 @@ def errors(topic_name: str) -> ErrorSettings:
 def send(kafka: KafkaSettings, errors: ErrorSettings, failures: Sequence[RecordFailure]) -> None:
     with DeadLetterQueue(kafka, errors, "c", "flights") as letters:
         letters.send(RECORDS, failures)
-        letters.flush()
 
 
 def test_a_failed_record_arrives_as_it_was_with_connects_headers(
@@ -79,7 +86,6 @@ def test_a_header_that_the_record_has_already_is_not_replaced(
     told = [{"key": "__connect.errors.offset", "value": b"1"}]
     with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
         letters.send(record_batch([{"offset": 10, "headers": told}]), [failure(10)])
-        letters.flush()
     [record] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
     found = [h["value"] for h in record["headers"] if h["key"] == "__connect.errors.offset"]
     assert found == [b"1"]
@@ -99,7 +105,6 @@ def test_a_record_without_a_timestamp_gets_the_time_of_sending(
 ) -> None:
     with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
         letters.send(record_batch([{"offset": 1, "timestamp": timestamp}]), [failure(1)])
-        letters.flush()
     [record] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
     assert record["timestamp"].year >= 2026
 
@@ -130,16 +135,70 @@ def test_more_replicas_than_brokers_are_refused_with_the_key(
         send(kafka_settings, three, [failure(10)])
 
 
-def test_a_letter_that_the_topic_does_not_take_fails_the_task_with_its_offset(
+def large(offset: int) -> dict[str, object]:
+    return {"offset": offset, "value": b"v" * 5000}
+
+
+@pytest.mark.parametrize(
+    ("configs", "refused", "why"),
+    [
+        ({"max_message_bytes": 2000}, large(7), "MSG_SIZE_TOO_LARGE"),
+        ({"message_timestamp_before_max_ms": 3_600_000}, {"offset": 7, "timestamp": 1_700_000_000_000}, "timestamp"),
+        ({"retention_ms": 604_800_000}, {"offset": 7, "timestamp": 1_700_000_000_000}, "set retention.ms=-1"),
+        ({"cleanup_policy": "compact"}, {"offset": 7, "key": b"k"}, "set cleanup.policy=delete"),
+    ],
+    ids=["too large", "too old to be taken", "too old to be kept", "compacted"],
+)
+def test_a_letter_that_the_topic_does_not_take_or_keep_is_told_and_keeps_no_other_back(
+    kafka_settings: KafkaSettings,
+    errors: ErrorSettings,
+    create_topic: CreateTopic,
+    configs: dict[str, Any],
+    refused: dict[str, object],
+    why: str,
+) -> None:
+    create_topic(str(errors.dead_letter_topic), **configs)
+    now = round(time.time() * 1000)
+    records = record_batch([{"offset": 6, "timestamp": now}, refused, {"offset": 8, "timestamp": now}])
+    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+        told = letters.send(records, [failure(6), failure(7), failure(8)])
+        assert not letters.send(record_batch([{"offset": 9, "timestamp": now}]), [])
+    [first, *more] = told
+    arrived = records_of(kafka_settings, str(errors.dead_letter_topic)).num_rows
+    assert arrived + len(told) == 3
+    if more:
+        assert configs == {"cleanup_policy": "compact"}
+    else:
+        assert (first.offset, arrived) == (7, 2)
+    assert f"the dead letter topic {errors.dead_letter_topic} does not take or keep its letter" in first.message
+    assert why in first.message
+    assert "failed because no JSON" in first.message
+
+
+def test_a_topic_that_takes_none_of_many_letters_is_not_asked_for_each(
     kafka_settings: KafkaSettings, errors: ErrorSettings, create_topic: CreateTopic
 ) -> None:
-    create_topic(str(errors.dead_letter_topic), max_message_bytes=2000)
-    large = record_batch([{"offset": 7, "value": b"v" * 5000}])
-    with (
-        DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters,
-        pytest.raises(PreflightError, match=r"c, topic flights.*source offset 7"),
-    ):
-        letters.send(large, [failure(7)])
+    create_topic(str(errors.dead_letter_topic), message_timestamp_before_max_ms=3_600_000)
+    records = record_batch([{"offset": n, "timestamp": 1_700_000_000_000} for n in range(1000)])
+    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+        told = letters.send(records, [failure(n) for n in range(1000)])
+        assert letters._opened is not None  # noqa: SLF001
+        assert letters._opened._refused_alone == MAX_REFUSED_ALONE  # noqa: SLF001
+    assert [f.offset for f in told] == list(range(1000))
+
+
+def test_a_topic_that_is_created_keeps_letters_of_any_age_and_takes_them_with_their_headers(
+    kafka_settings: KafkaSettings, errors: ErrorSettings, create_topic: CreateTopic, topic_name: str
+) -> None:
+    create_topic(topic_name, max_message_bytes=2_000_000)
+    with DeadLetterQueue(kafka_settings, errors, "c", topic_name) as letters:
+        assert not letters.send(record_batch([{"offset": 1, "value": b"v" * 1_999_900}]), [failure(1, "x" * 700_000)])
+    with ClusterAdmin(kafka_settings) as admin:
+        configs = admin.topic_configs(str(errors.dead_letter_topic))
+    assert (configs["retention.ms"], configs["retention.bytes"], configs["cleanup.policy"]) == ("-1", "-1", "delete")
+    [letter] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+    said = [h["value"] for h in letter["headers"] if h["key"] == "__connect.errors.exception.message"]
+    assert said == [b"x" * 1000 + b"... (700,000 characters)"]
 
 
 def test_a_failure_of_a_record_that_is_not_there_is_a_defect(errors: ErrorSettings) -> None:
