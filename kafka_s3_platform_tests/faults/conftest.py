@@ -16,7 +16,7 @@ SOON_MISSED = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.m
 """A broker that was killed may come back when its controller has missed it, by default after 9 seconds."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def mortal_settings(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
     data = tmp_path_factory.mktemp("mortal")
     properties = {**stack_settings.kafka_properties, **SOON_MISSED}

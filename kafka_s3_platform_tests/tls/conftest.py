@@ -25,7 +25,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return new_authority(tmp_path_factory.mktemp("strangers"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secured(
     stack_settings: StackSettings, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredKafka]:
