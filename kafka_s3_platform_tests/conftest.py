@@ -204,14 +204,21 @@ def archive_records(fill_topic: Callable[..., ConnectorConfig]) -> Callable[...,
     return archive
 
 
+@contextmanager
+def fresh_bucket(client: Any) -> Iterator[str]:
+    """A bucket, deleted with all it holds at the end."""
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    client.create_bucket(Bucket=name)
+    yield name
+    # SeaweedFS deletes a bucket with its objects, and so frees the volumes that it reserved.
+    client.delete_bucket(Bucket=name)
+
+
 @pytest.fixture
 def bucket(s3_client: Any) -> Iterator[str]:
     """A fresh bucket, deleted with all it holds after the test."""
-    name = f"bucket-{uuid.uuid4().hex[:12]}"
-    s3_client.create_bucket(Bucket=name)
-    yield name
-    # SeaweedFS deletes a bucket with its objects, and so frees the volumes that it reserved.
-    s3_client.delete_bucket(Bucket=name)
+    with fresh_bucket(s3_client) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")
@@ -224,6 +231,17 @@ def s3_client(stack: embedded.StackStatus, stack_settings: StackSettings) -> Ite
 
 @pytest.fixture
 def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
+    return store_of(stack, bucket)
+
+
+@pytest.fixture(scope="module")
+def module_store(stack: embedded.StackStatus, s3_client: Any) -> Iterator[StoreSettings]:
+    """A bucket for what several tests of a module read and none of them changes."""
+    with fresh_bucket(s3_client) as name:
+        yield store_of(stack, name)
+
+
+def store_of(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
     return StoreSettings(
         bucket=bucket,
         region="us-east-1",

@@ -1,15 +1,70 @@
-"""Files of connectors as they stand, at the servers of the test."""
+"""Files of connectors as they stand, at the servers of the test, and archives that several tests restore."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.foreign import BUCKET, Load, Put
+from kafka_s3_platform_tests.restore.targets import once, own_restores
+from kafka_s3_platform_tests.support import Sent, archived, connector, produce
+
+Archive = Callable[..., ConnectorConfig]
+
+
+@pytest.fixture(scope="module")
+def archive_once(kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic) -> Archive:
+    """Archives a topic with these records by a connector with these settings, equal ones once for a whole module."""
+    # an index for each: the more a connector has archived, the longer its index takes to open
+    numbers = count()
+
+    def archive(sent: list[Sent], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
+        topic = create_topic(f"topic-{uuid4().hex[:12]}", kafka_partitions)
+        produce(kafka_settings, topic, sent)
+        config = connector(kafka_settings, module_store, topic, index_dir=f"_index-{next(numbers)}", **settings)
+        archived(config)
+        return config
+
+    return once(archive)
+
+
+@pytest.fixture
+def shared_archive(archive_once: Archive) -> Archive:
+    """`archive_records` for a test that changes neither the topic nor its archive: its restores are its own."""
+
+    def archive(*given: Any, **settings: Any) -> ConnectorConfig:
+        return own_restores(archive_once(*given, **settings))
+
+    return archive
+
+
+@pytest.fixture
+def copied_archive(store_settings: StoreSettings, s3_client: Any, shared_archive: Archive) -> Archive:
+    """`archive_records` for a test that does not change the topic: of the archive, made once, it has a copy."""
+
+    def archive(*given: Any, **settings: Any) -> ConnectorConfig:
+        shared = shared_archive(*given, **settings)
+        copy_objects(s3_client, shared, store_settings)
+        return shared.model_copy(update={"store": store_settings})
+
+    return archive
+
+
+def copy_objects(client: Any, shared: ConnectorConfig, to: StoreSettings) -> None:
+    """Copy the archives of the topic, and the index, to another bucket."""
+    for item in ObjectStore(shared.store).list(""):
+        if f"/{shared.topics[0]}/" in item.key or item.key.startswith(f"{shared.archive.index_dir}/"):
+            client.copy_object(
+                Bucket=to.bucket, Key=item.key, CopySource={"Bucket": shared.store.bucket, "Key": item.key}
+            )
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.restore.test_restore import (
     admin_client,
     delete_topic,
@@ -57,19 +58,17 @@ from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, a
 
 pytestmark = pytest.mark.integration
 
+THREE_HOURS = [Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(30)]
+
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Three hours of ten records in an object each."""
-    return archive_records([Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(30)])
+    return shared_archive(THREE_HOURS)
 
 
 def expected(chosen: Sequence[int] = range(30)) -> list[bytes]:
     return [b"%d" % n for n in chosen]
-
-
-def target_of(config: ConnectorConfig) -> str:
-    return f"{config.topics[0]}-restored"
 
 
 def set_configs(kafka: KafkaSettings, topic: str, configs: Sequence[tuple[str, str]]) -> None:
@@ -143,10 +142,9 @@ def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
 
 
 def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out(
-    config: ConnectorConfig, create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    produce(config.kafka, config.topics[0], [Sent(b"x" * 5000, timestamp=NOON + 4 * HOUR)])
-    archived(config)
+    config = shared_archive([*THREE_HOURS, Sent(b"x" * 5000, timestamp=NOON + 4 * HOUR)])
     target = create_topic(target_of(config), max_message_bytes=2000)
     with pytest.raises(
         PreflightError, match=r"(max\.message\.bytes)=2000: object .* Raise it, or leave them out by time"
@@ -159,15 +157,9 @@ def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out
 
 
 @pytest.fixture
-def wide(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def wide(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Five records in each of two kafka partitions."""
-    create_topic(topic_name, 2)
-    found = connector(kafka_settings, store_settings, topic_name)
-    produce(kafka_settings, topic_name, [*numbered(5), *numbered(5, kafka_partition=1)])
-    archived(found)
-    return found
+    return shared_archive([*numbered(5), *numbered(5, kafka_partition=1)], 2)
 
 
 def test_a_target_with_too_few_kafka_partitions_gets_more_or_fewer_or_others(
@@ -359,70 +351,74 @@ def second_of(config: ConnectorConfig) -> str:
 
 
 @pytest.fixture
-def lost(config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
+def changing(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+    """The same three hours in a bucket of the test's own."""
+    return copied_archive(THREE_HOURS)
+
+
+@pytest.fixture
+def lost(changing: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """What was in the second object, which is gone since the first was sent."""
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 1)
-    body = ObjectStore(config.store).get(second_of(config))
+    body = ObjectStore(changing.store).get(second_of(changing))
 
     def delete() -> None:
-        s3_client.delete_object(Bucket=config.store.bucket, Key=second_of(config))
+        s3_client.delete_object(Bucket=changing.store.bucket, Key=second_of(changing))
 
     with pytest.raises(IntegrityError, match="another connector name") as raised:
-        restore(ArchiveSource(request(config)), Between(before_replay=delete))
-    assert second_of(config) in str(raised.value)
+        restore(ArchiveSource(request(changing)), Between(before_replay=delete))
+    assert second_of(changing) in str(raised.value)
     return body
 
 
 def test_a_restore_goes_on_when_the_object_is_brought_back(
-    config: ConnectorConfig, s3_client: Any, lost: bytes
+    changing: ConnectorConfig, s3_client: Any, lost: bytes
 ) -> None:
     with pytest.raises(PreflightError, match=r"[Pp]ut an undamaged copy back"):
-        restored(config)
-    s3_client.put_object(Bucket=config.store.bucket, Key=second_of(config), Body=lost)
-    assert restored(config).verified
-    assert values(config.kafka, target_of(config)) == expected()
+        restored(changing)
+    s3_client.put_object(Bucket=changing.store.bucket, Key=second_of(changing), Body=lost)
+    assert restored(changing).verified
+    assert values(changing.kafka, target_of(changing)) == expected()
 
 
 @pytest.mark.usefixtures("lost")
-def test_what_an_object_held_is_restored_from_another_archive_of_the_topic(config: ConnectorConfig) -> None:
-    other = config.model_copy(
-        update={"name": "d", "layout": config.layout.model_copy(update={"topics_dir": "other"})},
+def test_what_an_object_held_is_restored_from_another_archive_of_the_topic(changing: ConnectorConfig) -> None:
+    other = changing.model_copy(
+        update={"name": "d", "layout": changing.layout.model_copy(update={"topics_dir": "other"})},
     )
     archived(other)
-    another = restored(other, restore_id="r2", to_topic=f"{target_of(config)}-2")
-    assert values(config.kafka, another.to_topic) == expected()
+    another = restored(other, restore_id="r2", to_topic=f"{target_of(changing)}-2")
+    assert values(changing.kafka, another.to_topic) == expected()
 
 
 @pytest.mark.usefixtures("lost")
-def test_windows_of_offsets_go_around_the_object_to_another_topic(config: ConnectorConfig) -> None:
+def test_windows_of_offsets_go_around_the_object_to_another_topic(changing: ConnectorConfig) -> None:
     with pytest.raises(PreflightError) as refused:
-        restored(config)
+        restored(changing)
     found = re.search(r"-0 \[(\d+), (\d+)\): .*with windows of offsets.*another topic", str(refused.value))
     assert found is not None
     windows: dict[str, dict[str, int]] = {"r2": {"to_offset": int(found[1])}, "r3": {"from_offset": int(found[2])}}
     for restore_id, window in windows.items():
-        restored(config, restore_id=restore_id, to_topic=f"{target_of(config)}-2", **window)
-    assert values(config.kafka, f"{target_of(config)}-2") == expected([*range(10), *range(20, 30)])
+        restored(changing, restore_id=restore_id, to_topic=f"{target_of(changing)}-2", **window)
+    assert values(changing.kafka, f"{target_of(changing)}-2") == expected([*range(10), *range(20, 30)])
 
 
 @pytest.mark.usefixtures("lost")
-def test_the_object_is_left_out_under_the_same_restore_id(config: ConnectorConfig) -> None:
+def test_the_object_is_left_out_under_the_same_restore_id(changing: ConnectorConfig) -> None:
     with pytest.raises(PreflightError, match=r"--behavior-on-error log \(behavior_on_error\)"):
-        restored(config)
-    assert restored(config, behavior_on_error="log").verified
-    assert values(config.kafka, target_of(config)) == expected([*range(10), *range(20, 30)])
+        restored(changing)
+    assert restored(changing, behavior_on_error="log").verified
+    assert values(changing.kafka, target_of(changing)) == expected([*range(10), *range(20, 30)])
 
 
 # The records
 
 
 def test_a_record_that_fails_is_left_out_under_the_same_restore_id(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+    kafka_settings: KafkaSettings, archive_records: Callable[..., ConnectorConfig]
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"n":1}'), Sent(b"no JSON"), Sent(b'{"n":2}')])
-    config = connector(kafka_settings, store_settings, topic_name, records={"value": {"format": "JSON"}})
-    archived(config)
+    sent = [Sent(b'{"n":1}'), Sent(b"no JSON"), Sent(b'{"n":2}')]
+    config = archive_records(sent, records={"value": {"format": "JSON"}})
     outgoing = Outgoing(value=ConverterSettings(format="JSON"))
     with pytest.raises(RecordError, match=r"The same restore id with --behavior-on-error ignore or log") as raised:
         restored(config, outgoing=outgoing)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer
@@ -26,6 +27,7 @@ from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records, open_transaction, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.targets import once, target_of
 from kafka_s3_platform_tests.restore.test_advice import add_kafka_partitions
 from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, request, restored
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, tried
@@ -36,31 +38,35 @@ DROPS_AND_DOUBLES = TransformSettings(
 PORTION = 5.0
 
 
-@pytest.fixture
-def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
-    return connector(kafka_settings, store_settings, topic_name, consumer_groups=(f"{topic_name}-app.*",))
+@pytest.fixture(scope="module")
+def archive_once(
+    kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic
+) -> Callable[..., ConnectorConfig]:
+    """Archives what the group, and a second, committed: for equal offsets, once."""
 
-
-@pytest.fixture
-def group(topic_name: str) -> str:
-    return f"{topic_name}-app"
-
-
-@pytest.fixture
-def source(config: ConnectorConfig, group: str, create_topic: CreateTopic) -> Callable[..., None]:
-    """Ten records in kafka partition 0, five in 1, none in 2, archived with what the group, and a second, committed."""
-
-    def prepare(offsets: dict[int, int], of_second: dict[int, int] | None = None) -> None:
-        topic = create_topic(config.topics[0], 3)
+    def archive(offsets: dict[int, int], of_second: dict[int, int] | None = None) -> ConnectorConfig:
+        topic = create_topic(f"topic-{uuid4().hex[:12]}", 3)
+        config = connector(kafka_settings, module_store, topic, consumer_groups=(f"{topic}-app.*",))
         keyed = [replace(record, key=b"k%d" % (n % 2)) for n, record in enumerate(numbered(10))]
-        produce(config.kafka, topic, [*keyed, *numbered(5, kafka_partition=1)])
-        with ClusterAdmin(config.kafka) as admin:
-            publish_offsets(admin, group, topic, offsets, dict.fromkeys(offsets, "note"))
+        produce(kafka_settings, topic, [*keyed, *numbered(5, kafka_partition=1)])
+        with ClusterAdmin(kafka_settings) as admin:
+            publish_offsets(admin, group_of(config), topic, offsets, dict.fromkeys(offsets, "note"))
             if of_second:
-                publish_offsets(admin, f"{group}-2", topic, of_second)
+                publish_offsets(admin, f"{group_of(config)}-2", topic, of_second)
         archived(config)
+        return config
 
-    return prepare
+    return once(archive)
+
+
+@pytest.fixture
+def source(shared_archive: Callable[..., ConnectorConfig]) -> Callable[..., ConnectorConfig]:
+    """Ten records in kafka partition 0, five in 1, none in 2, archived with what the group, and a second, committed."""
+    return shared_archive
+
+
+def group_of(config: ConnectorConfig) -> str:
+    return f"{config.topics[0]}-app"
 
 
 def translation(config: ConnectorConfig, groups: tuple[str, ...] = ()) -> Translation:
@@ -74,15 +80,15 @@ def places(found: Translation) -> dict[int, tuple[int | None, str]]:
     return {o.kafka_partition: (o.target_offset, o.precision.value) for o in found.offsets}
 
 
-def test_a_whole_restore_translates_exactly(config: ConnectorConfig, source: Callable[..., None]) -> None:
-    source({0: 4, 1: 5, 2: 0})
+def test_a_whole_restore_translates_exactly(source: Callable[..., ConnectorConfig]) -> None:
+    config = source({0: 4, 1: 5, 2: 0})
     restored(config)
 
     assert places(translation(config)) == {0: (4, "exact"), 1: (5, "exact"), 2: (0, "exact")}
 
 
-def test_a_window_gives_approximate_places_outside_of_it(config: ConnectorConfig, source: Callable[..., None]) -> None:
-    source({0: 4, 1: 4}, {1: 5})
+def test_a_window_gives_approximate_places_outside_of_it(source: Callable[..., ConnectorConfig]) -> None:
+    config = source({0: 4, 1: 4}, {1: 5})
     restored(config, from_offset={0: 6}, to_offset={1: 3})
 
     before, after, had_read_all = translation(config).offsets
@@ -106,9 +112,9 @@ def test_a_window_gives_approximate_places_outside_of_it(config: ConnectorConfig
     ids=["offsets", "time", "keys", "sql", "a mapper that drops one and doubles another"],
 )
 def test_no_place_is_exact_where_an_unread_record_is_not_in_the_target_once(
-    config: ConnectorConfig, source: Callable[..., None], left_out: dict[str, Any]
+    source: Callable[..., ConnectorConfig], left_out: dict[str, Any]
 ) -> None:
-    source({0: 4})
+    config = source({0: 4})
     restored(config, kafka_partitions=(0,), **left_out)
 
     (place,) = translation(config).offsets
@@ -117,11 +123,11 @@ def test_no_place_is_exact_where_an_unread_record_is_not_in_the_target_once(
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_what_lies_between_restored_records_is_looked_at(
-    config: ConnectorConfig, source: Callable[..., None], monkeypatch: pytest.MonkeyPatch, is_alone: bool
+    source: Callable[..., ConnectorConfig], monkeypatch: pytest.MonkeyPatch, is_alone: bool
 ) -> None:
     """The end of a transaction takes an offset as another writer's record does, and is none."""
-    target = f"{config.topics[0]}-restored"
-    source({0: 4}, {0: 8})
+    config = source({0: 4}, {0: 8})
+    target = target_of(config)
     original = Transactions.make_room
 
     def make_room(self: Transactions, size: int) -> None:
@@ -145,11 +151,9 @@ def test_what_lies_between_restored_records_is_looked_at(
     assert is_alone or "records of others" in first.reason
 
 
-def test_what_others_write_behind_the_restored_records_changes_no_place(
-    config: ConnectorConfig, source: Callable[..., None]
-) -> None:
+def test_what_others_write_behind_the_restored_records_changes_no_place(source: Callable[..., ConnectorConfig]) -> None:
     """Neither does a transaction of theirs that is open, nor that the target grew."""
-    source({0: 4, 1: 5})
+    config = source({0: 4, 1: 5})
     target = restored(config).to_topic
     produce(config.kafka, target, numbered(3))
     add_kafka_partitions(config.kafka, target, 5)
@@ -161,10 +165,10 @@ def test_what_others_write_behind_the_restored_records_changes_no_place(
 
 
 def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice(
-    config: ConnectorConfig, source: Callable[..., None]
+    source: Callable[..., ConnectorConfig],
 ) -> None:
     """As an older run does that wakes up late."""
-    source({0: 4, 1: 5})
+    config = source({0: 4, 1: 5})
     asked = request(config, delivery="at_least_once")
     late = numbered(5, kafka_partition=1)[3:]
     report = restore(ArchiveSource(asked), Between(after_replay=lambda: produce(config.kafka, asked.to_topic, late)))
@@ -178,11 +182,10 @@ def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice
 
 
 def test_a_committed_offset_among_records_that_the_archive_lost_is_approximate(
-    config: ConnectorConfig, group: str, create_topic: CreateTopic
+    archive_records: Callable[..., ConnectorConfig], topic_name: str
 ) -> None:
-    topic = create_topic(config.topics[0], 1)
-    produce(config.kafka, topic, numbered(4))
-    archived(config)
+    config = archive_records(numbered(4), consumer_groups=(f"{topic_name}-app.*",))
+    topic, group = config.topics[0], group_of(config)
     produce(config.kafka, topic, numbered(6))
     delete_records(config.kafka, topic, 7)
     with ClusterAdmin(config.kafka) as admin:
@@ -198,8 +201,8 @@ def test_a_committed_offset_among_records_that_the_archive_lost_is_approximate(
     assert (second.source_offset, second.target_offset, second.precision) == (7, 4, Precision.EXACT)
 
 
-def test_records_of_others_in_the_target_shift_the_place(config: ConnectorConfig, source: Callable[..., None]) -> None:
-    source({0: 4, 2: 0})
+def test_records_of_others_in_the_target_shift_the_place(source: Callable[..., ConnectorConfig]) -> None:
+    config = source({0: 4, 2: 0})
     report = restored(config, restore_id="first")
     produce(config.kafka, report.to_topic, numbered(1, kafka_partition=2))
     before = restored(config, restore_id="r1").kafka_partitions[0].first_target_offset
@@ -208,10 +211,9 @@ def test_records_of_others_in_the_target_shift_the_place(config: ConnectorConfig
     assert places(translation(config)) == {0: (before + 4, "exact"), 2: (None, "none")}
 
 
-def test_offsets_are_committed_read_back_and_set_back(
-    config: ConnectorConfig, source: Callable[..., None], group: str
-) -> None:
-    source({0: 4, 1: 5})
+def test_offsets_are_committed_read_back_and_set_back(source: Callable[..., ConnectorConfig]) -> None:
+    config = source({0: 4, 1: 5})
+    group = group_of(config)
     target = restored(config).to_topic
     saved: list[bytes] = []
     with ClusterAdmin(config.kafka) as admin:
@@ -228,9 +230,10 @@ def test_offsets_are_committed_read_back_and_set_back(
 
 
 def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
-    config: ConnectorConfig, source: Callable[..., None], group: str
+    source: Callable[..., ConnectorConfig],
 ) -> None:
-    source({0: 4})
+    config = source({0: 4})
+    group = group_of(config)
     restored(config)
     found = translation(config)
     with ClusterAdmin(config.kafka) as admin:
@@ -246,9 +249,10 @@ def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
 
 
 def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told(
-    config: ConnectorConfig, source: Callable[..., None], group: str
+    source: Callable[..., ConnectorConfig],
 ) -> None:
-    source({0: 4})
+    config = source({0: 4})
+    group = group_of(config)
     target = restored(config).to_topic
     found = translation(config)
     settings = config.kafka.model_copy(update={"common": {"client.rack": SecretStr("a")}})
@@ -259,10 +263,9 @@ def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told
         assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
-def test_an_active_group_is_refused_and_nothing_is_written(
-    config: ConnectorConfig, source: Callable[..., None], group: str
-) -> None:
-    source({0: 4})
+def test_an_active_group_is_refused_and_nothing_is_written(source: Callable[..., ConnectorConfig]) -> None:
+    config = source({0: 4})
+    group = group_of(config)
     target = restored(config).to_topic
     found = translation(config)
     consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group, "enable.auto.commit": False})
@@ -280,10 +283,9 @@ def test_an_active_group_is_refused_and_nothing_is_written(
         assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
-def test_an_approximate_place_is_committed_only_when_that_is_allowed(
-    config: ConnectorConfig, source: Callable[..., None], group: str
-) -> None:
-    source({0: 4, 1: 2})
+def test_an_approximate_place_is_committed_only_when_that_is_allowed(source: Callable[..., ConnectorConfig]) -> None:
+    config = source({0: 4, 1: 2})
+    group = group_of(config)
     target = restored(config, from_offset={0: 6}, kafka_partitions=(0,)).to_topic
     found = translation(config)
     assert [o.precision for o in found.offsets] == [Precision.APPROXIMATE, Precision.NONE]
@@ -297,10 +299,9 @@ def test_an_approximate_place_is_committed_only_when_that_is_allowed(
         assert read_committed_offsets(admin, group, target) == {0: 0}
 
 
-def test_nothing_is_committed_when_the_rollback_cannot_be_written(
-    config: ConnectorConfig, source: Callable[..., None], group: str
-) -> None:
-    source({0: 4})
+def test_nothing_is_committed_when_the_rollback_cannot_be_written(source: Callable[..., ConnectorConfig]) -> None:
+    config = source({0: 4})
+    group = group_of(config)
     target = restored(config).to_topic
 
     def full(_: bytes) -> None:
@@ -313,9 +314,9 @@ def test_nothing_is_committed_when_the_rollback_cannot_be_written(
 
 
 def test_a_target_that_was_created_again_is_refused(
-    config: ConnectorConfig, source: Callable[..., None], create_topic: CreateTopic
+    source: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source({0: 4})
+    config = source({0: 4})
     target = restored(config).to_topic
     found = translation(config)
     delete_topic(config.kafka, target)
@@ -328,9 +329,10 @@ def test_a_target_that_was_created_again_is_refused(
 
 
 def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_told(
-    config: ConnectorConfig, source: Callable[..., None], group: str
+    source: Callable[..., ConnectorConfig],
 ) -> None:
-    source({0: 4})
+    config = source({0: 4})
+    group = group_of(config)
     assert read_finished_restore(config, "r1") is None
     restored(config)
 
@@ -340,12 +342,11 @@ def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_tol
 
 
 def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
-    config: ConnectorConfig, source: Callable[..., None], group: str
+    source: Callable[..., ConnectorConfig],
 ) -> None:
+    config = source({0: 4}, {1: 2})
+    group = group_of(config)
     with ClusterAdmin(config.kafka) as admin:
-        source({0: 4})
-        publish_offsets(admin, f"{group}-2", config.topics[0], {1: 2})
-        archived(config)
         target = restored(config, kafka_partitions=(0,)).to_topic
         with pytest.raises(PreflightError, match="Leave their groups out with --group"):
             apply_translation(admin, translation(config), lambda _: None)
@@ -354,9 +355,9 @@ def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
 
 
 def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
-    config: ConnectorConfig, source: Callable[..., None]
+    source: Callable[..., ConnectorConfig],
 ) -> None:
-    source({0: 4})
+    config = source({0: 4})
     with pytest.raises(InterruptedError):
         restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
     with pytest.raises(PermanentError, match="Run it again under the same id"):
@@ -366,9 +367,10 @@ def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
 
 
 def test_offsets_that_somebody_else_commits_as_well_are_applied_again_when_that_has_stopped(
-    config: ConnectorConfig, source: Callable[..., None], group: str, monkeypatch: pytest.MonkeyPatch
+    source: Callable[..., ConnectorConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source({0: 4})
+    config = source({0: 4})
+    group = group_of(config)
     target = restored(config).to_topic
 
     def published(admin: ClusterAdmin, *given: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PermanentError, PlatformError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.documents import parse_table
+from kafka_s3_platform.restore.documents import RestoreDocuments, parse_table
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.groups.runs import read_runs
 from kafka_s3_platform.restore.replay.checkpoint import read_positions
@@ -25,47 +25,80 @@ from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put
 from kafka_s3_platform_tests.restore.runners import StoppingRunner
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.restore.targets import own_restores, target_of
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 pytestmark = pytest.mark.integration
 
 NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
-PLAN, REPORT = "_restore/r.json", "_restore/r.report.json"
+
+Archive = Callable[..., ConnectorConfig]
 
 
-@pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
-    """Two hours of a topic, of which a restore `r` was begun."""
-    create_topic(topic_name, 2)
-    create_topic(f"{topic_name}-restored", 2)
-    config = connector(kafka_settings, store_settings, topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
-    archived(config)
+def begun(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
+    """The archive, of which a restore `r` was begun."""
+    config = own_restores(archive)
+    create_topic(target_of(config), 2)
     with pytest.raises(InterruptedError):
         restored(config, StoppingRunner(replay))
     return config
 
 
+@pytest.fixture(scope="module")
+def archive(archive_once: Archive) -> ConnectorConfig:
+    """Two hours of a topic."""
+    return archive_once([Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)], 2)
+
+
+@pytest.fixture(scope="module")
+def of_module(archive: ConnectorConfig, create_topic: CreateTopic) -> tuple[ConnectorConfig, bytes]:
+    """A restore was begun, and this is its plan."""
+    config = begun(archive, create_topic)
+    return config, ObjectStore(config.store).get(documents(config).plan)
+
+
+@pytest.fixture
+def config(of_module: tuple[ConnectorConfig, bytes], s3_client: Any) -> ConnectorConfig:
+    """Of a restore that was begun, nothing but its plan is there. Nothing is sent by the tests that use this."""
+    config, plan = of_module
+    for item in list(ObjectStore(config.store).list(f"{config.archive.restore_dir}/r")):
+        s3_client.delete_object(Bucket=config.store.bucket, Key=item.key)
+    s3_client.put_object(Bucket=config.store.bucket, Key=documents(config).plan, Body=plan)
+    return config
+
+
+@pytest.fixture
+def sending(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
+    """A restore of the test's own was begun."""
+    return begun(archive, create_topic)
+
+
+def documents(config: ConnectorConfig) -> RestoreDocuments:
+    return RestoreDocuments(config.archive.restore_dir, "r")
+
+
 def restored(config: ConnectorConfig, runner: InProcessRunner | None = None, **changes: Any) -> RestoreReport:
     topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": "r", "run_id": "x", "from_offset": 2}
+    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": "r", "run_id": "x", "from_offset": 2}
     return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), runner or InProcessRunner())
 
 
 def sent(config: ConnectorConfig, topic: str = "") -> list[bytes]:
-    target = topic or f"{config.topics[0]}-restored"
+    target = topic or target_of(config)
     return [v for p in (0, 1) for v in records_of(config.kafka, target, p).column("value").to_pylist()]
 
 
-def edited(config: ConnectorConfig, client: Any, edit: Callable[[dict[str, Any]], object]) -> None:
+Edit = Callable[[dict[str, Any]], object]
+
+
+def edited(config: ConnectorConfig, client: Any, edit: Edit) -> None:
     """The stored plan, changed, its digest made anew as the platform makes it."""
-    plan = json.loads(client.get_object(Bucket=config.store.bucket, Key=PLAN)["Body"].read())
+    key = documents(config).plan
+    plan = json.loads(client.get_object(Bucket=config.store.bucket, Key=key)["Body"].read())
     kind = {name: plan.pop(name) for name in ("format", "kind", "digest") if name in plan}
     edit(plan)
     kind["digest"] = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
-    client.put_object(Bucket=config.store.bucket, Key=PLAN, Body=json.dumps(plan | kind).encode())
+    client.put_object(Bucket=config.store.bucket, Key=key, Body=json.dumps(plan | kind).encode())
 
 
 def at(*path: Any) -> Callable[[Any], Callable[[dict[str, Any]], None]]:
@@ -100,7 +133,6 @@ EDITS = {
     "terms of deep nothing": (at("terms", "outgoing")({"transforms": [5]}), IntegrityError, "its terms are none"),
     "a folder": (at("objects", 0, "kafka_partition")("../../topics/x"), IntegrityError, "is no document of a restore"),
     "no number": (at("objects", 0, "size")(1.5), IntegrityError, "is no document of a restore"),
-    "another place": (at("objects", 0, "kafka_partition")(1), IntegrityError, "holds records of kafka partitions 0"),
     "a format": (at("objects", 0, "format")("subprocess.Popen"), PermanentError, "of format subprocess.Popen"),
     "a file": (at("objects", 0, "key")("../../../etc/passwd"), PermanentError, "etc/passwd"),
     "the index": (at("objects", 0, "key")("INDEX"), PreflightError, "was replaced"),
@@ -111,7 +143,7 @@ EDITS = {
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, s3_client: Any, name: str) -> None:
     edit, error, words = EDITS[name]
-    listed = s3_client.list_objects_v2(Bucket=config.store.bucket, Prefix="_index/")["Contents"]
+    listed = s3_client.list_objects_v2(Bucket=config.store.bucket, Prefix=f"{config.archive.index_dir}/")["Contents"]
     index = next(item["Key"] for item in listed if item["Key"].endswith(".parquet"))
 
     def made(plan: dict[str, Any]) -> None:
@@ -119,37 +151,52 @@ def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, 
         if plan["objects"][0]["key"] == "INDEX":
             plan["objects"][0]["key"] = index
 
-    edited(config, s3_client, made)
+    refused(config, s3_client, made, error, words)
+    assert sent(config) == []
+
+
+def test_so_is_an_object_of_another_place_and_only_that_of_another_task_is_sent(
+    sending: ConnectorConfig, s3_client: Any
+) -> None:
+    moved = at("objects", 0, "kafka_partition")(1)
+    refused(sending, s3_client, moved, IntegrityError, "holds records of kafka partitions 0")
+    assert sent(sending) == [b"%d" % n for n in range(3, 20, 2)]
+
+
+def refused(config: ConnectorConfig, client: Any, edit: Edit, error: type[PlatformError], words: str) -> None:
+    """The restore goes on by the edited plan, fails, and writes nothing but documents of restores."""
+    edited(config, client, edit)
     before = {item.key for item in ObjectStore(config.store).list("")}
     with pytest.raises(error, match=words):
         restored(config)
-    # of the other object, which is read by a task of its own
-    assert sent(config) == ([b"%d" % n for n in range(3, 20, 2)] if name == "another place" else [])
     written = {item.key for item in ObjectStore(config.store).list("")} - before
-    assert all(key.startswith("_restore/") for key in written)
+    assert all(key.startswith(f"{config.archive.restore_dir}/") for key in written)
 
 
-def test_what_an_edited_plan_can_do_is_leave_out_objects(config: ConnectorConfig, s3_client: Any) -> None:
+def test_what_an_edited_plan_can_do_is_leave_out_objects(sending: ConnectorConfig, s3_client: Any) -> None:
     """Told in docs/security.md: who writes plans is believed about what of the topic's archive is sent."""
-    edited(config, s3_client, lambda plan: plan["objects"].pop())
-    report = restored(config)
-    assert (report.to_topic, report.record_count) == (f"{config.topics[0]}-restored", 9)
+    edited(sending, s3_client, lambda plan: plan["objects"].pop())
+    report = restored(sending)
+    assert (report.to_topic, report.record_count) == (target_of(sending), 9)
 
 
 @pytest.mark.parametrize("content", NO_DOCUMENTS)
-@pytest.mark.parametrize("key", [PLAN, REPORT, "_restore/r/0.json"])
-def test_what_is_no_document_is_told_as_that(config: ConnectorConfig, s3_client: Any, key: str, content: bytes) -> None:
+@pytest.mark.parametrize("name", ["r.json", "r.report.json", "r/0.json"])
+def test_what_is_no_document_is_told_as_that(
+    config: ConnectorConfig, s3_client: Any, name: str, content: bytes
+) -> None:
+    key = f"{config.archive.restore_dir}/{name}"
     s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=content)
     with pytest.raises(PlatformError, match=f"{key} is no document of a restore|is of objects that others wrote"):
         restored(config)
     assert sent(config) == []
 
 
-def test_the_report_of_a_restore_is_believed(config: ConnectorConfig, s3_client: Any) -> None:
+def test_the_report_of_a_restore_is_believed(sending: ConnectorConfig, s3_client: Any) -> None:
     """Nothing is sent for it: who writes there may say that a restore is finished."""
-    report = restored(config, restore_id="other", to_topic=f"{config.topics[0]}-restored")
-    s3_client.put_object(Bucket=config.store.bucket, Key=REPORT, Body=report.to_json())
-    assert restored(config).already_finished
+    report = restored(sending, restore_id="other")
+    s3_client.put_object(Bucket=sending.store.bucket, Key=documents(sending).report, Body=report.to_json())
+    assert restored(sending).already_finished
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 10, footer_of(1_000_000)])
@@ -168,9 +215,10 @@ def test_tables_of_restores_are_read_as_those_of_strangers(
 
 
 def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: ConnectorConfig, s3_client: Any) -> None:
-    s3_client.put_object(Bucket=config.store.bucket, Key="_restore/r/0.json", Body=b'{"next_source_offset": "x"}')
-    with pytest.raises(IntegrityError, match=r"_restore/r/0\.json is no document of a restore \(Position\)"):
-        read_positions(ObjectStore(config.store), ["_restore/r/0.json"])
+    key = documents(config).stream(0).checkpoint
+    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"next_source_offset": "x"}')
+    with pytest.raises(IntegrityError, match=rf"{key} is no document of a restore \(Position\)"):
+        read_positions(ObjectStore(config.store), [key])
 
 
 FOREIGN = {
@@ -185,12 +233,10 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN)
 def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
-    load: Load, put: Put, s3_client: Any, topic_name: str, create_topic: CreateTopic, name: str
+    load: Load, put: Put, s3_client: Any, topic_name: str, create_topic: CreateTopic
 ) -> None:
     """Its targets were taken from it: it led a restore to any topic of the cluster."""
-    edit, words = FOREIGN[name]
     other = create_topic(f"{topic_name}-other", 2)
     create_topic(topic_name, 2)
     put(topic_name, 0, [{"n": 1}])
@@ -201,13 +247,17 @@ def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
     with pytest.raises(InterruptedError):
         restore(asked, StoppingRunner(replay))
 
-    def made(plan: dict[str, Any]) -> None:
-        edit(plan)
-        text = json.dumps(plan).replace("TOPIC", topic_name).replace("OTHER", other)
-        plan.clear()
-        plan.update(json.loads(text))
+    begun_plan = ObjectStore(config.store).get(request.documents.plan)
+    for edit, words in FOREIGN.values():
 
-    edited(config, s3_client, made)
-    with pytest.raises(IntegrityError, match=words):
-        restore(asked, InProcessRunner())
-    assert (sent(config, other), sent(config, topic_name)) == ([], [])
+        def made(plan: dict[str, Any], edit: Edit = edit) -> None:
+            edit(plan)
+            text = json.dumps(plan).replace("TOPIC", topic_name).replace("OTHER", other)
+            plan.clear()
+            plan.update(json.loads(text))
+
+        s3_client.put_object(Bucket=config.store.bucket, Key=request.documents.plan, Body=begun_plan)
+        edited(config, s3_client, made)
+        with pytest.raises(IntegrityError, match=words):
+            restore(asked, InProcessRunner())
+        assert (sent(config, other), sent(config, topic_name)) == ([], [])

@@ -1,7 +1,4 @@
-import pickle
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -34,9 +31,12 @@ from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_arch
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.killed import run_restore
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
@@ -62,9 +62,8 @@ def source(config: ConnectorConfig, create_topic: CreateTopic) -> Callable[..., 
 
 
 def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
-    topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": "r1", "run_id": "x", "create_topic": True}
-    return RestoreRequest(config, topic, **given | changes)
+    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": "r1", "run_id": "x", "create_topic": True}
+    return RestoreRequest(config, config.topics[0], **given | changes)
 
 
 def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
@@ -113,8 +112,8 @@ ODD = [
 ]
 
 
-def test_a_topic_comes_back_as_it_was(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    source([*ODD, *numbered(500), *numbered(20, kafka_partition=2)], kafka_partitions=3)
+def test_a_topic_comes_back_as_it_was(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive([*ODD, *numbered(500), *numbered(20, kafka_partition=2)], kafka_partitions=3)
 
     report = restored(config)
 
@@ -132,14 +131,14 @@ def test_a_topic_comes_back_as_it_was(config: ConnectorConfig, source: Callable[
     assert first.last_target_offset == last
 
 
-def test_the_report_and_the_mapping_are_in_the_bucket(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    source(numbered(10))
+def test_the_report_and_the_mapping_are_in_the_bucket(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
     produce(config.kafka, restored(config, restore_id="first").to_topic, [Sent(b"foreign")])
 
     report = restored(config, restore_id="second", from_offset=4)
 
     store = ObjectStore(config.store)
-    assert RestoreReport.from_json(store.get("_restore/second.report.json"), "r") == report
+    assert RestoreReport.from_json(store.get(request(config, restore_id="second").documents.report), "r") == report
     (part,) = report.kafka_partitions
     assert part.mapping_key is not None
     mapping = pq.read_table(pa.BufferReader(store.get(part.mapping_key))).to_pylist()
@@ -149,11 +148,11 @@ def test_the_report_and_the_mapping_are_in_the_bucket(config: ConnectorConfig, s
 
 
 def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(
-    config: ConnectorConfig, source: Callable[..., str]
+    shared_archive: Callable[..., ConnectorConfig],
 ) -> None:
     half = NOON + 30 * MINUTE
     around = [half + timedelta(milliseconds=n) for n in (-1, 0, 1, 3_599_999, 3_600_000)]
-    source([Sent(b"%d" % n, timestamp=t) for n, t in enumerate(around)])
+    config = shared_archive([Sent(b"%d" % n, timestamp=t) for n, t in enumerate(around)])
 
     report = restored(config, from_time=half, to_time=half + timedelta(hours=1))
 
@@ -161,10 +160,10 @@ def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(
     assert report.record_count == 3
 
 
-def test_a_window_of_offsets_and_a_subset_of_kafka_partitions(
-    config: ConnectorConfig, source: Callable[..., str]
-) -> None:
-    source([*numbered(50), *numbered(50, kafka_partition=1), *numbered(50, kafka_partition=2)], kafka_partitions=3)
+def test_a_window_of_offsets_and_a_subset_of_kafka_partitions(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(
+        [*numbered(50), *numbered(50, kafka_partition=1), *numbered(50, kafka_partition=2)], kafka_partitions=3
+    )
 
     report = restored(config, kafka_partitions=(1, 2), from_offset={1: 10}, to_offset=20)
 
@@ -173,10 +172,8 @@ def test_a_window_of_offsets_and_a_subset_of_kafka_partitions(
     assert values(config.kafka, report.to_topic, 2) == [b"%d" % n for n in range(20)]
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(
-    config: ConnectorConfig, source: Callable[..., str]
-) -> None:
-    source(numbered(10))
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
     before = keys(config.store)
 
     report = restored(config, dry_run=True)
@@ -189,18 +186,16 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert keys(config.store) == before
 
 
-def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(
-    config: ConnectorConfig, source: Callable[..., str]
-) -> None:
-    source(numbered(10))
+def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
 
     report = restored(config, dry_run=True, to_time=NOON + timedelta(milliseconds=3))
 
     assert (report.record_count, report.exact) == (10, False)
 
 
-def test_a_finished_restore_sends_nothing_again(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    source(numbered(10))
+def test_a_finished_restore_sends_nothing_again(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
     first = restored(config)
 
     again = restored(config)
@@ -210,8 +205,8 @@ def test_a_finished_restore_sends_nothing_again(config: ConnectorConfig, source:
     assert len(values(config.kafka, first.to_topic)) == 10
 
 
-def test_a_restore_id_belongs_to_one_restore(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    source(numbered(10))
+def test_a_restore_id_belongs_to_one_restore(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
     restored(config)
 
     with pytest.raises(PreflightError, match=r"from_offset was None, is now 3; .*|to_offset was None, is now 5"):
@@ -219,10 +214,10 @@ def test_a_restore_id_belongs_to_one_restore(config: ConnectorConfig, source: Ca
 
 
 def test_other_writers_records_are_counted_and_left_alone(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source(numbered(300))
-    target = create_topic(f"{config.topics[0]}-restored")
+    config = shared_archive(numbered(10))
+    target = create_topic(target_of(config))
     others = Producer(config.kafka.properties("producer") | {"linger.ms": 0})
 
     def meddle() -> None:
@@ -232,31 +227,26 @@ def test_other_writers_records_are_counted_and_left_alone(
     report = restore(ArchiveSource(request(config)), Between(before_verify=meddle))
 
     assert report.foreign_count == 1
-    assert report.record_count == 300
+    assert report.record_count == 10
 
 
 @pytest.mark.parametrize("checkpoint_records", [1_000_000, 200])
 def test_a_killed_restore_without_transactions_goes_on_where_it_ended(
-    config: ConnectorConfig,
-    source: Callable[..., str],
+    shared_archive: Callable[..., ConnectorConfig],
     create_topic: CreateTopic,
     tmp_path: Path,
     checkpoint_records: int,
 ) -> None:
     # Every record twice, so that only position and not content tells a repeated one.
-    source([r for n in numbered(3000) for r in (n, n)])
-    target = create_topic(f"{config.topics[0]}-restored")
+    config = shared_archive([r for n in numbered(3000) for r in (n, n)])
+    target = create_topic(target_of(config))
     given = request(config, records_per_second=600, delivery="at_least_once")
-    pickled = tmp_path / "request"
-    pickled.write_bytes(pickle.dumps(given))
-    command = [sys.executable, "-m", "kafka_s3_platform_tests.restore.killed", str(pickled), str(checkpoint_records)]
-    process = subprocess.Popen(command)
+    process = Child(tmp_path / "said", run_restore, given, checkpoint_records, 100)
     with ClusterAdmin(config.kafka) as admin:
         while admin.frontiers(target, [0])[0].high_watermark < 1000:
-            assert process.poll() is None, "it ended before it was killed"
+            assert not process.has_ended, f"it ended before it was killed: {process.said}"
             time.sleep(0.05)
     process.kill()
-    process.wait()
     produce(config.kafka, target, [Sent(b"foreign")])
 
     report = restored(config, delivery="at_least_once")
@@ -269,10 +259,10 @@ def test_a_killed_restore_without_transactions_goes_on_where_it_ended(
 
 
 def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source([*numbered(100), Sent(b"x" * 5000, timestamp=NOON), *numbered(50)])
-    target = create_topic(f"{config.topics[0]}-restored", max_message_bytes=2000)
+    config = shared_archive([*numbered(100), Sent(b"x" * 5000, timestamp=NOON), *numbered(50)])
+    target = create_topic(target_of(config), max_message_bytes=2000)
 
     with pytest.raises(PreflightError, match=r"source offset 100 .*\nHow far restore r1 came: .*-0: "):
         restored(config)
@@ -292,11 +282,11 @@ def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
 
 
 def test_preflight_says_everything_at_once(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source([*numbered(5), *numbered(5, kafka_partition=1)], kafka_partitions=2)
+    config = shared_archive([*numbered(5), *numbered(5, kafka_partition=1)], kafka_partitions=2)
     target = create_topic(
-        f"{config.topics[0]}-restored",
+        target_of(config),
         cleanup_policy="compact,delete",
         retention_ms=3_600_000,
         retention_bytes=400,  # more than keys and values, less than the log has of them
@@ -318,17 +308,18 @@ def test_preflight_says_everything_at_once(
     ):
         assert named in said
     assert values(config.kafka, target) == []
-    assert keys(config.store, "_restore") == []
+    assert keys(config.store, config.archive.restore_dir) == []
 
 
 def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transactions_with_it(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic, stack_settings: StackSettings
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic, stack_settings: StackSettings
 ) -> None:
     """Retention would delete the first of what was verified: records that come slowly have a batch each."""
-    topic = source(numbered(20))
+    config = shared_archive(numbered(20))
+    topic = config.topics[0]
     report = restored(config, records_per_second=20.0)
     plan = ArchivePlan.from_json(ObjectStore(config.store).get(report.plan_key), report.plan_key)
-    taken = sum(log.stat().st_size for log in stack_settings.data_dir.glob(f"**/{topic}-restored-0/*.log"))
+    taken = sum(log.stat().st_size for log in stack_settings.data_dir.glob(f"**/{target_of(config)}-0/*.log"))
     assert (
         report.record_bytes
         < 100
@@ -399,9 +390,9 @@ def test_timestamp_zero_is_counted_and_refused_unless_allowed(
 
 
 def test_a_deleted_object_is_named_before_the_first_record(
-    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
 ) -> None:
-    source(numbered(10))
+    config = copied_archive(numbered(10))
     (segment,) = live(config)
     s3_client.delete_object(Bucket=config.store.bucket, Key=segment.key)
 
@@ -411,9 +402,9 @@ def test_a_deleted_object_is_named_before_the_first_record(
 
 
 def test_an_object_deleted_while_it_is_restored_is_named_with_how_far_it_came(
-    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
 ) -> None:
-    source([*numbered(10), *[Sent(b"later", timestamp=NOON + timedelta(hours=2))] * 10])
+    config = copied_archive([*numbered(10), *[Sent(b"later", timestamp=NOON + timedelta(hours=2))] * 10])
     _, second = live(config)
 
     def lose() -> None:
@@ -424,9 +415,9 @@ def test_an_object_deleted_while_it_is_restored_is_named_with_how_far_it_came(
 
 
 def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
-    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
 ) -> None:
-    source(numbered(1000))
+    config = copied_archive(numbered(1000))
     (segment,) = live(config)
     whole = s3_client.get_object(Bucket=config.store.bucket, Key=segment.key)["Body"].read()
     body = bytearray(whole)
@@ -454,7 +445,7 @@ def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
         match=rf"object {re.escape(segment.key)} cannot be read(.|\n)*no record is noted as delivered to ",
     ):
         restored(config)
-    assert values(config.kafka, f"{config.topics[0]}-restored") == []
+    assert values(config.kafka, target_of(config)) == []
 
 
 def live(config: ConnectorConfig) -> Any:
@@ -464,10 +455,10 @@ def live(config: ConnectorConfig) -> Any:
 
 
 def test_a_target_that_was_recreated_meanwhile_is_refused(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source(numbered(10))
-    target = f"{config.topics[0]}-restored"
+    config = shared_archive(numbered(10))
+    target = target_of(config)
     with pytest.raises(InterruptedError):
         restore(ArchiveSource(request(config)), StoppingRunner(replay))
 
@@ -490,11 +481,9 @@ def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: 
     assert restored(config, restore_id="r2", to_topic=f"{topic}-all").record_count == 15
 
 
-def test_records_deleted_from_the_target_fail_the_verification(
-    config: ConnectorConfig, source: Callable[..., str]
-) -> None:
-    source(numbered(10))
-    target = f"{config.topics[0]}-restored"
+def test_records_deleted_from_the_target_fail_the_verification(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
+    target = target_of(config)
 
     def delete() -> None:
         admin = admin_client(config.kafka)
@@ -503,7 +492,7 @@ def test_records_deleted_from_the_target_fail_the_verification(
 
     with pytest.raises(LogTruncatedError, match=r"holds offsets \[3, 11\), 0 and what follows was restored"):
         restore(ArchiveSource(request(config)), Between(before_verify=delete))
-    assert "_restore/r1.report.json" not in keys(config.store, "_restore")
+    assert request(config).documents.report not in keys(config.store)
 
 
 def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, create_topic: CreateTopic) -> None:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
@@ -28,7 +28,8 @@ from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archive
 pytestmark = pytest.mark.integration
 
 ON_BROKERS = settings(
-    max_examples=6,
+    # besides one that has something of everything
+    max_examples=2,
     deadline=None,
     # an example takes a second or two: what fails is told as it is
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -58,6 +59,12 @@ TOPICS = st.lists(
     st.builds(Batch, st.sampled_from(["plain", "committed", "aborted"]), st.lists(RECORDS, max_size=12)),
     min_size=1,
     max_size=6,
+)
+EVERYTHING = (
+    Batch("plain", [Sent(b"1", None, NOON), Sent(None, b"k", NOON - timedelta(hours=2), (("a", None), ("", b"")))]),
+    Batch("aborted", [Sent(b"never", None, NOON), Sent(b"never", None, NOON, (), 1)]),
+    Batch("committed", [Sent(b"", b"\xff\x00", NOON), Sent(b"x" * 70_000, None, NOON + timedelta(days=1), (), 1)]),
+    Batch("plain", [Sent(b"2", b"", datetime(2019, 12, 31, 23, 59, tzinfo=timezone.utc), (("é", b"x"),))]),
 )
 Filled = Callable[[Sequence[Batch]], str]
 
@@ -114,6 +121,7 @@ def check(kafka: KafkaSettings, topic: str, batches: Sequence[Batch], report: Re
 
 
 @ON_BROKERS
+@example(batches=EVERYTHING, layout={"flush_size": 3}, delivery="exactly_once", is_compacted=True)
 @given(
     batches=TOPICS,
     layout=st.sampled_from([{}, {"flush_size": 3}, {"partitioner": "Daily"}, {"timezone": "Asia/Kolkata"}]),
@@ -139,6 +147,7 @@ def test_an_archive_of_ours_gives_back_every_topic_byte_for_byte(
 
 
 @ON_BROKERS
+@example(batches=EVERYTHING, layout={"format": "envelope.avro", "codec": "deflate", "flush_size": 3})
 @given(
     batches=TOPICS,
     layout=st.sampled_from(

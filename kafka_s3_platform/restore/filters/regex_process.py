@@ -8,7 +8,8 @@ import pyarrow as pa
 from kafka_s3_platform.restore.filters.frames import Decide, serve_decisions, write_stream
 
 
-def _compile_expression(text: str) -> Decide:
+def compile_expression(text: str) -> Decide:
+    """Compile a regular expression that decides about a column of keys, none of them null, in this process."""
     pattern = re.compile(text)
 
     def passing(batch: pa.RecordBatch) -> pa.Buffer:
@@ -33,4 +34,4 @@ def _explain_failure(err: Exception) -> str:
 
 
 if __name__ == "__main__":
-    serve_decisions(_compile_expression, _explain_failure, int(sys.argv[1]))
+    serve_decisions(compile_expression, _explain_failure, int(sys.argv[1]))

@@ -31,7 +31,9 @@ def _explain_failure(err: Exception) -> str:
     raise err
 
 
-class _Condition:
+class Condition:
+    """Decides a condition in this process. Raises UnusableError or DuckDB's errors."""
+
     def __init__(self, condition: str) -> None:
         self._condition = condition
         self._connection = open_duckdb()
@@ -77,4 +79,4 @@ def open_duckdb() -> duckdb.DuckDBPyConnection:
 
 
 if __name__ == "__main__":
-    serve_decisions(lambda text: _Condition(text).passing, _explain_failure, int(sys.argv[1]))
+    serve_decisions(lambda text: Condition(text).passing, _explain_failure, int(sys.argv[1]))

@@ -53,12 +53,12 @@ def consumed(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list
 
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """An archive of 40 records with 8 keys in 2 kafka partitions."""
     records = [
         Sent(b"v%d" % n, b"k%d" % (n % 8), NOON + timedelta(seconds=n), (("h", b"x"),), n % 2) for n in range(40)
     ]
-    return archive_records(records, 2)
+    return shared_archive(records, 2)
 
 
 def test_records_are_chosen_by_key_and_by_a_condition(config: ConnectorConfig, topic_name: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from moto.moto_api import state_manager
@@ -20,8 +21,9 @@ from kafka_s3_platform.restore.request import RestoreReport, Thaw
 from kafka_s3_platform.store.client import new_s3_client as new_client
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, numbered, numbers, restored
-from kafka_s3_platform_tests.restore.test_restore import restored as restored_own
+from kafka_s3_platform_tests.restore.test_restore import restored as restored_archive
 from kafka_s3_platform_tests.restore.test_restore import values
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import Recorder
@@ -46,21 +48,25 @@ def cold_server() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
-def store_settings(cold_server: str, topic_name: str) -> StoreSettings:
-    """A bucket of the cold server, instead of the stack's."""
+def bucket_of(cold_server: str, bucket: str) -> StoreSettings:
     secret = SecretStr("any")
     return StoreSettings(
-        bucket=topic_name, region="us-east-1", endpoint_url=cold_server, access_key_id=secret, secret_access_key=secret
+        bucket=bucket, region="us-east-1", endpoint_url=cold_server, access_key_id=secret, secret_access_key=secret
     )
 
 
-@pytest.fixture
-def s3_client(store_settings: StoreSettings) -> Iterator[Any]:
-    client = new_client(store_settings)
-    client.create_bucket(Bucket=store_settings.bucket)
+@pytest.fixture(scope="module")
+def s3_client(cold_server: str) -> Iterator[Any]:
+    client = new_client(bucket_of(cold_server, "any"))
     yield client
     client.close()
+
+
+@pytest.fixture
+def store_settings(cold_server: str, s3_client: Any, topic_name: str) -> StoreSettings:
+    """A bucket of the cold server, instead of the stack's."""
+    s3_client.create_bucket(Bucket=topic_name)
+    return bucket_of(cold_server, topic_name)
 
 
 def move(client: Any, bucket: str, key: str, storage_class: str) -> None:
@@ -78,23 +84,33 @@ def lines(put: Put, s3_client: Any, topic_name: str) -> list[str]:
     return keys
 
 
-@pytest.fixture
-def config(
-    s3_client: Any,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
+@pytest.fixture(scope="module")
+def archive(
+    cold_server: str, s3_client: Any, kafka_settings: KafkaSettings, create_topic: CreateTopic
 ) -> ConnectorConfig:
-    """Our own archive of two hours, of which a lifecycle rule has moved the first to cold storage."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, timestamp=NOON + n * HOUR / 3) for n in range(6)])
-    config = connector(kafka_settings, store_settings, topic_name)
+    """Our own archive of two hours."""
+    topic = create_topic(f"topic-{uuid4().hex[:12]}")
+    s3_client.create_bucket(Bucket=topic)
+    produce(kafka_settings, topic, [Sent(b"%d" % n, timestamp=NOON + n * HOUR / 3) for n in range(6)])
+    config = connector(kafka_settings, bucket_of(cold_server, topic), topic)
     archived(config)
+    return config
+
+
+@pytest.fixture
+def config(archive: ConnectorConfig, store_settings: StoreSettings, s3_client: Any) -> ConnectorConfig:
+    """A copy of that archive, of which a lifecycle rule has moved the first hour to cold storage."""
+    copy_objects(s3_client, archive, store_settings)
+    config = archive.model_copy(update={"store": store_settings})
     for segment in snapshot(config).segments:
         if segment.chunk_start == NOON:
-            move(s3_client, topic_name, segment.key, "GLACIER")
+            move(s3_client, store_settings.bucket, segment.key, "GLACIER")
     return config
+
+
+def restored_own(config: ConnectorConfig, **terms: Any) -> RestoreReport:
+    """To a topic that is named after the bucket of the test."""
+    return restored_archive(config, to_topic=f"{config.store.bucket}-restored", **terms)
 
 
 def states(client: Any, bucket: str) -> list[str]:

@@ -36,18 +36,18 @@ from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
 RECORDS = 40_000
 
 
 @pytest.fixture
-def config(
-    archive_records: Callable[..., ConnectorConfig], topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic) -> ConnectorConfig:
     """An archive in four objects, which is sent in three batches; every record twice, so that only its place tells."""
-    create_topic(f"{topic_name}-restored")
-    return archive_records([Sent(b"%d" % (n // 2)) for n in range(RECORDS)], layout={"flush_size": 10_000})
+    config = shared_archive([Sent(b"%d" % (n // 2)) for n in range(RECORDS)], layout={"flush_size": 10_000})
+    create_topic(target_of(config))
+    return config
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def short_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
     topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "run_id": "x"}
+    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": topic, "run_id": "x"}
     return RestoreRequest(config, topic, **given | changes)
 
 
@@ -71,9 +71,8 @@ def values(kafka: KafkaSettings, topic: str) -> list[bytes | None]:
 
 
 def is_restored_once(config: ConnectorConfig) -> bool:
-    topic = config.topics[0]
-    found = [v for v in values(config.kafka, f"{topic}-restored") if v != b"foreign"]
-    return found == values(config.kafka, topic)
+    found = [v for v in values(config.kafka, target_of(config)) if v != b"foreign"]
+    return found == values(config.kafka, config.topics[0])
 
 
 def group_of(config: ConnectorConfig) -> str:
@@ -81,7 +80,7 @@ def group_of(config: ConnectorConfig) -> str:
 
 
 def marker_of(config: ConnectorConfig) -> Committed | None:
-    with GroupOffset(config.kafka, group_of(config), f"{config.topics[0]}-restored", 0) as group:
+    with GroupOffset(config.kafka, group_of(config), target_of(config), 0) as group:
         return group.read()
 
 
@@ -140,17 +139,16 @@ def test_progress_is_committed_with_the_records_under_the_plan_s_digest(config: 
 def test_restores_of_one_id_whose_documents_lie_apart_do_not_fence_each_other(
     config: ConnectorConfig, create_topic: CreateTopic
 ) -> None:
-    topic = config.topics[0]
-    create_topic(f"{topic}-other")
+    targets = target_of(config), create_topic(f"{target_of(config)}-other")
     archive = config.archive.model_copy(update={"restore_dir": "_other"})
     other = config.model_copy(update={"archive": archive})
     with ThreadPoolExecutor() as pool:
         runs = [
-            pool.submit(restored, *given, records_per_second=20_000, to_topic=f"{topic}-{name}")
-            for *given, name in ((config, "restored"), (other, "other"))
+            pool.submit(restored, given, records_per_second=20_000, to_topic=target)
+            for given, target in zip((config, other), targets, strict=True)
         ]
         assert [run.result().verified for run in runs] == [True, True]
-    assert values(config.kafka, f"{topic}-other") == values(config.kafka, f"{topic}-restored")
+    assert values(config.kafka, targets[1]) == values(config.kafka, targets[0])
 
 
 def test_a_plan_whose_place_was_changed_is_refused(config: ConnectorConfig) -> None:
@@ -183,7 +181,7 @@ def test_an_interrupted_restore_goes_on_from_its_marker(
 def test_records_of_an_aborted_transaction_are_no_part_of_what_is_verified(
     config: ConnectorConfig, interrupted: Callable[..., None]
 ) -> None:
-    target = f"{config.topics[0]}-restored"
+    target = target_of(config)
     others = open_transaction(config.kafka, target, [b"0", b"0", b"1"])
     interrupted()
     others.abort_transaction(10)
@@ -198,12 +196,12 @@ def test_a_marker_that_is_gone_over_records_of_the_restore_is_refused_and_not_gu
     config: ConnectorConfig, interrupted: Callable[..., None]
 ) -> None:
     interrupted()
-    before = values(config.kafka, f"{config.topics[0]}-restored")
+    before = values(config.kafka, target_of(config))
     delete_marker(config)
 
     with pytest.raises(PreflightError, match=r"its progress marker is gone .* delivery=at_least_once"):
         restored(config)
-    assert values(config.kafka, f"{config.topics[0]}-restored") == before
+    assert values(config.kafka, target_of(config)) == before
     assert marker_of(config) is None
 
     report = restored(config, delivery="at_least_once")
@@ -216,7 +214,7 @@ def test_that_a_target_has_records_is_not_denied_by_a_broker_going_down(
 ) -> None:
     """Where the marker is gone as well, the restore was begun again over its own records."""
     interrupted()
-    before = values(config.kafka, f"{config.topics[0]}-restored")
+    before = values(config.kafka, target_of(config))
     delete_marker(config)
 
     class GoingDownRunner(InProcessRunner):
@@ -224,11 +222,11 @@ def test_that_a_target_has_records_is_not_denied_by_a_broker_going_down(
             with answering(nothing):
                 yield from super().run(function, tasks, max_concurrent)
 
-    with pytest.raises(BrokerUnavailableError, match=r"-restored, kafka partition 0.*-1001"):
+    with pytest.raises(BrokerUnavailableError, match=r"-restored-.*, kafka partition 0.*-1001"):
         restore(ArchiveSource(request(config)), GoingDownRunner())
     with pytest.raises(PreflightError, match="its progress marker is gone"):
         restored(config)
-    assert values(config.kafka, f"{config.topics[0]}-restored") == before
+    assert values(config.kafka, target_of(config)) == before
 
 
 def test_a_marker_that_is_gone_over_an_empty_target_is_begun_again(config: ConnectorConfig) -> None:
@@ -257,7 +255,7 @@ def begin_only(task: ReplayTask, attempt: Attempt) -> None:
 
 
 def test_other_writers_do_not_hinder_a_stream_that_has_not_begun(config: ConnectorConfig) -> None:
-    target = f"{config.topics[0]}-restored"
+    target = target_of(config)
 
     def meddle() -> None:
         produce(config.kafka, target, [Sent(b"foreign")] * 3)
@@ -273,7 +271,7 @@ def test_other_writers_do_not_hinder_a_stream_that_has_not_begun(config: Connect
     [(Marker("feed", 7, 7).committed.metadata, "that of another plan, feed"), ("", "is no progress marker")],
 )
 def test_the_marker_of_another_plan_is_refused(config: ConnectorConfig, metadata: str, said: str) -> None:
-    target = f"{config.topics[0]}-restored"
+    target = target_of(config)
     with ClusterAdmin(config.kafka) as admin:
         publish_offsets(admin, group_of(config), target, {0: 7}, {0: metadata})
 
@@ -284,7 +282,7 @@ def test_the_marker_of_another_plan_is_refused(config: ConnectorConfig, metadata
 
 def test_a_finished_restore_sends_nothing_again(config: ConnectorConfig) -> None:
     restored(config)
-    target = f"{config.topics[0]}-restored"
+    target = target_of(config)
     with ClusterAdmin(config.kafka) as admin:
         end = admin.frontiers(target, [0])[0].high_watermark
         again = restored(config)
@@ -352,7 +350,7 @@ def test_what_was_taken_on_at_least_once_is_not_taken_on_exactly_once(
 
 
 def test_verification_waits_for_a_transaction_of_others_that_ends_soon(config: ConnectorConfig) -> None:
-    target = f"{config.topics[0]}-restored"
+    target = target_of(config)
 
     def meddle() -> None:
         commit_later(open_transaction(config.kafka, target, [b"foreign"]))
@@ -425,7 +423,7 @@ def test_a_marker_that_fell_back_is_refused_where_comparing_cannot_tell(
     assert reached.offset > 0
     earlier = Marker(json.loads(reached.metadata)["plan"], 0, 0).committed
     with ClusterAdmin(config.kafka) as admin:
-        target = f"{config.topics[0]}-restored"
+        target = target_of(config)
         publish_offsets(admin, group_of(config), target, {0: earlier.offset}, {0: earlier.metadata})
     with pytest.raises(PreflightError, match=f"below source offset 0, and a run before told {reached.offset}"):
         restored(config, **keyed)

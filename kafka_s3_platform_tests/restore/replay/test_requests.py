@@ -1,16 +1,16 @@
 """Which requests a restore makes: of an archive however long, only those of the objects that it needs."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import new_s3_client
-from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.test_restore import restored
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -22,24 +22,15 @@ Requests = list[tuple[str, str]]
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """An archive of two days: an object for each hour and kafka partition."""
-    create_topic(topic_name, KAFKA_PARTITIONS)
-    produce(
-        kafka_settings,
-        topic_name,
-        [
-            Sent(b"%d/%d" % (hour, n), timestamp=NOON + hour * HOUR + n * timedelta(minutes=20), kafka_partition=p)
-            for hour in range(HOURS)
-            for n in range(EACH)
-            for p in range(KAFKA_PARTITIONS)
-        ],
-    )
-    found = connector(kafka_settings, store_settings, topic_name)
-    archived(found)
-    return found
+    sent = [
+        Sent(b"%d/%d" % (hour, n), timestamp=NOON + hour * HOUR + n * timedelta(minutes=20), kafka_partition=p)
+        for hour in range(HOURS)
+        for n in range(EACH)
+        for p in range(KAFKA_PARTITIONS)
+    ]
+    return shared_archive(sent, KAFKA_PARTITIONS)
 
 
 @pytest.fixture

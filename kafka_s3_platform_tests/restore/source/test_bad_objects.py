@@ -19,6 +19,7 @@ from kafka_s3_platform.restore.source.left_out import read_left_out, save_left_o
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
@@ -46,22 +47,21 @@ WITHOUT_SECOND = [v for v in ALL if not v.startswith(b"1-")]
 
 
 @pytest.fixture
-def config(
-    archive_records: Callable[..., ConnectorConfig], topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(copied_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic) -> ConnectorConfig:
     """Three hours in an object each, and an empty target."""
-    create_topic(f"{topic_name}-restored")
-    return archive_records([Sent(v, None, NOON + int(v[:1]) * HOUR) for v in ALL])
+    config = copied_archive([Sent(v, None, NOON + int(v[:1]) * HOUR) for v in ALL])
+    create_topic(target_of(config))
+    return config
 
 
 def restored(config: ConnectorConfig, runner: InProcessRunner | None = None, **changes: Any) -> RestoreReport:
     topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "run_id": "x"}
+    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": topic, "run_id": "x"}
     return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), runner or InProcessRunner())
 
 
 def sent(config: ConnectorConfig) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, f"{config.topics[0]}-restored").column("value").to_pylist()
+    found: list[bytes] = records_of(config.kafka, target_of(config)).column("value").to_pylist()
     return found
 
 

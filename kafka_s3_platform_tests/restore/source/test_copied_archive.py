@@ -1,12 +1,12 @@
 """An archive copied to another bucket with its index: ETags are others there, the bytes are the same."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
@@ -15,8 +15,8 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -33,27 +33,17 @@ def put_in_parts(client: Any, bucket: str, key: str, body: bytes, metadata: dict
 
 @pytest.fixture
 def copied(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    s3_client: Any,
-) -> Iterator[ConnectorConfig]:
+    shared_archive: Callable[..., ConnectorConfig], store_settings: StoreSettings, s3_client: Any
+) -> ConnectorConfig:
     """Two hours, archived, and copied object by object."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
-    original = connector(kafka_settings, store_settings, topic_name)
-    archived(original)
-    bucket, other = store_settings.bucket, f"{store_settings.bucket}-copy"
-    s3_client.create_bucket(Bucket=other)
-    for item in list(ObjectStore(store_settings).list("")):
-        found = s3_client.get_object(Bucket=bucket, Key=item.key)
+    original = shared_archive([Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
+    for item in list(ObjectStore(original.store).list("")):
+        found = s3_client.get_object(Bucket=original.store.bucket, Key=item.key)
         if item.key.startswith("topics/"):
-            put_in_parts(s3_client, other, item.key, found["Body"].read(), found["Metadata"])
+            put_in_parts(s3_client, store_settings.bucket, item.key, found["Body"].read(), found["Metadata"])
         else:
-            s3_client.put_object(Bucket=other, Key=item.key, Body=found["Body"].read())
-    yield original.model_copy(update={"store": store_settings.model_copy(update={"bucket": other})})
-    s3_client.delete_bucket(Bucket=other)
+            s3_client.put_object(Bucket=store_settings.bucket, Key=item.key, Body=found["Body"].read())
+    return original.model_copy(update={"store": store_settings})
 
 
 def tamper(config: ConnectorConfig, client: Any) -> str:
@@ -67,9 +57,8 @@ def tamper(config: ConnectorConfig, client: Any) -> str:
 
 
 def restored(config: ConnectorConfig) -> int:
-    topic = config.topics[0]
-    given = {"to_topic": f"{topic}-restored", "restore_id": "r", "run_id": "x", "create_topic": True}
-    return restore(ArchiveSource(RestoreRequest(config, topic, **given)), InProcessRunner()).record_count  # type: ignore[arg-type]
+    asked = RestoreRequest(config, config.topics[0], target_of(config), restore_id="r", run_id="x", create_topic=True)
+    return restore(ArchiveSource(asked), InProcessRunner()).record_count
 
 
 @pytest.mark.parametrize("deep", [False, True])

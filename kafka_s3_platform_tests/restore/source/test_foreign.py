@@ -3,10 +3,7 @@
 import io
 import json
 import logging
-import pickle
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -27,6 +24,7 @@ from kafka_s3_platform.restore.target_topic import Regex
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import (
     JSON,
@@ -39,6 +37,7 @@ from kafka_s3_platform_tests.restore.foreign import (
     restored,
     values,
 )
+from kafka_s3_platform_tests.restore.killed import run_restore
 from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce
 
@@ -150,17 +149,13 @@ def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_
     target = create_topic(f"{topic_name}-copy")
     same = {"restore_id": topic_name, "delivery": delivery}
     given = asked(load(LINES, JSON), (), "{topic}-copy", records_per_second=600, **same)
-    pickled = tmp_path / "request"
-    pickled.write_bytes(pickle.dumps(given))
-    module = "kafka_s3_platform_tests.restore.killed"
     for goal in (400, 1200):
-        process = subprocess.Popen([sys.executable, "-m", module, str(pickled), "100", "100"])
+        process = Child(tmp_path / "said", run_restore, given, 100, 100)
         with ClusterAdmin(kafka_settings) as admin:
             while admin.frontiers(target, [0])[0].high_watermark < goal:
-                assert process.poll() is None, "it ended before it was killed"
+                assert not process.has_ended, f"it ended before it was killed: {process.said}"
                 time.sleep(0.05)
         process.kill()
-        process.wait()
     put(topic_name, 3000, numbered(9000, 5))
 
     report = restored(load(LINES, JSON), (), "{topic}-copy", **same)

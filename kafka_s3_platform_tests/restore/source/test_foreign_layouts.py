@@ -117,40 +117,32 @@ def test_a_sinks_file_with_only_its_class_changed_brings_back_what_that_sink_arc
         assert {v[:5] for v in found} == {b"\0" + (there.schema_id or 0).to_bytes(4, "big")}
 
 
-@pytest.mark.parametrize(
-    ("converter", "format_name"),
-    [
-        ("json.JsonSchemaConverter", "JSON_SR"),
-        ("protobuf.ProtobufConverter", "PROTOBUF"),
-        ("avro.AvroConverter", "AVRO"),
-    ],
-)
+CONVERTERS: dict[str, Any] = {
+    "json.JsonSchemaConverter": "JSON_SR",
+    "protobuf.ProtobufConverter": "PROTOBUF",
+    "avro.AvroConverter": "AVRO",
+}
+
+
 def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_its_registry(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    converter: str,
-    format_name: Any,
+    load: Load, kafka_settings: KafkaSettings, registry: RegistrySettings, topic_name: str, create_topic: CreateTopic
 ) -> None:
     create_topic(topic_name)
     produce(kafka_settings, topic_name, [Sent(v) for v in framed(registry, topic_name, ORDER, ORDERS)])
     text = sink_file(topic_name, f"{AVRO}{registry.url}")
     source = sunk(load, text)
-    own = load(
-        text.replace(SINK_CLASS, SOURCE_CLASS).replace("avro.AvroConverter", converter),
-    )
-    asked_for = Outgoing(value=ConverterSettings(format=format_name), target_registry=registry)
-    for name, config, outgoing in (("file", own, Outgoing()), ("request", source, asked_for)):
-        target = f"{topic_name}-{name}"
-        report = restored(config, (), target, outgoing=outgoing)
-        assert (report.record_count, report.verified) == (50, True)
-        assert decoded(kafka_settings, target, registry, format_name) == ORDERS
-        with SchemaRegistryClient({"url": registry.url}) as client:
-            schema = client.get_latest_version(f"{target}-value").schema
-        assert schema is not None
-        assert schema.schema_type == {"JSON_SR": "JSON"}.get(format_name, format_name)
+    for converter, format_name in CONVERTERS.items():
+        own = load(text.replace(SINK_CLASS, SOURCE_CLASS).replace("avro.AvroConverter", converter))
+        asked_for = Outgoing(value=ConverterSettings(format=format_name), target_registry=registry)
+        for name, config, outgoing in (("file", own, Outgoing()), ("request", source, asked_for)):
+            target = f"{topic_name}-{name}-{format_name}"
+            report = restored(config, (), target, outgoing=outgoing)
+            assert (report.record_count, report.verified) == (50, True)
+            assert decoded(kafka_settings, target, registry, format_name) == ORDERS
+            with SchemaRegistryClient({"url": registry.url}) as client:
+                schema = client.get_latest_version(f"{target}-value").schema
+            assert schema is not None
+            assert schema.schema_type == {"JSON_SR": "JSON"}.get(format_name, format_name)
 
 
 @pytest.mark.parametrize("schema", [ORDER, ["null", ORDER]], ids=["record", "union"])
@@ -415,7 +407,6 @@ def block_index(s3_client: Any, bucket: str, key: str) -> list[dict[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("window", [(0, 90), (25, 43), (30, 40), (77, 90)])
 def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_others(
     load: Load,
     kafka_settings: KafkaSettings,
@@ -424,7 +415,6 @@ def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_oth
     requests: Requests,
     topic_name: str,
     create_topic: CreateTopic,
-    window: tuple[int, int],
 ) -> None:
     create_topic(topic_name)
     sent = lines(range(90))
@@ -440,10 +430,11 @@ def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_oth
         for b in block_index(s3_client, store_settings.bucket, key)
     }
     source = load(text.replace(DEVIANT_CLASS, SOURCE_CLASS))
-    requests.clear()
-    start, end = window
-    report = restored(source, (), "{topic}-copy", from_offset=start, to_offset=end)
-    assert values(kafka_settings, f"{topic_name}-copy") == sent[start:end]
-    assert (report.record_count, report.verified) == (end - start, True)
-    read = {(key, asked_for) for name, key, asked_for in requests if name == "GetObject" and key.endswith(".gz")}
-    assert read == {where for where, first in blocks.items() if first < end and first + 10 > start}
+    for start, end in ((0, 90), (25, 43), (30, 40), (77, 90)):
+        requests.clear()
+        target = f"{topic_name}-from-{start}"
+        report = restored(source, (), target, from_offset=start, to_offset=end)
+        assert values(kafka_settings, target) == sent[start:end]
+        assert (report.record_count, report.verified) == (end - start, True)
+        read = {(key, asked_for) for name, key, asked_for in requests if name == "GetObject" and key.endswith(".gz")}
+        assert read == {where for where, first in blocks.items() if first < end and first + 10 > start}

@@ -1,6 +1,6 @@
 """A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
@@ -22,6 +22,7 @@ from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.targets import once, target_of
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -58,18 +59,27 @@ def edited(kafka: KafkaSettings, store: StoreSettings, topic: str, edit: int) ->
     return connector(kafka, store, topic, layout=layout, records=records)
 
 
-@pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+@pytest.fixture(scope="module")
+def archive_once(
+    kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic
+) -> Callable[..., ConnectorConfig]:
     """As the file is after the last edit. The records of each edit are of the same two hours, late in UTC's day."""
-    create_topic(topic_name)
-    for edit in range(len(EDITS)):
-        values = VALUES[EACH * edit : EACH * (edit + 1)]
-        start = NOON + timedelta(hours=10, minutes=30 + edit)
-        produce(kafka_settings, topic_name, [Sent(v, b"k", start + n * HOUR / 4) for n, v in enumerate(values)])
-        archived(edited(kafka_settings, store_settings, topic_name, edit))
-    return edited(kafka_settings, store_settings, topic_name, len(EDITS) - 1)
+
+    def archive() -> ConnectorConfig:
+        topic = create_topic(f"topic-{uuid4().hex[:12]}")
+        for edit in range(len(EDITS)):
+            values = VALUES[EACH * edit : EACH * (edit + 1)]
+            start = NOON + timedelta(hours=10, minutes=30 + edit)
+            produce(kafka_settings, topic, [Sent(v, b"k", start + n * HOUR / 4) for n, v in enumerate(values)])
+            archived(edited(kafka_settings, module_store, topic, edit))
+        return edited(kafka_settings, module_store, topic, len(EDITS) - 1)
+
+    return once(archive)
+
+
+@pytest.fixture
+def config(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+    return copied_archive()
 
 
 def due(config: ConnectorConfig) -> list[date]:
@@ -83,15 +93,13 @@ def merged(config: ConnectorConfig) -> list[CompactReport]:
 
 
 def restored(config: ConnectorConfig, **terms: Any) -> RestoreReport:
-    topic = config.topics[0]
     given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
-    return restore(
-        ArchiveSource(RestoreRequest(config=config, topic=topic, to_topic=f"{topic}-copy", **given)), InProcessRunner()
-    )
+    asked = RestoreRequest(config=config, topic=config.topics[0], to_topic=target_of(config), **given)
+    return restore(ArchiveSource(asked), InProcessRunner())
 
 
 def values_of(config: ConnectorConfig) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, f"{config.topics[0]}-copy").column("value").to_pylist()
+    found: list[bytes] = records_of(config.kafka, target_of(config)).column("value").to_pylist()
     return found
 
 
@@ -178,9 +186,9 @@ def test_a_window_of_time_takes_a_part_of_an_avro_envelope(config: ConnectorConf
 
 
 def test_a_file_of_another_format_compacts_nothing_and_says_why(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, config: ConnectorConfig
+    config: ConnectorConfig,
 ) -> None:
-    of_json = edited(kafka_settings, store_settings, config.topics[0], 1)
+    of_json = edited(config.kafka, config.store, config.topics[0], 1)
     with pytest.raises(ConfigError, match="writes objects of format json, which holds values only"):
         compact_day(CompactRequest(of_json, config.topics[0], NOON.date(), "merge"), InProcessRunner())
     assert verify_archive(of_json, config.topics[0], True, InProcessRunner()).ok

@@ -1,44 +1,27 @@
 """The archive compared with a topic, without a restore."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_with_topic
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
+from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
-
-
-@pytest.fixture
-def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
-    return connector(kafka_settings, store_settings, topic_name)
-
-
-@pytest.fixture
-def source(config: ConnectorConfig, create_topic: CreateTopic) -> Callable[..., str]:
-    """Creates the connector's topic with records and archives it."""
-
-    def prepare(records: Iterable[Sent], kafka_partitions: int = 1) -> str:
-        topic = create_topic(config.topics[0], kafka_partitions)
-        produce(config.kafka, topic, records)
-        archived(config)
-        return topic
-
-    return prepare
 
 
 def compared(config: ConnectorConfig, **changes: Any) -> Comparison:
     return compare_with_topic(request(config, **changes), InProcessRunner())
 
 
-def test_a_restored_topic_is_the_same(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    source([*numbered(500), *numbered(20, kafka_partition=2)], 3)
+def test_a_restored_topic_is_the_same(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive([*numbered(500), *numbered(20, kafka_partition=2)], 3)
     report = restored(config)
 
     found = compared(config)
@@ -52,10 +35,10 @@ def test_a_restored_topic_is_the_same(config: ConnectorConfig, source: Callable[
 
 
 def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source(numbered(10))
-    target = create_topic("other-" + config.topics[0])
+    config = shared_archive(numbered(10))
+    target = create_topic(f"other-{target_of(config)}")
     records = numbered(10)
     produce(config.kafka, target, [*records[:4], Sent(b"foreign"), *records[5:]])
 
@@ -67,17 +50,17 @@ def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(
     assert part.archived_digest != part.found_digest
 
 
-def test_the_order_counts(config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic) -> None:
-    source(numbered(3))
-    target = create_topic("other-" + config.topics[0])
+def test_the_order_counts(shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic) -> None:
+    config = shared_archive(numbered(3))
+    target = create_topic(f"other-{target_of(config)}")
     first, second, third = numbered(3)
     produce(config.kafka, target, [first, third, second])
 
     assert not compared(config, to_topic=target).ok
 
 
-def test_a_window_is_compared_alone(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    source(numbered(10))
+def test_a_window_is_compared_alone(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
     restored(config, from_offset=4)
 
     assert not compared(config).ok
@@ -86,9 +69,10 @@ def test_a_window_is_compared_alone(config: ConnectorConfig, source: Callable[..
 
 
 def test_the_source_topic_is_compared_as_far_as_it_still_goes_back(
-    config: ConnectorConfig, source: Callable[..., str]
+    archive_records: Callable[..., ConnectorConfig],
 ) -> None:
-    topic = source(numbered(10))
+    config = archive_records(numbered(10))
+    topic = config.topics[0]
     delete_records(config.kafka, topic, 3)
     produce(config.kafka, topic, [Sent(b"not archived yet")])
 
@@ -102,10 +86,10 @@ def test_the_source_topic_is_compared_as_far_as_it_still_goes_back(
 
 
 def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
-    target = create_topic("other-" + config.topics[0])
+    config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    target = create_topic(f"other-{target_of(config)}")
     produce(config.kafka, target, numbered(3))
 
     found = compared(config, to_topic=target)
@@ -114,10 +98,10 @@ def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(
 
 
 def test_records_where_nothing_is_archived_are_told(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source(numbered(3))
-    target = create_topic("other-" + config.topics[0], 2)
+    config = shared_archive(numbered(3))
+    target = create_topic(f"other-{target_of(config)}", 2)
     produce(config.kafka, target, [*numbered(3), Sent(b"v", kafka_partition=1)])
 
     found = compared(config, to_topic=target)
@@ -127,9 +111,9 @@ def test_records_where_nothing_is_archived_are_told(
 
 
 def test_a_damaged_object_is_named_and_others_are_compared(
-    config: ConnectorConfig, source: Callable[..., str], s3_client: Any
+    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
 ) -> None:
-    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    config = copied_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     restored(config)
     key = next(s.key for s in snapshot(config).segments if s.kafka_partition == 0)
     s3_client.delete_object(Bucket=config.store.bucket, Key=key)
@@ -141,10 +125,10 @@ def test_a_damaged_object_is_named_and_others_are_compared(
 
 
 def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
-    target = create_topic("other-" + config.topics[0], 2)
+    config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    target = create_topic(f"other-{target_of(config)}", 2)
     produce(config.kafka, target, [*numbered(3), *numbered(2, kafka_partition=1)])
     lying = record_batch([WireRecord(1)] * 2, offset_deltas=[1, 0])
     produce_batch(config.kafka.bootstrap_servers, target, 0, lying)
@@ -155,18 +139,18 @@ def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(
     assert f"topic {target}, kafka partition 0, offset 3: the record batch" in found.kafka_partitions[0].fault
 
 
-def test_a_topic_that_does_not_exist_is_an_error(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    source(numbered(3))
+def test_a_topic_that_does_not_exist_is_an_error(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(3))
 
     with pytest.raises(MissingTopicError):
-        compared(config, to_topic="absent-" + config.topics[0])
+        compared(config, to_topic=f"absent-{target_of(config)}")
 
 
 def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
-    source(numbered(10))
-    target = create_topic("other-" + config.topics[0])
+    config = shared_archive(numbered(10))
+    target = create_topic(f"other-{target_of(config)}")
     records = numbered(10)
     produce(config.kafka, target, [*records[5:], *records, Sent(b"theirs")])
 
@@ -179,10 +163,10 @@ def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
 
 @pytest.mark.parametrize("more", ["nothing", "twice", "theirs", "elsewhere"])
 def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
-    config: ConnectorConfig, source: Callable[..., str], create_topic: CreateTopic, more: str
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic, more: str
 ) -> None:
-    source(numbered(3))
-    target = create_topic("other-" + config.topics[0], 2)
+    config = shared_archive(numbered(3))
+    target = create_topic(f"other-{target_of(config)}", 2)
     extra = {
         "nothing": [],
         "twice": numbered(1),
@@ -197,9 +181,9 @@ def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
 
 
 def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
-    config: ConnectorConfig, source: Callable[..., str]
+    shared_archive: Callable[..., ConnectorConfig],
 ) -> None:
-    source([*numbered(3), *numbered(2, kafka_partition=1)], 2)
+    config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     restored(config)
 
     found = compared(config, kafka_partitions=(1,))
@@ -208,15 +192,13 @@ def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
 
 
 def test_exactly_the_same_is_not_said_of_objects_that_hold_values_only(
-    config: ConnectorConfig, create_topic: CreateTopic
+    archive_records: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
     """Their records cannot be compared: whether the topic holds them is not known."""
-    topic = create_topic(config.topics[0])
-    values_only = connector(
-        config.kafka, config.store, topic, layout={"format": "json"}, records={"value": {"format": "JSON"}}
-    )
-    produce(config.kafka, topic, [Sent(b'{"n":0}')])
-    archived(values_only)
+    json = {"layout": {"format": "json"}, "records": {"value": {"format": "JSON"}}}
+    values_only = archive_records([Sent(b'{"n":0}')], **json)
+    topic = values_only.topics[0]
+    config = connector(values_only.kafka, values_only.store, topic)
     produce(config.kafka, topic, [Sent(b"one")])
     archived(config)
     target = create_topic(f"other-{topic}")

@@ -1,11 +1,12 @@
 """Exact counts before anything is sent, and windows of picked hours, on a real archive."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, TransformSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.filters.stage import FilteredStream
 from kafka_s3_platform.restore.preflight.archive_checks import SelectedCount, count_exactly
@@ -14,27 +15,20 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, StreamTask
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.records import offsets_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Two kafka partitions with twelve records an hour, for five hours: keys k0 to k3 in turn."""
-    made = connector(kafka_settings, store_settings, topic_name)
-    create_topic(topic_name, 2)
     sent = [
         Sent(b"%d" % n, b"k%d" % (n % 4), NOON + h * HOUR + n * HOUR / 12, kafka_partition=p)
         for p in range(2)
         for h in range(5)
         for n in range(12)
     ]
-    produce(made.kafka, topic_name, sent)
-    archived(made)
-    return made
+    return shared_archive(sent, 2)
 
 
 def asked(config: ConnectorConfig, **changes: Any) -> RestoreRequest:

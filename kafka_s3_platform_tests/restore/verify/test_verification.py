@@ -26,6 +26,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
@@ -34,15 +35,14 @@ BY_KEY = Outgoing(partitioning="murmur2")
 
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """An archive of 40 records with 8 keys in 2 kafka partitions."""
-    return archive_records(RECORDS, kafka_partitions=2)
+    return shared_archive(RECORDS, kafka_partitions=2)
 
 
 def asked(config: ConnectorConfig, **terms: Any) -> RestoreRequest:
-    topic = config.topics[0]
     given: dict[str, Any] = {"restore_id": "r", "run_id": "run", "create_topic": True} | terms
-    return RestoreRequest(config=config, topic=topic, to_topic=f"{topic}-copy", **given)
+    return RestoreRequest(config=config, topic=config.topics[0], to_topic=target_of(config), **given)
 
 
 def grow(config: ConnectorConfig, count: int) -> None:
