@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_s3_platform.archive.bad_records import BadRecords
-from kafka_s3_platform.archive.evolution import SchemaTargets, adapt_values
+from kafka_s3_platform.archive.evolution import SchemaTargets
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.converters import Converter, new_converter
@@ -159,8 +159,9 @@ class Pipeline:
 
     def _by_bucket(self, batch: ConnectBatch, places: _Places) -> Iterator[BucketPart]:
         late = self._late(batch.timestamps, places.hours)
-        schemas, schema_codes = self._schemas(batch)
-        keys, key_codes = self._key_schemas(batch)
+        written = batch.value if self._task.layout.is_envelope else self._targets.project(batch.value)
+        schemas, schema_codes = _list_schemas(written, is_needed=not self._task.layout.is_envelope)
+        keys, key_codes = _list_schemas(batch.key, is_needed=self._task.layout.keys_format is not None)
         topics = batch.records.column("topic").dictionary_encode()
         hours = pa.array(places.hours).dictionary_encode()
         names = topics.dictionary.to_pylist()
@@ -178,18 +179,10 @@ class Pipeline:
                 schemas[schema_codes[first]],
                 keys[key_codes[first]],
             )
-            part = adapt_values(batch.take(rows), bucket.schema)
+            part = batch.take(rows)
+            if written is not batch.value and (written.codes[rows] != batch.value.codes[rows]).any():
+                part = replace(part, value=written.take(rows))
             yield BucketPart(bucket, part, places.times[rows], int(late[rows].sum()))
-
-    def _schemas(self, batch: ConnectBatch) -> tuple[Sequence[Schema | None], Int32s]:
-        if self._task.layout.is_envelope:
-            return [None], np.zeros(batch.num_rows, np.int32)
-        return self._targets.choose(batch.value)
-
-    def _key_schemas(self, batch: ConnectBatch) -> tuple[Sequence[Schema | None], Int32s]:
-        if self._task.layout.keys_format is None or not batch.key.schemas:
-            return [None], np.zeros(batch.num_rows, np.int32)
-        return [*batch.key.schemas, None], batch.key.codes
 
     def _late(self, times: Int64s, hours: Int64s) -> Mask:
         """Return which records are late.
@@ -377,6 +370,13 @@ class _Placing:
 
 def _select_places(places: _Places, rows: npt.NDArray[np.int64]) -> _Places:
     return replace(places, times=places.times[rows], hours=places.hours[rows], codes=places.codes[rows])
+
+
+def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema | None], Int32s]:
+    """List the schemas that objects have, None for records without one, and for each record its index among them."""
+    if not is_needed or not payload.schemas:
+        return [None], np.zeros(len(payload), np.int32)
+    return [*payload.schemas, None], np.where(payload.codes == NO_SCHEMA, len(payload.schemas), payload.codes)
 
 
 def _combine_codes(*codes: npt.NDArray[np.integer]) -> Int64s:
