@@ -6,7 +6,6 @@ Evolution"). One that cannot be projected keeps its own schema, as under NONE: w
 which schema is the newest so far, and no record may wait for ever for what others have.
 """
 
-import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,8 +13,7 @@ import numpy as np
 from kafka_s3_platform.avro.projection import ProjectionError, project_values
 from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int32s, Int64s, Payload, Schema
-
-logger = logging.getLogger(__name__)
+from kafka_s3_platform.model.notes import Notes
 
 Targets = tuple[Sequence[Schema | None], Int32s]
 """The schemas to write with, None for records without one, and for each record its index among them."""
@@ -28,10 +26,10 @@ class SchemaTargets:
     new object at each change. BACKWARD and FULL: the newest schema so far. FORWARD: the oldest so far.
     """
 
-    def __init__(self, compatibility: Compatibility) -> None:
+    def __init__(self, compatibility: Compatibility, notes: Notes | None = None) -> None:
         self._compatibility = compatibility
         self._reached: Schema | None = None
-        self._told: set[tuple[Schema, Schema]] = set()
+        self._notes = Notes() if notes is None else notes
 
     def project(self, values: Payload) -> Payload:
         """Return the next batch's values as they are written, each with the schema that it is written with."""
@@ -46,24 +44,17 @@ class SchemaTargets:
             rows = np.flatnonzero((values.codes == source) & (chosen == target)).tolist()
             for row, value in zip(rows, project_values([objects[row] for row in rows], *pair), strict=True):
                 if isinstance(value, ProjectionError):
-                    self._tell_kept(*pair, value)
+                    self._note_kept(*pair, value)
                 else:
                     codes[row] = target
                     objects[row] = value
         return Payload(None, codes, [s for s in schemas if s is not None], objects)
 
-    def _tell_kept(self, source: Schema, target: Schema, err: ProjectionError) -> None:
-        if (source, target) in self._told:
-            return
-        self._told.add((source, target))
-        logger.warning(
-            "records of version %s of subject %s keep their own schema, apart from version %s, which"
-            " schema.compatibility=%s chose for them: %s",
-            source.version,
-            source.subject,
-            target.version,
-            self._compatibility,
-            err,
+    def _note_kept(self, source: Schema, target: Schema, err: ProjectionError) -> None:
+        self._notes.note(
+            f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
+            f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
+            str(err),
         )
 
     def choose(self, values: Payload) -> Targets:

@@ -31,6 +31,7 @@ from kafka_s3_platform.model.connect import (
     RecordFailure,
     Schema,
 )
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.model.times import HOUR_MS, TIME_BASED
 from kafka_s3_platform.partitioners.extractors import new_extractor
@@ -92,9 +93,10 @@ class Pipeline:
         self._dead_letters = dead_letters
         self._bad = bad
         self.counts = Counts()
-        self._steps = list(_list_steps(task))
+        self.notes = Notes()
+        self._steps = list(_list_steps(task, self.notes))
         self._placing = _Placing(task)
-        self._targets = SchemaTargets(task.layout.schema_compatibility)
+        self._targets = SchemaTargets(task.layout.schema_compatibility, self.notes)
         self.watermark_ms = watermark_ms
 
     def parts(self, records: pa.RecordBatch, spoiled: Mapping[int, str] = _NOTHING) -> Iterator[BucketPart]:
@@ -214,7 +216,7 @@ def _apply_step(outcome: Outcome, step: Step) -> Outcome:
     return Outcome(done.batch, (*outcome.failures, *done.failures))
 
 
-def _list_steps(task: ScanTask) -> Iterator[Step]:
+def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
     """List the steps that the settings ask for.
 
     The envelope format keeps the bytes of values. They are decoded only if a transform, a partitioner or an extractor
@@ -227,7 +229,7 @@ def _list_steps(task: ScanTask) -> Iterator[Step]:
         "Wallclock",
     }
     if not layout.is_envelope or looks_at_values or records.transforms:
-        yield _Conversion(task).apply
+        yield _Conversion(task, notes).apply
     if records.transforms:
         yield new_chain(records.transforms, task.writer.topic).apply
     if not layout.is_envelope:
@@ -237,7 +239,8 @@ def _list_steps(task: ScanTask) -> Iterator[Step]:
 class _Conversion:
     """Convert the values, and also the keys where something reads them."""
 
-    def __init__(self, task: ScanTask) -> None:
+    def __init__(self, task: ScanTask, notes: Notes) -> None:
+        self._notes = notes
         records = task.records
         topic = task.writer.topic
         self._value: Converter = new_converter(records.value, topic, is_key=False)
@@ -246,10 +249,12 @@ class _Conversion:
 
     def apply(self, batch: ConnectBatch) -> Outcome:
         values = self._value.convert(batch.records.column("value"), batch.offsets)
+        self._notes.join(values.notes)
         batch = replace(batch.take(values.kept), value=values.payload)
         if self._key is None or not batch.num_rows:
             return Outcome(batch, values.failures)
         keys = self._key.convert(batch.records.column("key"), batch.offsets)
+        self._notes.join(keys.notes)
         return Outcome(replace(batch.take(keys.kept), key=keys.payload), (*values.failures, *keys.failures))
 
 

@@ -29,8 +29,10 @@ DEFAULT_NAME = "ConnectDefault"
 ENTRY_NAME = "MapEntry"
 NAMESPACE = "io.confluent.connect.avro"
 
-JSON_TEXT = "io.debezium.data.Json"
-"""The name of text that is JSON. Debezium's, which others know."""
+JSON_TEXT = "io.confluent.connect.json.Json"
+"""The name of text that is the JSON of any value."""
+OTHER_PROPERTIES = "__connect_additional_properties__"
+"""The field of an object's properties that its schema does not list: the name that JsonSchemaConverter gives it."""
 
 _MADE_UP = re.compile(rf"{re.escape(NAMESPACE)}\.({DEFAULT_NAME}|{ENTRY_NAME})\d*")
 
@@ -66,6 +68,8 @@ class ConnectType:
     values: "Slot | None" = None
     """The items of an array, or the values of a map."""
     branches: Sequence["Slot"] = ()
+    is_closed: bool = False
+    """Whether JSON Schema allows no properties but those that it lists."""
 
     @property
     def scale(self) -> int:

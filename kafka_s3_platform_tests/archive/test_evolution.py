@@ -20,6 +20,7 @@ from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 
 
@@ -122,8 +123,13 @@ Registered = tuple[str, Sequence[Any]]
 """The schemas of a subject, by version, in the registry's name of their kind."""
 
 
-def write(versions: Registered, *records: tuple[int, Any], compatibility: Compatibility = "BACKWARD") -> list[Any]:
-    """Return each record as it is written: the version of its schema, its and its value."""
+def write(
+    versions: Registered,
+    *records: tuple[int, Any],
+    compatibility: Compatibility = "BACKWARD",
+    notes: Notes | None = None,
+) -> list[Any]:
+    """Return each record as it is written: the version of its schema and its value."""
     kind, schemas = versions
     archived = [
         ArchivedSchema(GONE, at, kind, json.dumps(schema), (SubjectVersion("t-value", at, None),))
@@ -141,7 +147,7 @@ def write(versions: Registered, *records: tuple[int, Any], compatibility: Compat
         rows.append(b"\0" + number.to_bytes(4, "big") + body.getvalue())
     found = new_converter(how, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
     assert not found.failures
-    written = SchemaTargets(compatibility).project(found.payload)
+    written = SchemaTargets(compatibility, notes).project(found.payload)
     return [(written.schemas[c].version, value) for c, value in zip(written.codes, written.objects, strict=True)]
 
 
@@ -187,13 +193,14 @@ def test_a_value_that_the_chosen_schema_cannot_hold_keeps_its_own_and_the_others
     assert write(versions, *records) == [(2, {"v": 0.5}), (1, {"v": None}), (2, {"v": 7.0}), records[3]]
 
 
-def test_the_first_record_that_is_kept_apart_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_records_that_are_kept_apart_are_told() -> None:
     versions = ("AVRO", [avro_field(["null", "long"]), avro_field("double")])
-    write(versions, (2, {"v": 0.5}), (1, {"v": None}), (1, {"v": None}))
-    (said,) = caplog.messages
+    notes = Notes()
+    write(versions, (2, {"v": 0.5}), (1, {"v": None}), (1, {"v": None}), notes=notes)
+    [said] = notes.sentences
     assert said == (
-        "records of version 1 of subject t-value keep their own schema, apart from version 2, which"
-        " schema.compatibility=BACKWARD chose for them: field v is null and cannot be made into double"
+        "2 records of version 1 of subject t-value keep their own schema, apart from version 2, which"
+        " schema.compatibility=BACKWARD chose for them (the first one: field v is null and cannot be made into double)"
     )
 
 
