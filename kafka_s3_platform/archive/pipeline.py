@@ -34,7 +34,7 @@ from kafka_s3_platform.model.connect import (
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.model.times import HOUR_MS, TIME_BASED
-from kafka_s3_platform.partitioners.extractors import new_extractor
+from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform.partitioners.time_based import find_hour_starts
 from kafka_s3_platform.segments.target import Bucket, BucketPart
@@ -354,7 +354,7 @@ class _Placing:
             return hours, []
         if self._extractor is None:
             return np.where(hours == _NO_HOUR, self._task.earliest_ms, batch.timestamps), []
-        found = self._extractor.extract(batch)
+        found = extract_times(self._extractor, batch)
         missing = found.times.is_null().to_numpy(zero_copy_only=False)
         if self._writes_tombstones:
             missing &= ~batch.value.is_null
