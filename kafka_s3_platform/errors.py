@@ -20,7 +20,6 @@ PlatformError
    |  |- IndexDamagedError   files of an index are missing or broken
    |- RecordError            a record cannot be archived or sent as asked, and errors are not tolerated
    |- UnresolvedOffsetsError some offsets could not be archived; everything else was
-   |- ProjectionError        a value of one schema cannot be made into one of another
    |- PreflightError         a restore that the target would not keep as it is
 
 Every message says what was tried, on which topic, kafka partition, range or key, and what to do.
@@ -128,10 +127,6 @@ class RecordError(PermanentError):
 
 class UnresolvedOffsetsError(PermanentError):
     """Some offsets could not be archived. Raised after all the others are committed."""
-
-
-class ProjectionError(PermanentError):
-    """A value cannot be made into one of another schema."""
 
 
 class PreflightError(PermanentError):

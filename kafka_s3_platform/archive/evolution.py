@@ -2,18 +2,18 @@
 
 Each range that is scanned starts without a schema, and the Registry's versions order the schemas. So hours can be
 archived in any order. A record whose schema is not that of its object is projected (Confluent S3 sink, "Schema
-Evolution").
+Evolution"). One that cannot be projected keeps its own schema, as under NONE: what came first into a range decides
+which schema is the newest so far, and no record may wait for ever for what others have.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from kafka_s3_platform.avro.projection import project_values
+from kafka_s3_platform.avro.projection import ProjectionError, project_values
 from kafka_s3_platform.config.keys.layout import Compatibility
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int32s, Int64s, Payload, Schema
+from kafka_s3_platform.model.connect import NO_SCHEMA, Int32s, Int64s, Payload, Schema
+from kafka_s3_platform.model.notes import Notes
 
 Targets = tuple[Sequence[Schema | None], Int32s]
 """The schemas to write with, None for records without one, and for each record its index among them."""
@@ -26,9 +26,36 @@ class SchemaTargets:
     new object at each change. BACKWARD and FULL: the newest schema so far. FORWARD: the oldest so far.
     """
 
-    def __init__(self, compatibility: Compatibility) -> None:
+    def __init__(self, compatibility: Compatibility, notes: Notes | None = None) -> None:
         self._compatibility = compatibility
         self._reached: Schema | None = None
+        self._notes = Notes() if notes is None else notes
+
+    def project(self, values: Payload) -> Payload:
+        """Return the next batch's values as they are written, each with the schema that it is written with."""
+        schemas, chosen = self.choose(values)
+        moved = (values.codes != NO_SCHEMA) & (chosen != values.codes)
+        if not moved.any():
+            return values
+        codes = values.codes.copy()
+        objects = list(values.objects)
+        for source, target in np.unique(np.stack([values.codes, chosen])[:, moved], axis=1).T.tolist():
+            pair = values.schemas[source], schemas[target]
+            rows = np.flatnonzero((values.codes == source) & (chosen == target)).tolist()
+            for row, value in zip(rows, project_values([objects[row] for row in rows], *pair), strict=True):
+                if isinstance(value, ProjectionError):
+                    self._note_kept(*pair, value)
+                else:
+                    codes[row] = target
+                    objects[row] = value
+        return Payload(None, codes, [s for s in schemas if s is not None], objects)
+
+    def _note_kept(self, source: Schema, target: Schema, err: ProjectionError) -> None:
+        self._notes.note(
+            f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
+            f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
+            str(err),
+        )
 
     def choose(self, values: Payload) -> Targets:
         """Choose the targets of the next batch."""
@@ -74,21 +101,3 @@ class SchemaTargets:
         reached: Int64s = pick.accumulate(np.append(start, np.where(has_schema, keys, neutral)))[1:]
         sources: Int64s = (-reached if forward else reached) % size
         return sources
-
-
-def adapt_values(batch: ConnectBatch, target: Schema | None) -> ConnectBatch:
-    """Return `batch` with its values projected to `target`, where they have another schema."""
-    values = batch.value
-    others = [i for i, s in enumerate(values.schemas) if s != target and (values.codes == i).any()]
-    if not others:
-        return batch
-    if target is None:
-        raise IntegrityError("records with a schema were to be written without one: a defect of the platform")
-    objects = list(values.objects)
-    for code in others:
-        positions = np.flatnonzero(values.codes == code)
-        projected = project_values([objects[p] for p in positions], values.schemas[code], target)
-        for position, value in zip(positions, projected, strict=True):
-            objects[position] = value
-    codes = np.where(values.codes == NO_SCHEMA, NO_SCHEMA, 0).astype(np.int32)
-    return replace(batch, value=Payload(None, codes, (target,), objects))

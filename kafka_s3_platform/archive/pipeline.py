@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_s3_platform.archive.bad_records import BadRecords
-from kafka_s3_platform.archive.evolution import SchemaTargets, adapt_values
+from kafka_s3_platform.archive.evolution import SchemaTargets
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.converters import Converter, new_converter
@@ -31,9 +31,10 @@ from kafka_s3_platform.model.connect import (
     RecordFailure,
     Schema,
 )
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.model.times import HOUR_MS, TIME_BASED
-from kafka_s3_platform.partitioners.extractors import new_extractor
+from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform.partitioners.time_based import find_hour_starts
 from kafka_s3_platform.segments.target import Bucket, BucketPart
@@ -92,9 +93,10 @@ class Pipeline:
         self._dead_letters = dead_letters
         self._bad = bad
         self.counts = Counts()
-        self._steps = list(_list_steps(task))
+        self.notes = Notes()
+        self._steps = list(_list_steps(task, self.notes))
         self._placing = _Placing(task)
-        self._targets = SchemaTargets(task.layout.schema_compatibility)
+        self._targets = SchemaTargets(task.layout.schema_compatibility, self.notes)
         self.watermark_ms = watermark_ms
 
     def parts(self, records: pa.RecordBatch, spoiled: Mapping[int, str] = _NOTHING) -> Iterator[BucketPart]:
@@ -165,8 +167,9 @@ class Pipeline:
 
     def _by_bucket(self, batch: ConnectBatch, places: _Places) -> Iterator[BucketPart]:
         late = self._late(batch.timestamps, places.hours)
-        schemas, schema_codes = self._schemas(batch)
-        keys, key_codes = self._key_schemas(batch)
+        written = batch.value if self._task.layout.is_envelope else self._targets.project(batch.value)
+        schemas, schema_codes = _list_schemas(written, is_needed=not self._task.layout.is_envelope)
+        keys, key_codes = _list_schemas(batch.key, is_needed=self._task.layout.keys_format is not None)
         topics = batch.records.column("topic").dictionary_encode()
         hours = pa.array(places.hours).dictionary_encode()
         names = topics.dictionary.to_pylist()
@@ -184,18 +187,10 @@ class Pipeline:
                 schemas[schema_codes[first]],
                 keys[key_codes[first]],
             )
-            part = adapt_values(batch.take(rows), bucket.schema)
+            part = batch.take(rows)
+            if written is not batch.value and (written.codes[rows] != batch.value.codes[rows]).any():
+                part = replace(part, value=written.take(rows))
             yield BucketPart(bucket, part, places.times[rows], int(late[rows].sum()))
-
-    def _schemas(self, batch: ConnectBatch) -> tuple[Sequence[Schema | None], Int32s]:
-        if self._task.layout.is_envelope:
-            return [None], np.zeros(batch.num_rows, np.int32)
-        return self._targets.choose(batch.value)
-
-    def _key_schemas(self, batch: ConnectBatch) -> tuple[Sequence[Schema | None], Int32s]:
-        if self._task.layout.keys_format is None or not batch.key.schemas:
-            return [None], np.zeros(batch.num_rows, np.int32)
-        return [*batch.key.schemas, None], batch.key.codes
 
     def _late(self, times: Int64s, hours: Int64s) -> Mask:
         """Return which records are late.
@@ -227,7 +222,7 @@ def _apply_step(outcome: Outcome, step: Step) -> Outcome:
     return Outcome(done.batch, (*outcome.failures, *done.failures))
 
 
-def _list_steps(task: ScanTask) -> Iterator[Step]:
+def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
     """List the steps that the settings ask for.
 
     The envelope format keeps the bytes of values. They are decoded only if a transform, a partitioner or an extractor
@@ -240,7 +235,7 @@ def _list_steps(task: ScanTask) -> Iterator[Step]:
         "Wallclock",
     }
     if not layout.is_envelope or looks_at_values or records.transforms:
-        yield _Conversion(task).apply
+        yield _Conversion(task, notes).apply
     if records.transforms:
         yield new_chain(records.transforms, task.writer.topic).apply
     if not layout.is_envelope:
@@ -250,7 +245,8 @@ def _list_steps(task: ScanTask) -> Iterator[Step]:
 class _Conversion:
     """Convert the values, and also the keys where something reads them."""
 
-    def __init__(self, task: ScanTask) -> None:
+    def __init__(self, task: ScanTask, notes: Notes) -> None:
+        self._notes = notes
         records = task.records
         topic = task.writer.topic
         self._value: Converter = new_converter(records.value, topic, is_key=False)
@@ -259,10 +255,12 @@ class _Conversion:
 
     def apply(self, batch: ConnectBatch) -> Outcome:
         values = self._value.convert(batch.records.column("value"), batch.offsets)
+        self._notes.join(values.notes)
         batch = replace(batch.take(values.kept), value=values.payload)
         if self._key is None or not batch.num_rows:
             return Outcome(batch, values.failures)
         keys = self._key.convert(batch.records.column("key"), batch.offsets)
+        self._notes.join(keys.notes)
         return Outcome(replace(batch.take(keys.kept), key=keys.payload), (*values.failures, *keys.failures))
 
 
@@ -362,7 +360,7 @@ class _Placing:
             return hours, []
         if self._extractor is None:
             return np.where(hours == _NO_HOUR, self._task.earliest_ms, batch.timestamps), []
-        found = self._extractor.extract(batch)
+        found = extract_times(self._extractor, batch)
         missing = found.times.is_null().to_numpy(zero_copy_only=False)
         if self._writes_tombstones:
             missing &= ~batch.value.is_null
@@ -383,6 +381,13 @@ class _Placing:
 
 def _select_places(places: _Places, rows: npt.NDArray[np.int64]) -> _Places:
     return replace(places, times=places.times[rows], hours=places.hours[rows], codes=places.codes[rows])
+
+
+def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema | None], Int32s]:
+    """List the schemas that objects have, None for records without one, and for each record its index among them."""
+    if not is_needed or not payload.schemas:
+        return [None], np.zeros(len(payload), np.int32)
+    return [*payload.schemas, None], np.where(payload.codes == NO_SCHEMA, len(payload.schemas), payload.codes)
 
 
 def _combine_codes(*codes: npt.NDArray[np.integer]) -> Int64s:

@@ -22,6 +22,7 @@ from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
@@ -284,6 +285,11 @@ def _build_report(whole: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
     touched = {s.chunk_start for s in segments if s.chunk_start} | set(request.hours or ())
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     seconds = (datetime.now(timezone.utc) - reserved.planned_at).total_seconds()
+    notes = Notes()
+    for result in results:
+        notes.join(result.notes)
+    for sentence in notes.sentences:
+        logger.warning("topic %s: %s", request.topic, sentence)
     return ArchiveReport(
         hours=tuple(report_hours(whole.topic(request.topic), sorted(touched), lateness)),
         record_count=sum(r.record_count for r in results),

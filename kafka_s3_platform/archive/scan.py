@@ -28,6 +28,7 @@ from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.record_reader import ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import Scan, Segment
 from kafka_s3_platform.model.unresolved import subtract_offsets
@@ -98,6 +99,7 @@ class _ReadRange:
     records: int
     counts: Counts
     segments: int
+    notes: Notes
 
 
 @dataclass(frozen=True)
@@ -116,17 +118,19 @@ class ReadRanges:
         """Wait for the uploads. Raises the error of the first one that failed."""
         scans: list[Scan] = []
         gaps: list[Gap] = []
+        notes = Notes()
         segments = self.closed.collect()
         left = iter(segments)
         for part in self.ranges:
             _check_scanned(self.task, part, [*islice(left, part.segments)])
             gaps += part.end.gaps
+            notes.join(part.notes)
             pieces = list_good_ranges(part.wanted, self.bad.inside(part.wanted))
             scans += _build_rows(self.task, pieces, part.end, part.counts)
         unresolved = tuple(subtract_offsets(self.bad.rows, RangeSet(g.offsets for g in gaps)))
         task = self.task
         return ScanResult(
-            task.kafka_partition, task.ranges, _join_pieces(scans), tuple(segments), tuple(gaps), unresolved
+            task.kafka_partition, task.ranges, _join_pieces(scans), tuple(segments), tuple(gaps), unresolved, notes
         )
 
 
@@ -200,7 +204,9 @@ def _read_range(
     if unused:
         bad.give_up(OffsetRange(reached, wanted.end_offset))
     clients.watermark_ms = pipeline.watermark_ms
-    return _ReadRange(wanted, read.end, read.end.records - unused, pipeline.counts, len(closed) - closed_before)
+    return _ReadRange(
+        wanted, read.end, read.end.records - unused, pipeline.counts, len(closed) - closed_before, pipeline.notes
+    )
 
 
 def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: Counts) -> Iterator[Scan]:

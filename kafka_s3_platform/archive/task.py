@@ -11,6 +11,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Scan, Segment
 from kafka_s3_platform.model.unresolved import Unresolved
@@ -78,6 +79,7 @@ class ScanResult:
     segments: tuple[Segment, ...]
     gaps: tuple[Gap, ...]
     unresolved: tuple[Unresolved, ...] = ()
+    notes: Notes = field(default_factory=Notes)
 
     @property
     def size(self) -> int:

@@ -1,6 +1,7 @@
 """Connect's own schemas (org.apache.kafka.connect.data): converters read them, and get Avro schemas from them.
 
-The Avro schemas are the ones that Confluent's AvroData makes, but without its `connect.*` properties.
+The Avro schemas are the ones that Confluent's AvroData makes, but of its `connect.*` properties only those that tell
+what values mean: names and parameters that no logical type of Avro has, and a name that a record could not have.
 """
 
 import json
@@ -27,6 +28,13 @@ DEFAULT_PRECISION = 64
 DEFAULT_NAME = "ConnectDefault"
 ENTRY_NAME = "MapEntry"
 NAMESPACE = "io.confluent.connect.avro"
+
+JSON_TEXT = "io.confluent.connect.json.Json"
+"""The name of text that is the JSON of any value."""
+OTHER_PROPERTIES = "__connect_additional_properties__"
+"""The field of an object's properties that its schema does not list: the name that JsonSchemaConverter gives it."""
+
+_MADE_UP = re.compile(rf"{re.escape(NAMESPACE)}\.({DEFAULT_NAME}|{ENTRY_NAME})\d*")
 
 AVRO_TYPES = {
     "int8": "int",
@@ -60,6 +68,8 @@ class ConnectType:
     values: "Slot | None" = None
     """The items of an array, or the values of a map."""
     branches: Sequence["Slot"] = ()
+    is_closed: bool = False
+    """Whether JSON Schema allows no properties but those that it lists."""
 
     @property
     def scale(self) -> int:
@@ -82,6 +92,11 @@ class Slot:
 def has_text_keys(kind: ConnectType) -> bool:
     """Whether Avro has such a map. Maps with other keys than texts become an array of entries."""
     return kind.key is not None and kind.key.type.kind == "string"
+
+
+def is_made_up_name(name: str) -> bool:
+    """Whether this full name is one of those that AvroData numbers, for records that have none in Connect."""
+    return _MADE_UP.fullmatch(name) is not None
 
 
 class AvroSchemas:
@@ -119,10 +134,11 @@ class AvroSchemas:
     def _struct(self, kind: ConnectType) -> Any:
         if kind in self._names:
             return self._names[kind]
-        name = self._names[kind] = self._unused(
-            _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{DEFAULT_NAME}"
-        )
+        wanted = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{DEFAULT_NAME}"
+        name = self._names[kind] = self._unused(wanted)
         named = _start_record(name) | ({"doc": kind.doc} if kind.doc else {})
+        # Its number depends on the records before it.
+        named |= {"connect.name": kind.name} if kind.name and name != wanted else {}
         return {**named, "fields": [self._field(slot) for slot in kind.fields]}
 
     def _field(self, slot: Slot) -> dict[str, Any]:
@@ -191,7 +207,10 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
     if kind.name in LOGICAL:
         physical, logical = LOGICAL[kind.name]
         return {"type": physical, "logicalType": logical}
-    return AVRO_TYPES[kind.kind]
+    name = JSON_TEXT if kind.kind == "json" else kind.name
+    said = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
+    told = {key: value for key, value in said.items() if value}
+    return {"type": AVRO_TYPES[kind.kind], **told} if told else AVRO_TYPES[kind.kind]
 
 
 def _start_record(name: str) -> dict[str, Any]:

@@ -8,14 +8,15 @@ the environment of the deployment.
 import importlib
 import os
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from inspect import signature
 from typing import Any, cast
 
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
 from kafka_s3_platform.text import mask_value
 
 VARIABLE = "KAFKA_S3_PLUGINS"
@@ -90,6 +91,24 @@ def load_function(dotted: str, option: str) -> Callable[..., Any]:
     if not _takes_one_argument(found):
         raise ConfigError(f"{where}, is no function for that: it has to take one argument, a pyarrow.RecordBatch")
     return cast("Callable[..., Any]", found)
+
+
+@contextmanager
+def name_fault(class_: type, doing: str) -> Iterator[None]:
+    """Name a plug-in's class, and what it was `doing`, in every error that it raises. Those of the platform pass.
+
+    Raises:
+        PermanentError: the plug-in raised another error.
+    """
+    try:
+        yield
+    except PlatformError:
+        raise
+    except Exception as error:
+        who = f"{class_.__module__}.{class_.__qualname__}"
+        raise PermanentError(
+            f"{who} failed, {doing}: {type(error).__name__}: {error}. Correct the class, and run again"
+        ) from error
 
 
 def mask_options(text: str, options: Iterable[str]) -> str:

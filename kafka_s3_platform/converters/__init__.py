@@ -40,7 +40,7 @@ def _new_registry_converter(settings: ConverterSettings, topic: str, is_key: boo
     if settings.format == "JSON_SR":
         from kafka_s3_platform.converters.json_schema.decode import JsonSchemaConverter
 
-        return JsonSchemaConverter(topic, is_key, settings.registry)
+        return JsonSchemaConverter(topic, is_key, settings.registry, settings.options)
     from kafka_s3_platform.converters.protobuf.decode import ProtobufConverter
 
     return ProtobufConverter(topic, is_key, settings.registry, settings.options)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from fastavro.schema import parse_schema
 from kafka_s3_platform.avro.walk import Datum
 from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
 from kafka_s3_platform.model.connect import DATA_EXCEPTION, Int64s, Payload, Positions, RecordFailure, cut_reason
+from kafka_s3_platform.model.notes import Notes
 
 SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
 
@@ -63,11 +64,15 @@ def check_walkable(avro: str) -> str:
 
 @dataclass(frozen=True)
 class ConvertedPayload:
-    """The payload of the converted records, their positions in the input, and the failures of all other records."""
+    """The payload of the converted records, their positions in the input, and the failures of all other records.
+
+    `notes` tell what the payload lacks of what the records hold.
+    """
 
     payload: Payload
     kept: Positions
     failures: tuple[RecordFailure, ...] = ()
+    notes: Notes = field(default_factory=Notes)
 
 
 class Converter(Protocol):

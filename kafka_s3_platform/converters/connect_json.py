@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_s3_platform.avro.connect_schema import DECIMAL, ConnectType, Slot, has_text_keys
+from kafka_s3_platform.avro.connect_schema import DECIMAL, OTHER_PROPERTIES, ConnectType, Slot, has_text_keys
 from kafka_s3_platform.avro.values import encode_unscaled
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.model.connect import MISSING
@@ -32,11 +32,15 @@ class Readers:
 
     Readers count the values of each record. A schema may add a thousand absent fields to an object of two bytes, and
     with nested unions every combination of types may be tried.
+
+    `left_out` names the first property of the last record that its schema does not list, so its value lacks it. None if
+    there is none.
     """
 
     def __init__(self) -> None:
         self._structs: dict[ConnectType, ReadConnectJson] = {}
         self._left = MAX_RECORD_VALUES
+        self.left_out: str | None = None
 
     def record(self, slot: Slot) -> Callable[[Any, int], Any]:
         """Return a function that reads the whole value of a record, given the value and its number of bytes."""
@@ -45,6 +49,7 @@ class Readers:
         def value(given: Any, size: int) -> Any:
             # A large record may have two values for each of its bytes.
             most = self._left = max(MAX_RECORD_VALUES, 2 * size)
+            self.left_out = None
             try:
                 return read(given)
             except _SpentError:
@@ -95,11 +100,23 @@ class Readers:
         fields: list[tuple[str, ReadConnectJson]] = []
         # A long name counts as several values: it is written with each record.
         values = sum(1 + len(slot.name) // NAME_BYTES for slot in kind.fields)
+        listed = {slot.name for slot in kind.fields}
+        keeps_others = OTHER_PROPERTIES in listed
 
         def read(given: Any) -> Any:
             if not isinstance(given, Mapping):
                 raise _make_misfit_error(where, given, "an object")
             self._spend(values)
+            if keeps_others and OTHER_PROPERTIES in given:
+                raise BadRecordError(f"has a property {OTHER_PROPERTIES}, whose name is that of the field for others")
+            if not given.keys() <= listed:
+                others = [name for name in given if name not in listed]
+                if kind.is_closed:
+                    raise _make_unlisted_error(where, others[0])
+                if keeps_others:
+                    given = {**given, OTHER_PROPERTIES: {name: given[name] for name in others}}
+                else:
+                    self.left_out = self.left_out or f"{others[0][:100]!r}{where and f' of {where}'}"
             return {name: value(given.get(name)) for name, value in fields}
 
         # Known before its fields are compiled: a struct may contain itself.
@@ -112,6 +129,8 @@ class Readers:
         value = self.slot(kind.values, f"a value of {where}")
 
         def read(given: Any) -> Any:
+            if kind.is_closed and isinstance(given, Mapping) and given:
+                raise _make_unlisted_error(where, next(iter(given)))
             if has_text_keys(kind) and isinstance(given, Mapping):
                 return {name: value(each) for name, each in given.items()}
             if has_text_keys(kind) or not isinstance(given, list):
@@ -137,10 +156,12 @@ class Readers:
 
         def read(given: Any) -> Any:
             ranked = sorted(structs, key=lambda s: -len(s[1] & given.keys())) if isinstance(given, Mapping) else []
+            left_out = self.left_out
             for each in [*simple, *(reader for reader, _ in ranked)]:
                 try:
                     return each(given)
                 except BadRecordError:
+                    self.left_out = left_out
                     self._spend(_MISFIT)
             raise _make_misfit_error(where, given, "of any of its types")
 
@@ -244,6 +265,11 @@ def _read_decimal(given: Any, scale: int, where: str) -> bytes:
     if type(given) not in (int, float, Decimal):
         raise _make_misfit_error(where, given, "a decimal")
     return encode_exact_decimal(Decimal(given), scale, where)
+
+
+def _make_unlisted_error(where: str, name: str) -> BadRecordError:
+    what = f"{where or 'it'} has {name[:100]!r}, and may have no property that the schema does not list"
+    return BadRecordError(f"does not fit its schema: {what}")
 
 
 def _make_misfit_error(where: str, given: Any, what: str) -> BadRecordError:

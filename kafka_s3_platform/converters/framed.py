@@ -1,6 +1,7 @@
 """Converters of the wire format that decode values one by one: JSON Schema and Protobuf."""
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, explain_bad_record
 from kafka_s3_platform.converters.registry import Registry, open_registry
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.model.notes import Notes
 
 
 class FramedPayload(Payload):
@@ -27,6 +29,7 @@ class FramedConverter(ABC):
     def __init__(self, topic: str, is_key: bool, registry: RegistrySettings) -> None:
         self._origin = Origin(topic, is_key, self.executing_class)
         self._settings = registry
+        self.notes = Notes()
 
     @abstractmethod
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
@@ -39,6 +42,7 @@ class FramedConverter(ABC):
         bad: dict[int, str] = {}
         rows = raw.to_numpy(zero_copy_only=False)
         registry = open_registry(self._settings)
+        self.notes = Notes()
         for position, schema_id in enumerate(read_schema_ids(raw).tolist()):
             row = rows[position]
             if row is None:
@@ -52,4 +56,5 @@ class FramedConverter(ABC):
                 continue
             if objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
-        return self._origin.converted(FramedPayload(raw, codes, tuple(known), objects), bad, offsets)
+        done = self._origin.converted(FramedPayload(raw, codes, tuple(known), objects), bad, offsets)
+        return replace(done, notes=self.notes)

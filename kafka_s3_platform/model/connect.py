@@ -181,6 +181,14 @@ class ConnectBatch:
         )
 
 
+def describe_batch(batch: ConnectBatch) -> str:
+    """Name the records of a batch for an error."""
+    if not batch.num_rows:
+        return "an empty batch"
+    topic, kafka_partition = (batch.records.column(name)[0].as_py() for name in ("topic", "partition"))
+    return f"{topic}-{kafka_partition}, offsets {batch.offsets[0]} to {batch.offsets[-1]}"
+
+
 DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
 
 

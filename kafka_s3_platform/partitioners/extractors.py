@@ -6,6 +6,7 @@ There is no extractor for Wallclock: the plan gives the hour of each offset.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
@@ -14,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.plugins import TIMESTAMP_EXTRACTOR, load_class
+from kafka_s3_platform.config.plugins import TIMESTAMP_EXTRACTOR, load_class, name_fault
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
 from kafka_s3_platform.java.joda_iso8601 import parse_texts
 from kafka_s3_platform.java.zones import convert_local_times
-from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions
+from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions, describe_batch
 from kafka_s3_platform.model.times import DAY_MS
 from kafka_s3_platform.partitioners.field_types import find_logical_type
 
@@ -62,8 +63,25 @@ def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
         return RecordTimestampExtractor(layout)
     if layout.timestamp_extractor == "RecordField":
         return RecordFieldTimestampExtractor(layout)
-    made: TimestampExtractor = load_class(layout.timestamp_extractor, TIMESTAMP_EXTRACTOR)(layout)
+    kind = load_class(layout.timestamp_extractor, TIMESTAMP_EXTRACTOR)
+    with name_fault(kind, "made for timestamp.extractor"):
+        made: TimestampExtractor = kind(layout)
     return made
+
+
+def extract_times(extractor: TimestampExtractor, batch: ConnectBatch) -> ExtractedTimes:
+    """Return the times of the records of a batch.
+
+    Raises:
+        PermanentError: a user's class raised for the whole batch, or did not return a time for each record.
+    """
+    kind = type(extractor)
+    where = f"as timestamp.extractor of {describe_batch(batch)}"
+    with name_fault(kind, where):
+        found: Any = extractor.extract(batch)
+    if not isinstance(found, ExtractedTimes) or len(found.times) != batch.num_rows:
+        raise PermanentError(f"{kind.__name__}.extract, {where}, has to return ExtractedTimes with a time or null each")
+    return found
 
 
 class RecordTimestampExtractor:
@@ -180,7 +198,8 @@ class RecordExtractor(ABC):
     def timestamp(self, record: Record) -> int | None:
         """Return the record's time in epoch ms.
 
-        If it has none, return None or raise a ValueError, TypeError or LookupError, whose text becomes the reason.
+        If it has none, return None or raise any error, whose text becomes the reason. An error of
+        kafka_s3_platform.errors ends the run.
         """
 
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
@@ -195,8 +214,13 @@ class RecordExtractor(ABC):
 
     def _answer(self, record: Record) -> tuple[int | None, str]:
         try:
-            return self.timestamp(record), "it has no time"
-        except (ValueError, TypeError, LookupError) as error:
+            time = self.timestamp(record)
+            if time is None:
+                return None, "it has no time"
+            return int(np.int64(index(time))), ""
+        except PlatformError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a user's code: whatever it raises is this record's fault
             return None, f"{type(error).__name__}: {error}"
 
 

@@ -9,11 +9,19 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.plugins import PARTITIONER, load_class
+from kafka_s3_platform.config.plugins import PARTITIONER, load_class, name_fault
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.zones import factorize_values
-from kafka_s3_platform.model.connect import MISSING, ConnectBatch, Int32s, Int64s, Positions, RecordFailure
+from kafka_s3_platform.model.connect import (
+    MISSING,
+    ConnectBatch,
+    Int32s,
+    Int64s,
+    Positions,
+    RecordFailure,
+    describe_batch,
+)
 from kafka_s3_platform.model.object_key import MAX_KEY_BYTES, explain_bad_folders
 from kafka_s3_platform.partitioners.field_types import find_logical_type
 from kafka_s3_platform.partitioners.time_based import TimePaths
@@ -64,7 +72,9 @@ def new_partitioner(layout: LayoutSettings) -> Partitioner:
     }
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
-    return _CheckedPartitioner(load_class(layout.partitioner, PARTITIONER)(layout), layout)
+    kind = load_class(layout.partitioner, PARTITIONER)
+    with name_fault(kind, "made for partitioner.class"):
+        return _CheckedPartitioner(kind(layout), layout)
 
 
 class DefaultPartitioner:
@@ -172,7 +182,8 @@ class _CheckedPartitioner:
         self.layout = layout
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
-        found = self._inner.encode(batch, times_ms)
+        with name_fault(type(self._inner), f"as partitioner.class of {describe_batch(batch)}"):
+            found = self._inner.encode(batch, times_ms)
         name = type(self._inner).__name__
         if not isinstance(found, EncodedPartitions) or len(found.codes) != batch.num_rows:
             raise ConfigError(

@@ -18,7 +18,7 @@ from kafka_s3_platform.layouts.template import complete_template
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Payload
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.times import HOUR_MS
-from kafka_s3_platform.partitioners.extractors import new_extractor
+from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
 
 
@@ -72,7 +72,7 @@ def _build_sample_batch(sample: Sample) -> ConnectBatch:
 def _extract_times(layout: LayoutSettings, batch: ConnectBatch) -> Int64s:
     if layout.timestamp_extractor in {"Record", "Wallclock"}:
         return batch.timestamps
-    found = new_extractor(layout).extract(batch)
+    found = extract_times(new_extractor(layout), batch)
     if found.times.null_count:
         reason = found.reasons.get(0, "the timestamp extractor has no answer")
         raise ConfigError(f"the sample has no time: {reason}; give its value")

@@ -1,20 +1,27 @@
 """Which schema records are written with: the rules of `schema.compatibility`, without any server."""
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.archive.evolution import SchemaTargets, adapt_values
+from kafka_s3_platform.archive.evolution import SchemaTargets
+from kafka_s3_platform.avro.schema import strip_logical_types
 from kafka_s3_platform.config.keys.layout import Compatibility
-from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
+from kafka_s3_platform.model.notes import Notes
+from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 
 
 def version(number: int) -> Schema:
@@ -97,27 +104,153 @@ def test_schemas_that_take_turns_give_no_more_rows_of_objects_than_there_are_sch
     assert len({schemas[c] for c in codes}) == len(set(versions))
 
 
-def batch(versions: Sequence[int]) -> ConnectBatch:
-    rows = [
-        {"topic": "t", "partition": 0, "offset": n, "timestamp": 0, "timestampType": 0} for n in range(len(versions))
-    ]
-    records = pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)
-    return ConnectBatch(records, ConnectBatch.of(records).key, payload(versions))
-
-
 def test_values_of_an_older_schema_get_the_defaults_of_the_newer_one() -> None:
-    written = adapt_values(batch([1, 2]), version(2))
-    assert list(written.value.objects) == [{"f1": "1", "f2": "?"}, {"f1": "2", "f2": "2"}]
-    assert written.value.schemas == (version(2),)
+    written = SchemaTargets("BACKWARD").project(payload([2, 1]))
+    assert list(written.objects) == [{"f1": "2", "f2": "2"}, {"f1": "1", "f2": "?"}]
+    assert [written.schemas[code] for code in written.codes] == [version(2)] * 2
 
 
 def test_values_of_a_newer_schema_lose_the_fields_that_the_older_one_lacks() -> None:
-    assert list(adapt_values(batch([2, 1]), version(1)).value.objects) == [{"f1": "2"}, {"f1": "1"}]
+    assert list(SchemaTargets("FORWARD").project(payload([1, 2])).objects) == [{"f1": "1"}, {"f1": "2"}]
 
 
 def test_values_that_have_the_schema_stay_as_they_came() -> None:
-    given_batch = batch([2, 2])
-    assert adapt_values(given_batch, version(2)) is given_batch
+    given_values = payload([2, 2])
+    assert SchemaTargets("BACKWARD").project(given_values) is given_values
+
+
+Registered = tuple[str, Sequence[Any]]
+"""The schemas of a subject, by version, in the registry's name of their kind."""
+
+
+def write(
+    versions: Registered,
+    *records: tuple[int, Any],
+    compatibility: Compatibility = "BACKWARD",
+    notes: Notes | None = None,
+) -> list[Any]:
+    """Return each record as it is written: the version of its schema and its value."""
+    kind, schemas = versions
+    archived = [
+        ArchivedSchema(GONE, at, kind, json.dumps(schema), (SubjectVersion("t-value", at, None),))
+        for at, schema in enumerate(schemas, 1)
+    ]
+    registry = RegistrySettings(url=GONE, archived=tuple(archived))
+    how = ConverterSettings(format="AVRO" if kind == "AVRO" else "JSON_SR", registry=registry)
+    rows = []
+    for number, value in records:
+        body = io.BytesIO()
+        if kind == "AVRO":
+            fastavro.schemaless_writer(body, strip_logical_types(schemas[number - 1]), value)
+        else:
+            body.write(json.dumps(value).encode())
+        rows.append(b"\0" + number.to_bytes(4, "big") + body.getvalue())
+    found = new_converter(how, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+    assert not found.failures
+    written = SchemaTargets(compatibility, notes).project(found.payload)
+    return [(written.schemas[c].version, value) for c, value in zip(written.codes, written.objects, strict=True)]
+
+
+GONE = "http://gone"
+
+
+def avro_field(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "v", "type": kind}]}
+
+
+def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+AMOUNT = logical("bytes", "decimal", precision=10, scale=2)
+AT = logical("long", "timestamp-millis")
+
+
+@pytest.mark.parametrize("compatibility", ["BACKWARD", "FORWARD", "FULL"])
+@pytest.mark.parametrize(
+    ("old", "new", "one", "two"),
+    [
+        (AMOUNT, logical("bytes", "decimal", precision=12, scale=4), b"\x04\xd2", b"\x01\xe2\x08"),
+        (AT, logical("long", "timestamp-micros"), 1000, 1_000_000),
+        ("long", AT, 1, 1000),
+        (logical("int", "date"), AT, 1, 86_400_000),
+        ({"type": "long", "connect.name": "io.debezium.time.Timestamp"}, "long", 1, 1),
+    ],
+)
+def test_a_value_that_would_mean_something_else_keeps_its_own_schema(
+    compatibility: Compatibility, old: Any, new: Any, one: Any, two: Any
+) -> None:
+    """12.34 became 0.1234: the bytes of a decimal were written with another scale."""
+    versions = ("AVRO", [avro_field(old), avro_field(new)])
+    records = [(2, {"v": two}), (1, {"v": one}), (2, {"v": two})]
+    assert write(versions, *records, compatibility=compatibility) == records
+
+
+def test_a_value_that_the_chosen_schema_cannot_hold_keeps_its_own_and_the_others_are_projected() -> None:
+    """Such a value stopped its range for ever."""
+    versions = ("AVRO", [avro_field(["null", "long"]), avro_field("double")])
+    records = [(2, {"v": 0.5}), (1, {"v": None}), (1, {"v": 7}), (1, {"v": (1 << 53) + 1})]
+    assert write(versions, *records) == [(2, {"v": 0.5}), (1, {"v": None}), (2, {"v": 7.0}), records[3]]
+
+
+def test_records_that_are_kept_apart_are_told() -> None:
+    versions = ("AVRO", [avro_field(["null", "long"]), avro_field("double")])
+    notes = Notes()
+    write(versions, (2, {"v": 0.5}), (1, {"v": None}), (1, {"v": None}), notes=notes)
+    [said] = notes.sentences
+    assert said == (
+        "2 records of version 1 of subject t-value keep their own schema, apart from version 2, which"
+        " schema.compatibility=BACKWARD chose for them (the first one: field v is null and cannot be made into double)"
+    )
+
+
+MILLIS: Any = {"type": "integer", "title": "io.debezium.time.Timestamp", "connect.type": "int64"}
+NAME: Any = {"type": "object", "properties": {"name": {"type": "string"}}}
+ZIP: Any = {"type": "object", "properties": {"zip": {"type": "string"}}}
+EVA = {"name": "Eva"}
+
+
+def json_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "written"),
+    [
+        (json_object(c=NAME), json_object(a=ZIP, c=NAME), {"c": EVA}, {"a": None, "c": EVA}),
+        (
+            json_object(c={"type": "array", "items": NAME}),
+            json_object(a={"type": "array", "items": ZIP}, c={"type": "array", "items": NAME}),
+            {"c": [EVA]},
+            {"a": None, "c": [EVA]},
+        ),
+        (
+            json_object(c={**NAME, "title": "Party"}),
+            json_object(a={**ZIP, "title": "Party"}, c={**NAME, "title": "Party"}),
+            {"c": EVA},
+            {"a": None, "c": EVA},
+        ),
+    ],
+)
+def test_an_object_of_json_schema_is_known_by_its_place_and_not_by_a_number_made_up_for_it(
+    old: Any, new: Any, value: Any, written: Any
+) -> None:
+    empty = dict.fromkeys(new["properties"])
+    assert write(("JSON", [old, new]), (2, {}), (1, value)) == [(2, empty), (2, written)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [
+        ({**NAME, "title": "Customer"}, {**NAME, "title": "Client"}, EVA),
+        (json_object(v={}), json_object(v={"type": "string"}), {"v": "text"}),
+        (json_object(v=MILLIS), json_object(v={**MILLIS, "title": "io.debezium.time.MicroTimestamp"}), {"v": 1}),
+    ],
+)
+def test_a_json_value_whose_meaning_changed_keeps_its_own_schema(old: Any, new: Any, value: Any) -> None:
+    """Text that is the JSON of any value became text itself; a changed title at the root stopped the range."""
+    ((first, _), (second, _)) = write(("JSON", [old, new]), (2, value), (1, value))
+    assert (first, second) == (2, 1)
 
 
 def test_an_order_of_versions_needs_versions() -> None:

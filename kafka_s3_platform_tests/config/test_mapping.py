@@ -361,3 +361,19 @@ def test_a_timezone_whose_hours_have_no_names_of_their_own_is_refused(
 def test_the_ways_out_of_such_a_timezone_are_open(load: Load) -> None:
     for zone, start in (("UTC", "2015-01-01T00:00"), ("America/Caracas", "2017-01-01T00:00")):
         assert load({"timezone": zone, "archive.start.hour": start}).config.layout.timezone == zone
+
+
+@pytest.mark.parametrize(("said", "kept"), [("true", {"preserve.additional.properties": "true"}), ("false", {})])
+def test_the_converter_of_json_schema_may_keep_what_its_schema_does_not_list(
+    load: Load, said: str, kept: dict[str, str]
+) -> None:
+    """The key was refused as unknown."""
+    converter = {
+        "format.class": "AvroFormat",
+        "value.converter": "io.confluent.connect.json.JsonSchemaConverter",
+        "value.converter.schema.registry.url": "http://registry:8081",
+        "value.converter.preserve.additional.properties": said,
+    }
+    assert load(converter).config.records.value.options == kept
+    with pytest.raises(ConfigError, match=r"value\.converter\.preserve\.additional\.properties"):
+        load({**converter, "value.converter.preserve.additional.properties": "perhaps"})

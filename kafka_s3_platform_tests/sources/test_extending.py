@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md, as they are printed there."""
+"""The examples of docs/extending.md and docs/transforms.md, as they are printed there, and classes that fail."""
 
 import io
 import json
@@ -14,29 +14,33 @@ from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.zooz import convert_environment
 from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.formats.writers import new_writer
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.model.record import RECORD_SCHEMA
-from kafka_s3_platform.partitioners.extractors import new_extractor
+from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
+from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.scan import scan_objects
+from kafka_s3_platform.transforms import new_chain
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "extending.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(autouse=True)
 def _examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first block of Python of each section is a module `shown_<section>`, which the installation allows."""
-    sections = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
-    for title, text in sections:
+    sections = r"^## (.+?)\n(.*?)(?=^## |\Z)"
+    shown = ((DOCS / name).read_text() for name in ("transforms.md", "extending.md"))
+    for title, text in (pair for each in shown for pair in re.findall(sections, each, re.MULTILINE | re.DOTALL)):
         if block := re.search(r"```python\n(.*?)```", text, re.DOTALL):
             name = f"shown_{title.lower().replace(' ', '_')}"
             (tmp_path / f"{name}.py").write_text(block[1])
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("KAFKA_S3_PLUGINS", "shown_partitioner,shown_timestamp_extractor,shown_format")
+    monkeypatch.setenv("KAFKA_S3_PLUGINS", "shown_partitioner,shown_timestamp_extractor,shown_format,shown_mappers")
 
 
 def batch_of(payload: Payload) -> ConnectBatch:
@@ -63,6 +67,82 @@ def test_the_extractor_reads_the_times_of_what_convert_writes(tmp_path: Path) ->
     found = new_extractor(config.layout).extract(batch_of(values))
     assert found.times.to_pylist() == [1_552_392_001_003, None, None]
     assert [found.reasons[n].split(":")[0] for n in (1, 2)] == ["ValueError", "UnicodeDecodeError"]
+
+
+def test_the_printed_mapper_and_the_printed_extractor_work_together(tmp_path: Path) -> None:
+    """The mapper makes text of bytes, and the extractor failed the run for it."""
+    named = {"transforms": "upper", "transforms.upper.type": "shown_mappers.UpperCaseMapper"}
+    config = converted(tmp_path, **{"timestamp.extractor": "shown_timestamp_extractor.LogLineTimestamp"}, **named)
+    lines = batch_of(Payload(pa.array([b"2019-03-12 12:00:01.003 - started"]), np.full(1, NO_SCHEMA, np.int32), ()))
+    mapped = new_chain(config.records.transforms, "t").apply(lines).batch
+    assert mapped.value.objects == ["2019-03-12 12:00:01.003 - STARTED"]
+    assert extract_times(new_extractor(config.layout), mapped).times.to_pylist() == [1_552_392_001_003]
+
+
+FAULTY = """
+from kafka_s3_platform.plugins import ExtractedTimes, RecordExtractor
+
+class OfEach(RecordExtractor):
+    def timestamp(self, record):
+        return {b"float": 1.5, b"large": 1 << 64, b"fine": 7}.get(record.value) or record.value.missing
+
+class OfAll:
+    def __init__(self, layout): pass
+    def extract(self, batch):
+        return batch.missing
+
+class OfFew(OfAll):
+    def extract(self, batch):
+        return ExtractedTimes(batch.records.column("offset")[:1])
+
+class OfNone(OfAll):
+    def __init__(self, layout):
+        raise RuntimeError("no")
+
+class Folders(OfAll):
+    def encode(self, batch, times_ms):
+        return batch.missing
+    def times(self, folder): ...
+"""
+
+
+@pytest.fixture
+def _faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "faulty_plugins.py").write_text(FAULTY)
+    monkeypatch.setenv("KAFKA_S3_PLUGINS", "faulty_plugins")
+
+
+THREE = Payload(pa.array([b"float", b"large", b"other", b"fine"]), np.full(4, NO_SCHEMA, np.int32), ())
+
+
+@pytest.mark.usefixtures("_faulty")
+def test_whatever_an_extractor_of_records_raises_is_the_fault_of_one_record(tmp_path: Path) -> None:
+    config = converted(tmp_path, **{"timestamp.extractor": "faulty_plugins.OfEach"})
+    found = extract_times(new_extractor(config.layout), batch_of(THREE))
+    assert found.times.to_pylist() == [None, None, None, 7]
+    assert [found.reasons[n].split(":")[0] for n in range(3)] == ["TypeError", "OverflowError", "AttributeError"]
+
+
+@pytest.mark.usefixtures("_faulty")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("OfAll", r"faulty_plugins\.OfAll failed, as timestamp.extractor of t-0, offsets 0 to 3: AttributeError"),
+        ("OfFew", r"OfFew\.extract, as timestamp.extractor of t-0, offsets 0 to 3, has to return"),
+        ("OfNone", r"faulty_plugins\.OfNone failed, made for timestamp.extractor: RuntimeError: no"),
+    ],
+)
+def test_an_extractor_of_batches_that_fails_is_named_with_the_records(tmp_path: Path, name: str, said: str) -> None:
+    config = converted(tmp_path, **{"timestamp.extractor": f"faulty_plugins.{name}"})
+    with pytest.raises(PermanentError, match=said):
+        extract_times(new_extractor(config.layout), batch_of(THREE))
+
+
+@pytest.mark.usefixtures("_faulty")
+def test_a_partitioner_that_fails_is_named_with_the_records(tmp_path: Path) -> None:
+    config = converted(tmp_path, **{"partitioner.class": "faulty_plugins.Folders"})
+    with pytest.raises(PermanentError, match=r"faulty_plugins\.Folders failed, as partitioner.class of t-0, offsets 0"):
+        new_partitioner(config.layout).encode(batch_of(THREE), np.zeros(4, np.int64))
 
 
 def test_a_format_of_one_s_own_reads_what_it_wrote() -> None:

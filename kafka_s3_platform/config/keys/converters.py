@@ -25,6 +25,7 @@ from kafka_s3_platform.config.keys.values import expect_one_of, parse_boolean
 from kafka_s3_platform.model.schema import ArchivedSchema
 
 PROTOBUF_OPTIONS = ("generate.index.for.unions", "flatten.unions", "wrapper.for.nullables")
+PRESERVE_OTHERS = "preserve.additional.properties"
 WITH_REGISTRY = ("AVRO", "JSON_SR", "PROTOBUF")
 
 _BEARER = (
@@ -76,6 +77,12 @@ OPTION_KEYS: tuple[Key, ...] = (
             ("flatten.unions", "false", "the alternatives of a oneof become fields of the message itself"),
             ("wrapper.for.nullables", "false", "Google's wrapper messages become nullable values"),
         )
+    ),
+    declare_honoured(
+        PRESERVE_OTHERS,
+        "false",
+        "For JSON_SR: properties that the schema allows and does not list are kept, as JSON, in the field"
+        " `__connect_additional_properties__` of their object. If not, they are left out, and the run's log tells so.",
     ),
     declare_honoured(
         DECIMAL_FORMAT,
@@ -157,18 +164,23 @@ def read_converter(
     outcome = ClientOutcome()
     known = {name: value for name, value in options.items() if _judge_option(outcome, name, value)}
     own = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in known}
-    enable = _read_schemas_enable(outcome, known, default=schemas_enable)
+    enable = _read_boolean(outcome, known, "schemas.enable", default=schemas_enable)
     is_json = format_name == "JSON"
+    if PRESERVE_OTHERS in known and format_name != "JSON_SR":
+        outcome.without_meaning[PRESERVE_OTHERS] = "Belongs to JsonSchemaConverter."
+        outcome.honoured.pop(PRESERVE_OTHERS, None)
     if DECIMAL_FORMAT in known and not is_json:
         outcome.without_meaning[DECIMAL_FORMAT] = "Belongs to JsonConverter."
         outcome.honoured.pop(DECIMAL_FORMAT, None)
     if format_name in WITH_REGISTRY:
         registry = _read_registry(outcome, {name: known[written] for name, written in own.items()}, own)
-        union_options = {name: known[name] for name in PROTOBUF_OPTIONS if name in known}
-        settings = {"format": format_name, "registry": registry, "options": union_options}
+        kept = {name: known[name] for name in PROTOBUF_OPTIONS if name in known}
+        if format_name == "JSON_SR" and _read_boolean(outcome, known, PRESERVE_OTHERS, default=False):
+            kept[PRESERVE_OTHERS] = "true"
+        settings = {"format": format_name, "registry": registry, "options": kept}
         return ConverterSettings.model_validate(settings), outcome
     for name in known:
-        if name not in {"schemas.enable", DECIMAL_FORMAT}:
+        if name not in {"schemas.enable", DECIMAL_FORMAT, PRESERVE_OTHERS}:
             outcome.without_meaning[name] = f"{format_name} needs no registry."
             outcome.honoured.pop(name, None)
     options = _judge_decimals(outcome, known) if is_json else {}
@@ -216,13 +228,11 @@ def _judge_option(outcome: ClientOutcome, name: str, value: str) -> bool:
     return False
 
 
-def _read_schemas_enable(outcome: ClientOutcome, options: Mapping[str, str], *, default: bool) -> bool:
+def _read_boolean(outcome: ClientOutcome, options: Mapping[str, str], name: str, *, default: bool) -> bool:
     try:
-        if options.get("schemas.enable"):
-            return parse_boolean(options["schemas.enable"])
-        return default
+        return parse_boolean(options[name]) if options.get(name) else default
     except ValueError as err:
-        outcome.refused["schemas.enable"] = str(err)
+        outcome.refused[name] = str(err)
         return default
 
 

@@ -1,6 +1,7 @@
 """Converter of JSON with its schema beside it, like Connect's JsonConverter with `schemas.enable=true`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,7 @@ from kafka_s3_platform.converters.base import (
 from kafka_s3_platform.converters.connect_json import Readers
 from kafka_s3_platform.converters.json_text import JSON_CONVERTER
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.model.notes import Notes
 
 _KEPT_BYTES = 65_536
 """The size of the largest schema that is remembered for the next record: each record may have its own schema."""
@@ -46,24 +48,32 @@ class JsonEnvelopeConverter:
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         known: dict[Schema, int] = {}
         bad: dict[int, str] = {}
+        notes = Notes()
         for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
             if row is None:
                 continue
             try:
-                schema, objects[position] = _read_envelope(row)
+                schema, objects[position], left_out = _read_envelope(row)
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
                 bad[position] = explain_bad_record(err)
                 continue
+            if left_out is not None:
+                notes.note("lack fields that the schema beside their value does not list", left_out)
             if schema is not None and objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
-        return self._origin.converted(Payload(None, codes, tuple(known), objects), bad, offsets)
+        done = self._origin.converted(Payload(None, codes, tuple(known), objects), bad, offsets)
+        return replace(done, notes=notes)
 
 
-def _read_envelope(row: bytes) -> tuple[Schema | None, Any]:
+def _read_envelope(row: bytes) -> tuple[Schema | None, Any, str | None]:
+    """Return the schema, the value, and the name of a field that the value lacks because the schema does not list it.
+
+    None: it lacks none.
+    """
     try:
         envelope = _envelopes.decode(row)
-        schema, read = _read_schema(bytes(envelope.schema))
-        return schema, read(_payloads.decode(envelope.payload), len(row))
+        schema, read, readers = _read_schema(bytes(envelope.schema))
+        return schema, read(_payloads.decode(envelope.payload), len(row)), readers.left_out
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
 
@@ -71,19 +81,20 @@ def _read_envelope(row: bytes) -> tuple[Schema | None, Any]:
 _Read = Callable[[Any, int], Any]
 
 
-def _read_schema(text: bytes) -> tuple[Schema | None, _Read]:
-    """Return the Avro schema, and a function that reads values, for a Connect schema in JSON."""
+def _read_schema(text: bytes) -> tuple[Schema | None, _Read, Readers]:
+    """Return the Avro schema, and a function that reads values by its readers, for a Connect schema in JSON."""
     if len(text) <= _KEPT_BYTES:
         return _compile_kept_schema(text)
     return _compile_schema(text)
 
 
-def _compile_schema(text: bytes) -> tuple[Schema | None, _Read]:
+def _compile_schema(text: bytes) -> tuple[Schema | None, _Read, Readers]:
     given = _schemas.decode(text)
+    readers = Readers()
     if given is None:
-        return None, lambda value, _size: _convert_decimals(value)
+        return None, lambda value, _size: _convert_decimals(value), readers
     slot = read_envelope_schema(given, "")
-    return Schema(check_walkable(write_avro_schema(slot))), Readers().record(slot)
+    return Schema(check_walkable(write_avro_schema(slot))), readers.record(slot), readers
 
 
 _compile_kept_schema = lru_cache(32)(_compile_schema)

@@ -12,11 +12,11 @@ import msgspec
 
 from kafka_s3_platform.avro.connect_schema import (
     DECIMAL,
-    DEFAULT_NAME,
     DEFAULT_PRECISION,
     LOGICAL_NAMES,
     NAMESPACE,
     PRECISION_PARAMETER,
+    is_made_up_name,
 )
 from kafka_s3_platform.avro.plain_json import DecimalFormat, PlainJson, compile_plain_json, is_map_entry
 from kafka_s3_platform.avro.values import AvroSchema
@@ -148,8 +148,7 @@ class _ConnectSchemas:
     def _name(self, node: Mapping[str, Any]) -> str | None:
         own = node["name"] if node["type"] in {"record", "error", "enum"} else None
         name: str | None = node.get("connect.name", own)
-        # AvroData gives this name to records that have none in Connect.
-        return None if name == f"{NAMESPACE}.{DEFAULT_NAME}" else name
+        return None if name is None or is_made_up_name(name) else name
 
     def _parameters(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the parameters, which hold what Connect's schema has no other place for."""

@@ -7,7 +7,7 @@ union of Avro, and a value that may be anything is a string of JSON.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -20,8 +20,16 @@ from referencing import Resource
 from referencing.exceptions import NoSuchResource, Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from kafka_s3_platform.avro.connect_schema import AVRO_TYPES, ConnectType, Slot, write_avro_schema
-from kafka_s3_platform.converters.base import BadRecordError, check_walkable
+from kafka_s3_platform.avro.connect_schema import (
+    AVRO_TYPES,
+    OTHER_PROPERTIES,
+    ConnectType,
+    Slot,
+    write_avro_schema,
+)
+from kafka_s3_platform.config.keys.converters import PRESERVE_OTHERS
+from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform.converters.base import BadRecordError, Origin, check_walkable
 from kafka_s3_platform.converters.connect_json import Readers
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
@@ -39,6 +47,7 @@ _exactly = msgspec.json.Decoder(float_hook=Decimal)
 @dataclass(frozen=True)
 class _JsonSchema:
     schema: Schema
+    readers: Readers
     read: Callable[[Any, int], Any]
 
 
@@ -47,32 +56,55 @@ class JsonSchemaConverter(FramedConverter):
 
     executing_class = "io.confluent.connect.json.JsonSchemaConverter"
 
+    def __init__(self, topic: str, is_key: bool, registry: RegistrySettings, options: Mapping[str, str]) -> None:
+        super().__init__(topic, is_key, registry)
+        keeps_others = options.get(PRESERVE_OTHERS, "false") == "true"
+        self._compile = _compile_with_others if keeps_others else _compile_json_schema
+
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
-        made = registry.made(schema_id, self._origin.subject, _compile_json_schema)
+        made = registry.made(schema_id, self._origin.subject, self._compile)
         try:
-            return made.schema, made.read(_exactly.decode(body), len(body))
+            value = made.read(_exactly.decode(body), len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
+        if made.readers.left_out is not None:
+            self.notes.note(_explain_left_out(schema_id, self._origin), made.readers.left_out)
+        return made.schema, value
 
 
-def _compile_json_schema(registered: RegistrySchema) -> _JsonSchema:
+def _explain_left_out(schema_id: int, origin: Origin) -> str:
+    side = "key" if origin.is_key else "value"
+    return (
+        f"lack properties in their {side} that schema {schema_id} does not list;"
+        f" {side}.converter.{PRESERVE_OTHERS}=true keeps them"
+    )
+
+
+def _compile_with_others(registered: RegistrySchema) -> _JsonSchema:
+    return _compile_json_schema(registered, keeps_others=True)
+
+
+def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = False) -> _JsonSchema:
     name = f"has schema {registered.schema_id}"
     if registered.type != "JSON":
         raise BadRecordError(f"{name}, which is not JSON Schema but {registered.type}")
     try:
-        slot = read_json_schema(registered.text, registered.references)
+        slot = read_json_schema(registered.text, registered.references, keeps_others=keeps_others)
         text = check_walkable(write_avro_schema(slot))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Unresolvable) as err:
         raise BadRecordError(f"{name}, which cannot be used: {type(err).__name__}: {err}") from err
     except BadRecordError as err:
         raise BadRecordError(f"{name}, which cannot be used: {err}") from err
-    return _JsonSchema(
-        Schema(text, registered.schema_id, registered.subject, registered.version), Readers().record(slot)
-    )
+    readers = Readers()
+    schema = Schema(text, registered.schema_id, registered.subject, registered.version)
+    return _JsonSchema(schema, readers, readers.record(slot))
 
 
-def read_json_schema(text: str, references: Mapping[str, str]) -> Slot:
-    """Return the Connect schema of a JSON Schema. `references` maps the names in it to other schemas."""
+def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:
+    """Return the Connect schema of a JSON Schema. `references` maps the names in it to other schemas.
+
+    `keeps_others`: objects have a field for the properties that the schema allows and does not list.
+    """
     root = json.loads(text)
     resource = Resource.from_contents(root, DRAFT7)
     base = resource.id() or ROOT
@@ -88,7 +120,7 @@ def read_json_schema(text: str, references: Mapping[str, str]) -> Slot:
     # cannot be read so: then only a $ref to an $id fails.
     with suppress(AttributeError, LookupError, TypeError, ValueError):
         known = known.crawl()
-    return _Types().slot(root, known.resolver(ROOT))
+    return _Types(keeps_others).slot(root, known.resolver(ROOT))
 
 
 def _refuse_address(uri: str) -> Resource[Any]:
@@ -124,7 +156,8 @@ class _Part:
 class _Types:
     """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_others: bool) -> None:
+        self._keeps_others = keeps_others
         self._structs: dict[_Itself, ConnectType] = {}
         self._may_be_null: dict[_Itself, bool] = {}
         self._targets: dict[_Itself, tuple[Any, Any]] = {}
@@ -258,7 +291,8 @@ class _Types:
     def _object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
         if schema.get("connect.type") == "map" or not schema.get("properties"):
             key = Slot(ConnectType("string"))
-            return ConnectType("map", key=key, values=self.slot(schema.get("additionalProperties", True), resolver))
+            values = self.slot(schema.get("additionalProperties", True), resolver)
+            return ConnectType("map", key=key, values=values, is_closed=_is_closed(schema))
         return self._struct(schema, [_Part(schema, resolver)])
 
     def _struct(self, schema: Mapping[str, Any], parts: Sequence[_Part]) -> ConnectType:
@@ -280,6 +314,9 @@ class _Types:
         for name, slots in others.items():
             fields.setdefault(name, replace(slots[0], type=_join_types(slots)))
         struct.fields.extend(fields.values())
+        struct.is_closed = any(part.is_sure and _is_closed(part.schema) for part in parts)
+        if self._keeps_others and not struct.is_closed:
+            struct.fields.append(_make_others_slot(fields))
         return struct
 
     def _fields(self, parts: Sequence[_Part]) -> Iterator[tuple[_Part, Slot]]:
@@ -288,6 +325,19 @@ class _Types:
             required = part.schema.get("required") or ()
             for name, inner in sorted(properties.items(), key=_order_by_index(properties)):
                 yield part, self.slot(inner, part.resolver, name, name not in required)
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema allows no properties but those that it lists. Patterns are not looked at, so they allow any."""
+    is_open = schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False
+    return not is_open and not schema.get("patternProperties")
+
+
+def _make_others_slot(listed: Container[str]) -> Slot:
+    if OTHER_PROPERTIES in listed:
+        raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
+    values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
+    return Slot(values, optional=True, name=OTHER_PROPERTIES)
 
 
 def _enter_schema(schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:

@@ -9,12 +9,20 @@ is an `anyOf` if JSON cannot distinguish its types, because `oneOf` would refuse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from kafka_s3_platform.avro.connect_schema import DECIMAL, DEFAULT_PRECISION, LOGICAL_NAMES, PRECISION_PARAMETER
+from kafka_s3_platform.avro.connect_schema import (
+    DECIMAL,
+    DEFAULT_PRECISION,
+    JSON_TEXT,
+    LOGICAL_NAMES,
+    OTHER_PROPERTIES,
+    PRECISION_PARAMETER,
+)
 from kafka_s3_platform.avro.plain_json import is_map_entry
 from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, shorten_float
 from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
@@ -33,8 +41,11 @@ SIMPLE: Mapping[str, Mapping[str, str]] = {
     "null": {"type": "null"},
 }
 NULL = SIMPLE["null"]
+ANY: Mapping[str, str] = {}
+"""The schema of any value."""
 
 _json = msgspec.json.Encoder(decimal_format="number")
+_exactly = msgspec.json.Decoder(float_hook=Decimal)
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ class _Compiler:
         if len(documents) == 1:
             return _Part(documents[0], plain)
         kinds = [d.get("type", d.get("$ref")) for d in documents]
-        told_apart = len(set(map(_find_json_kind, kinds))) == len(kinds)
+        told_apart = len(set(map(_find_json_kind, kinds))) == len(kinds) and ANY not in documents
         return _Part({"oneOf" if told_apart else "anyOf": documents}, _allow_null(plain))
 
     def _one(self, members: Sequence[Any], parts: Sequence[_Part], value: Any) -> Any:
@@ -139,15 +150,29 @@ class _Compiler:
         return _Part(_make_reference(name), made[0].plain)
 
     def _struct(self, node: Mapping[str, Any]) -> _Part:
-        fields = [(field, self.part(field["type"])) for field in node["fields"]]
+        others = self._others(node)
+        fields = [(field, self.part(field["type"])) for field in node["fields"] if field is not others]
         properties = {f["name"]: self._property(at, f, part) for at, (f, part) in enumerate(fields)}
         required = [f["name"] for f, part in fields if not _may_be_null(part.document)]
         document = {"type": "object", "title": node["name"], **_describe_node(node), "properties": properties}
         plains = [(f["name"], part.plain) for f, part in fields]
-        return _Part(
-            document | ({"required": required} if required else {}),
-            lambda value: {name: plain(value[name]) for name, plain in plains},
-        )
+
+        def plain(value: Any) -> dict[str, Any]:
+            found = {name: each(value[name]) for name, each in plains}
+            if others is None or not value[OTHER_PROPERTIES]:
+                return found
+            return found | {name: _read_json(text) for name, text in value[OTHER_PROPERTIES].items()}
+
+        return _Part(document | ({"required": required} if required else {}), plain)
+
+    def _others(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Find the field of the properties that were not listed in the schema that values were read by."""
+        for field in node["fields"]:
+            found = self.avro.resolved(field["type"])
+            members = self.avro.members(found)[0] if isinstance(found, list) else [found]
+            if field["name"] == OTHER_PROPERTIES and [self.avro.resolved(m)["type"] for m in members] == ["map"]:
+                return field  # type: ignore[no-any-return]
+        return None
 
     def _property(self, at: int, field: Mapping[str, Any], part: _Part) -> dict[str, Any]:
         """Describe a field. An optional field gets no default, because a null would be read as the default."""
@@ -200,6 +225,8 @@ def _compile_scalar(node: Mapping[str, Any]) -> _Part:
     logical = node.get("logicalType", "")
     if logical == "decimal":
         return _compile_decimal(node)
+    if kind == "string" and node.get("connect.name") == JSON_TEXT:
+        return _Part(ANY, _read_json)
     document: dict[str, Any] = dict(SIMPLE[kind])
     if name := LOGICAL_NAMES.get((kind, logical)):
         document |= {"title": name, "connect.version": 1}
@@ -220,6 +247,11 @@ def _compile_decimal(node: Mapping[str, Any]) -> _Part:
         "connect.parameters": parameters,
     }
     return _Part(document, lambda value: decode_decimal(value, scale))
+
+
+def _read_json(text: str) -> Any:
+    """Read the JSON of any value, with all digits of its numbers."""
+    return _exactly.decode(text)
 
 
 def _allow_null(plain: EncodeValue) -> EncodeValue:

@@ -146,3 +146,11 @@ def test_nulls_and_payloads_without_a_schema() -> None:
 def test_records_with_two_schemas_are_told_apart() -> None:
     result = converted(order(), {"schema": {"type": "int32"}, "payload": 1}, order(id=2))
     assert result.payload.codes.tolist() == [0, 1, 0]
+
+
+def test_fields_that_the_schema_does_not_list_are_left_out_and_told() -> None:
+    """They were left out without a word."""
+    done = converted(order(), order(more=1, counts={"more": 2}), {"schema": None, "payload": {"more": 1}})
+    assert done.notes.sentences == [
+        "1 records lack fields that the schema beside their value does not list (the first one: 'more')"
+    ]

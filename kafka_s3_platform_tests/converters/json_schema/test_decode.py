@@ -85,7 +85,7 @@ def test_a_json_schema_becomes_avro(convert: Convert, order_id: int, framed: Fra
         "tags": ["null", {"type": "array", "items": "string"}],
         "labels": ["null", {"type": "map", "values": "long"}],
         "next": ["null", "shop.Order"],
-        "anything": ["null", "string"],
+        "anything": ["null", {"type": "string", "connect.name": "io.confluent.connect.json.Json"}],
     }
     assert fields["state"]["default"] == "NEW"
 

@@ -15,9 +15,11 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ships no types
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -27,7 +29,11 @@ WHOLE: Any = {"type": "integer"}
 
 
 def converted(schema: Any, *values: Any, **referred: Any) -> ConvertedPayload:
-    """Convert values of a schema that comes from an archive instead of a registry, as those that it refers to do."""
+    """Convert values of a schema that comes from an archive instead of a registry, as those that it refers to do.
+
+    A name with a dot is an option.
+    """
+    options = {name: referred.pop(name) for name in [*referred] if "." in name}
     named = [SchemaReference(f"{name}.json", name, 1, at) for at, name in enumerate(referred, 2)]
     schemas = [
         ArchivedSchema(
@@ -35,7 +41,8 @@ def converted(schema: Any, *values: Any, **referred: Any) -> ConvertedPayload:
         )
         for at, each in enumerate([schema, *referred.values()], 1)
     ]
-    how = ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://gone", archived=tuple(schemas)))
+    registry = RegistrySettings(url="http://gone", archived=tuple(schemas))
+    how = ConverterSettings(format="JSON_SR", registry=registry, options=options)
     rows = [PREFIX + json.dumps(value).encode() for value in values]
     return new_converter(how, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
 
@@ -372,3 +379,60 @@ def documents_with_values(draw: st.DrawFn) -> tuple[Any, list[Any]]:
 def test_values_of_any_schema_of_objects_are_those_of_an_independent_reader(drawn: tuple[Any, list[Any]]) -> None:
     schema, values = drawn
     check_values(schema, *values)
+
+
+OPEN = record(id=WHOLE, place=record(city=TEXT))
+EXTRA = {"id": 1, "email": "a@b.c", "place": {"city": "Bern", "zip": 3000.50}}
+KEPT = "preserve.additional.properties"
+FIELD = "__connect_additional_properties__"
+
+
+def test_properties_that_the_schema_does_not_list_are_left_out_and_told() -> None:
+    """They were left out without a word."""
+    done = converted(OPEN, {"id": 1}, EXTRA, {"id": 2, "place": {"city": "Thun", "x": None}})
+    assert done.payload.objects[1] == {"id": 1, "place": {"city": "Bern"}}
+    [said] = done.notes.sentences
+    assert said == (
+        "2 records lack properties in their value that schema 1 does not list;"
+        f" value.converter.{KEPT}=true keeps them (the first one: 'email')"
+    )
+
+
+@pytest.mark.parametrize("allowed", [{}, {"additionalProperties": True}, {"additionalProperties": TEXT}])
+def test_properties_that_the_schema_does_not_list_are_kept_if_asked_for(allowed: Any) -> None:
+    [value] = converted({**OPEN, **allowed}, EXTRA, **{KEPT: "true"}).payload.objects
+    assert value == {"id": 1, "place": {"city": "Bern", FIELD: {"zip": "3000.5"}}, FIELD: {"email": '"a@b.c"'}}
+
+
+def test_kept_properties_are_restored_where_they_were() -> None:
+    done = converted(record(any={}, **OPEN["properties"]), {**EXTRA, "any": [1.5]}, **{KEPT: "true"})
+    made = compile_json_schema(done.payload.schemas[0].avro)
+    assert json.loads(made.body(done.payload.objects[0])) == {**EXTRA, "any": [1.5]}
+    assert FIELD not in made.text
+    Draft7Validator(json.loads(made.text)).validate({**EXTRA, "any": None})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**record(id=WHOLE), "additionalProperties": False},
+        {"allOf": [{**part(id=WHOLE), "unevaluatedProperties": False}]},
+        {"type": "object", "additionalProperties": False},
+    ],
+)
+def test_a_property_that_the_schema_forbids_is_the_records_fault(schema: Any) -> None:
+    [failure] = converted(schema, {}, {"email": "a@b.c"}, **{KEPT: "true"}).failures
+    assert "'email', and may have no property that the schema does not list" in failure.message
+
+
+def test_a_value_of_a_union_is_of_the_object_that_allows_its_properties() -> None:
+    closed = {**record(a=TEXT), "additionalProperties": False}
+    value = {"v": {"a": "x", "b": "y"}}
+    done = converted(record(v={"oneOf": [closed, {**record(a=TEXT, b=TEXT), "required": ["b"]}]}), value)
+    assert (done.payload.objects, done.notes.sentences) == ([value], [])
+
+
+@pytest.mark.parametrize(("schema", "value"), [(record(**{FIELD: TEXT}), {}), (record(a=TEXT), {FIELD: {}})])
+def test_the_name_of_the_field_of_other_properties_is_taken(schema: Any, value: Any) -> None:
+    [failure] = converted(schema, value, **{KEPT: "true"}).failures
+    assert FIELD in failure.message
