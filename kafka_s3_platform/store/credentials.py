@@ -268,7 +268,13 @@ def _refuse_expired(found: Credentials, method: str) -> Credentials:
 
 def _assume_role(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
     what = f"AssumeRole of {role.arn} at {role.endpoint_url or f'the STS of {role.region}'}"
-    quick = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 4})
+    quick = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
+        connect_timeout=5,
+        read_timeout=20,
+        retries={"mode": "standard", "total_max_attempts": 4},
+        # variables and profiles name services of others
+        ignore_configured_endpoint_urls=True,
+    )
     asked: dict[str, Any] = {
         "RoleArn": role.arn,
         "RoleSessionName": role.session_name,
