@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError
 from botocore.httpsession import ProxyConfiguration
 from botocore.utils import determine_content_length, get_environ_proxies
 
@@ -88,6 +89,11 @@ def new_s3_client(settings: StoreSettings) -> Any:
         )
     except ValueError as err:
         raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
+    except BotoCoreError as err:
+        raise ConfigError(
+            f"no client of the store can be made: {err}. Correct the environment's variables that begin with AWS_, or "
+            f"the profile that AWS_PROFILE names"
+        ) from err
     client.meta.events.register("needs-retry.s3", Backoff(settings.max_retries, settings.retry_backoff_ms))
     client.meta.events.register("before-call.s3", _send_small_at_once)
     tell_times(client)

@@ -181,13 +181,17 @@ class _Method:
         )
 
 
+_NO_PROFILE: Any = {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
+"""Variables of a session that reads no profile, whatever `AWS_PROFILE` and `AWS_CONFIG_FILE` name."""
+
+
 @cache
 def _get_session(method: _Method) -> Any:
     """Return the process's only session for a method. A new one would read S3's service model again (60 ms)."""
     load = _choose_loader(method)
     if load is None:
         return boto3.session.Session(botocore_session=_build_default_chain(method.region, method.chain))
-    session = botocore.session.Session()
+    session = botocore.session.Session(session_vars=_NO_PROFILE)
     session.register_component("credential_provider", CredentialResolver([_Loaded(load)]))
     return boto3.session.Session(botocore_session=session)
 

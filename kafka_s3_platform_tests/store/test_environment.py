@@ -174,6 +174,9 @@ OF_BOTH = {
     "AWS_S3_ALLOW_UNSAFE_RENAME": "true",
     "AWS_IAM_ROLE_ARN": "arn:aws:iam::123456789012:role/another",
     "AWS_S3_ASSUME_ROLE_ARN": "arn:aws:iam::123456789012:role/another",
+    "AWS_PROFILE": "of nobody",
+    "AWS_DEFAULT_PROFILE": "of nobody",
+    "AWS_CONFIG_FILE": __file__,
     "AWS_USE_FIPS_ENDPOINT": "true",
     "AWS_USE_DUALSTACK_ENDPOINT": "true",
     "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT": "legacy",
@@ -250,6 +253,16 @@ def test_a_variable_of_encryption_is_refused_where_it_would_count(
     monkeypatch.setenv(name, "true")
     with pytest.raises(ConfigError, match=rf"environment variable {name} .*Unset it"):
         ConnectorIndex(settings(own.endpoint, encryption="AES256"), "_index", "c").peek()
+
+
+def test_a_variable_that_boto3_cannot_read_is_told_and_what_to_correct(
+    own: EmptyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_clients()
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "nonsense")
+    for use in (lambda store: ObjectStore(store).get("key"), lambda store: ConnectorIndex(store, "_index", "c").peek()):
+        with pytest.raises(ConfigError, match=r"nonsense.*Correct the environment's variables"):
+            use(settings(own.endpoint))
 
 
 def test_a_session_token_of_the_file_wins(own: EmptyStore, monkeypatch: pytest.MonkeyPatch) -> None:
