@@ -327,6 +327,16 @@ def test_a_proxy_of_the_file_is_used_whatever_the_environment_leaves_out(
     assert not own.requests
 
 
+def test_each_put_carries_a_checksum_as_a_bucket_with_object_lock_asks_for(own: EmptyStore) -> None:
+    forget_clients()
+    use_index(settings(own.endpoint), own)
+    ObjectStore(settings(own.endpoint)).put_new("a", b"1")
+    puts = [request for request in own.requests if request.method == "PUT"]
+    assert len(puts) > 1
+    for request in puts:
+        assert any(name.startswith("x-amz-checksum-") for name in request.headers), request.url
+
+
 def test_each_request_for_an_index_is_for_its_folder_whatever_a_file_may_call_it(own: EmptyStore) -> None:
     folder = "a!b/$&'()+,-.c/:;=@_D9"
     index = ConnectorIndex(settings(own.endpoint), folder, "c")
