@@ -4,10 +4,11 @@ import os
 import random
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from botocore.config import Config
-from botocore.utils import determine_content_length
+from botocore.exceptions import BotoCoreError
+from botocore.httpsession import ProxyConfiguration
+from botocore.utils import determine_content_length, get_environ_proxies
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError
@@ -62,12 +63,20 @@ os.register_at_fork(after_in_child=_get_client.cache_clear)
 def new_s3_client(settings: StoreSettings) -> Any:
     """Return a new client of the store. Raises ConfigError, and what the credentials' provider raises."""
     proxy = settings.proxy_url and settings.proxy_url.get_secret_value()
-    config = Config(
+    # `store.url` says it all. AWS's own store is reached as the environment says: these are other ways to the same one.
+    way = False if settings.endpoint_url else None
+    config = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
+        signature_version="s3v4",
+        # variables and profiles name other stores
+        ignore_configured_endpoint_urls=True,
+        use_fips_endpoint=way,
+        use_dualstack_endpoint=way,
         # repeated by `Backoff`: botocore has no setting for how long to wait
         retries={"mode": "standard", "total_max_attempts": 1},
         s3={
             "addressing_style": "path" if settings.path_style else "virtual",
             "use_accelerate_endpoint": settings.accelerate,
+            "us_east_1_regional_endpoint": "regional",
         },
         proxies={"http": proxy, "https": proxy} if proxy else None,
         connect_timeout=_CONNECT_SECONDS,
@@ -80,6 +89,11 @@ def new_s3_client(settings: StoreSettings) -> Any:
         )
     except ValueError as err:
         raise ConfigError(f"store.url {settings.endpoint_url} or s3.region {settings.region}: {err}") from err
+    except BotoCoreError as err:
+        raise ConfigError(
+            f"no client of the store can be made: {err}. Correct the environment's variables that begin with AWS_, or "
+            f"the profile that AWS_PROFILE names"
+        ) from err
     client.meta.events.register("needs-retry.s3", Backoff(settings.max_retries, settings.retry_backoff_ms))
     client.meta.events.register("before-call.s3", _send_small_at_once)
     tell_times(client)
@@ -122,11 +136,17 @@ def _is_passing(response: Any, error: Any) -> bool:
     return http.status_code in _PASSING_STATUS or parsed.get("Error", {}).get("Code") in _PASSING_CODES
 
 
-def find_delta_endpoint(settings: StoreSettings) -> str | None:
-    """Return the endpoint for delta-rs, which puts no bucket into a host name itself; None: AWS's own."""
-    if settings.accelerate:
-        return f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
-    if settings.endpoint_url is None or settings.path_style:
-        return settings.endpoint_url
-    parts = urlsplit(settings.endpoint_url)
-    return f"{parts.scheme}://{settings.bucket}.{parts.netloc}"
+@lru_cache(_MAX_CLIENTS)
+def find_bucket_url(settings: StoreSettings) -> str:
+    """Return the URL of the bucket, as boto3 addresses it. Raises as `new_s3_client` does."""
+    signed: str = get_s3_client(settings).generate_presigned_url("head_bucket", Params={"Bucket": settings.bucket})
+    return signed.partition("?")[0].rstrip("/")
+
+
+def find_proxy(settings: StoreSettings) -> str | None:
+    """Return the proxy on the way to the store: the connector file's, else the environment's, as boto3 does."""
+    if settings.proxy_url is not None:
+        return settings.proxy_url.get_secret_value()
+    url = get_s3_client(settings).meta.endpoint_url
+    found: str | None = ProxyConfiguration(get_environ_proxies(url)).proxy_url_for(url)
+    return found

@@ -181,13 +181,17 @@ class _Method:
         )
 
 
+_NO_PROFILE: Any = {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
+"""Variables of a session that reads no profile, whatever `AWS_PROFILE` and `AWS_CONFIG_FILE` name."""
+
+
 @cache
 def _get_session(method: _Method) -> Any:
     """Return the process's only session for a method. A new one would read S3's service model again (60 ms)."""
     load = _choose_loader(method)
     if load is None:
         return boto3.session.Session(botocore_session=_build_default_chain(method.region, method.chain))
-    session = botocore.session.Session()
+    session = botocore.session.Session(session_vars=_NO_PROFILE)
     session.register_component("credential_provider", CredentialResolver([_Loaded(load)]))
     return boto3.session.Session(botocore_session=session)
 
@@ -268,7 +272,13 @@ def _refuse_expired(found: Credentials, method: str) -> Credentials:
 
 def _assume_role(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
     what = f"AssumeRole of {role.arn} at {role.endpoint_url or f'the STS of {role.region}'}"
-    quick = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 4})
+    quick = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
+        connect_timeout=5,
+        read_timeout=20,
+        retries={"mode": "standard", "total_max_attempts": 4},
+        # variables and profiles name services of others
+        ignore_configured_endpoint_urls=True,
+    )
     asked: dict[str, Any] = {
         "RoleArn": role.arn,
         "RoleSessionName": role.session_name,

@@ -12,11 +12,16 @@ from kafka_s3_platform.errors import (
     PlatformError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.store.errors import advise_on_certificate, advise_on_refusal
+from kafka_s3_platform.store.errors import advise_on_certificate, advise_on_refusal, choose_error
 
 _REFUSED = re.compile(
     r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|InvalidToken|\b403 Forbidden"
 )
+_ANSWER = re.compile(r"non-2xx status code\W+(\d{3})\b(?:.*?<Code>(\w+)</Code>)?")
+_SHOWN = 600
+_REDIRECT = re.compile(r"Received redirect without LOCATION")
+_PERMANENT_STATUS = frozenset({400, 401, 403, 405, 411, 413, 501})
+"""An outage has others, and so has a commit that another one came before."""
 _NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
 _ABSENT = re.compile(r"Object at location \S+ not found|416 Range Not Satisfiable|404 Not Found")
 _BROKEN = re.compile(
@@ -34,10 +39,13 @@ DAMAGE_ADVICE = (
 
 def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
     """Return the error for `err`; `attempt` says what was tried, on which index and store."""
-    text = str(err)
-    what = f"{attempt}: {_flatten_message(text)}"
+    text = _flatten_message(str(err))
+    what = f"{attempt}: {text[:_SHOWN]}"
     if "NoSuchBucket" in text:
         return MissingBucketError(f"{what}; create the bucket or correct s3.bucket.name")
+    if refusal := _find_refusal(text):
+        kind, advice = refusal
+        return kind(f"{what}. {advice}")
     if _REFUSED.search(text):
         return AuthorizationError(f"{what}. {advise_on_refusal(text)}")
     if "invalid peer certificate" in text:
@@ -45,6 +53,16 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
     if _is_damage(text):
         return IndexDamagedError(f"{what}. {DAMAGE_ADVICE}")
     return StoreUnavailableError(f"{what}; run again when the store answers")
+
+
+def _find_refusal(text: str) -> tuple[type[PlatformError], str] | None:
+    """Return the kind of error, and what to do, where the store answered that it does not take the request."""
+    if _REDIRECT.search(text):
+        return choose_error(301, "", "", "")
+    answer = _ANSWER.search(text)
+    if answer is None or int(answer[1]) not in _PERMANENT_STATUS:
+        return None
+    return choose_error(int(answer[1]), answer[2] or "", "", "")
 
 
 def is_expired(err: BaseException | None) -> bool:
@@ -61,4 +79,4 @@ def _is_damage(message: str) -> bool:
 
 def _flatten_message(text: str) -> str:
     """Return the words in one line: delta-rs draws its errors as coloured trees over many lines."""
-    return " ".join(re.sub(r"\x1b\[\d+m|↳", "", text).split())[:600]
+    return " ".join(re.sub(r"\x1b\[\d+m|↳", "", text).split())

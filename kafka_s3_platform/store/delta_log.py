@@ -36,8 +36,8 @@ Only the files of the version that it checked last: a process may run for years,
 """
 
 
-def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> None:
-    """Refuse the table in `folder` if a file of it has a deletion vector at `version`.
+def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> ObjectInfo:
+    """Refuse the table in `folder` if a file of it has a deletion vector at `version`. Return the last file of its log.
 
     Raises:
         IndexDamagedError: a file has one, or the log has files that no index has.
@@ -53,6 +53,7 @@ def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> No
                 f"backup"
             )
     _looked_at[table] = _Marks((each.key, each.etag) for each in files)
+    return files[-1]
 
 
 def list_log_segment(store: ObjectStore, folder: str, version: int) -> list[ObjectInfo]:

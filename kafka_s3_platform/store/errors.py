@@ -33,7 +33,6 @@ _REFUSED = frozenset(
     {
         "AccessDenied",
         "AllAccessDisabled",
-        "AuthorizationHeaderMalformed",
         "ExpiredToken",
         "InvalidAccessKeyId",
         "InvalidSecurity",
@@ -41,6 +40,7 @@ _REFUSED = frozenset(
         "SignatureDoesNotMatch",
     }
 )
+_MOVED = 301
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -48,7 +48,15 @@ _PRECONDITION_FAILED = 412
 _TOO_MANY = 429
 _SERVER_ERROR = 500
 
+_ELSEWHERE = "The bucket is in another region, or behind another endpoint: correct s3.region or store.url"
+
 _BY_CODE: Mapping[str, tuple[type[PlatformError], str]] = {
+    "AuthorizationHeaderMalformed": (
+        ConfigError,
+        "The store expects another region in the signature: correct s3.region",
+    ),
+    "IllegalLocationConstraintException": (ConfigError, _ELSEWHERE),
+    "PermanentRedirect": (ConfigError, _ELSEWHERE),
     "InvalidObjectState": (IntegrityError, "It lies in a cold storage class and was not thawed"),
     "NotImplemented": (ConfigError, "The store does not know this request, or its condition: use one that does"),
     "RequestTimeTooSkewed": (
@@ -144,9 +152,16 @@ def translate_response(err: ClientError, tried: Attempted) -> PlatformError:
     """Return the platform's error for an error response."""
     status = err.response["ResponseMetadata"]["HTTPStatusCode"]
     code = err.response["Error"].get("Code", "")
-    kind, advice = _BY_CODE.get(code) or _choose_error(status, code, tried)
-    message = err.response["Error"].get("Message", "") if kind is RefusedRequestError else ""
+    kind, advice = choose_error(status, code, tried.bucket, tried.operation)
+    message = err.response["Error"].get("Message", "") if kind in (RefusedRequestError, ConfigError) else ""
     return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
+
+
+def choose_error(status: int, code: str, bucket: str, operation: str) -> tuple[type[PlatformError], str]:
+    """Return the kind of error that an answer is, and what to do about it."""
+    if status == _MOVED:
+        return ConfigError, _ELSEWHERE
+    return _BY_CODE.get(code) or _choose_by_status(status, code, bucket, operation)
 
 
 def advise_on_refusal(answer: str) -> str:
@@ -159,12 +174,12 @@ def advise_on_refusal(answer: str) -> str:
     return "Check aws.access.key.id, its secret or session token, and its rights on the bucket"
 
 
-def _choose_error(status: int, code: str, tried: Attempted) -> tuple[type[PlatformError], str]:
+def _choose_by_status(status: int, code: str, bucket: str, operation: str) -> tuple[type[PlatformError], str]:
     if code == "NoSuchBucket":
-        return MissingBucketError, f"Create bucket {tried.bucket}, or correct s3.bucket.name"
+        return MissingBucketError, f"Create bucket {bucket}, or correct s3.bucket.name"
     if status == _FORBIDDEN or code in _REFUSED:
         return AuthorizationError, advise_on_refusal(code)
-    if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and tried.operation == "PutObject"):
+    if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and operation == "PutObject"):
         return PreconditionError, "Somebody else created, replaced or deleted the object"
     if status == _NOT_FOUND:
         return NotFoundError, "It does not exist, or was deleted"

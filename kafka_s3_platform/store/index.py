@@ -275,13 +275,15 @@ class ConnectorSnapshot:
         """The files of this version, listed once: of an old archive there are thousands."""
         return list_data_files(self.index.table, self.handle)
 
-    def renew(self) -> "ConnectorSnapshot":
+    def renew(self) -> "ConnectorSnapshot | None":
         """Return the newest snapshot; this one, if nothing was committed since. Only what is new is read.
 
-        The snapshot that it is called on must not be used any more, unless it is the one that is returned.
+        If the index was put back from a backup meanwhile, it is opened anew; None if it is gone. The snapshot that it
+        is called on must not be used any more, unless it is the one that is returned.
         """
-        handle = self.handle
-        self.index.table.update(handle)
+        if not self.index.table.is_of_log(self._handle):
+            return self.index.peek()
+        handle = self.index.table.update(self.handle)
         if handle.table.version() == self.version:
             return self
         return ConnectorSnapshot(self.index, handle)

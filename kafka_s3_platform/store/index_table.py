@@ -6,7 +6,7 @@ A table is opened at one version. A commit uses the handle from which its plan w
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -29,10 +29,14 @@ _OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-
 
 @dataclass(frozen=True)
 class Handle:
-    """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire."""
+    """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire.
+
+    `last` is the last file of the log up to the table's version: it tells the version from another one of that number.
+    """
 
     table: DeltaTable
     options: Mapping[str, str] = dataclasses.field(repr=False)
+    last: ObjectInfo
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,17 @@ class IndexTable:
         """Return the table as it is now, or as it was at `version`. Raises TableNotFoundError if there is none."""
         options = self.options
         table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
-        self.check_files(table)
-        return Handle(table, options)
+        return Handle(table, options, self.check_files(table))
 
-    def update(self, handle: Handle) -> None:
+    def update(self, handle: Handle) -> Handle:
         """Bring the handle's table up to the newest version. Only log entries that are new are read."""
         self.run("read", handle.table.update_incremental)
-        self.check_files(handle.table)
+        return replace(handle, last=self.check_files(handle.table))
+
+    def is_of_log(self, handle: Handle) -> bool:
+        """Whether the log still has the handle's version. It has another one after it was put back from a backup."""
+        found = self.objects.head(handle.last.key)
+        return found is not None and found.etag == handle.last.etag
 
     def has_log_entry(self, version: int) -> bool:
         """Whether the log entry of the version is there. The store is asked, whatever was read before."""
@@ -84,8 +92,10 @@ class IndexTable:
             if kind == "json" and number.isdigit():
                 yield int(number), info
 
-    def check_files(self, table: DeltaTable) -> None:
+    def check_files(self, table: DeltaTable) -> ObjectInfo:
         """Refuse a version of the table that names files out of its folder, or deletion vectors.
+
+        Return the last file of its log.
 
         delta-rs follows both, also to this machine's files (`file:///`).
         """
@@ -98,7 +108,7 @@ class IndexTable:
                     f"_delta_log back from the bucket's versions or a backup"
                 )
         version = table.version()
-        self.run("read", lambda: refuse_deletion_vectors(self.objects, self.folder, version))
+        return self.run("read", lambda: refuse_deletion_vectors(self.objects, self.folder, version))
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
         """Return `call()`. Raise errors of delta-rs and Arrow as store errors that name the index."""

@@ -26,6 +26,7 @@ def forget_clients() -> None:
     """Look for credentials anew, as a new process does."""
     credentials._get_session.cache_clear()  # noqa: SLF001
     client._get_client.cache_clear()  # noqa: SLF001
+    client.find_bucket_url.cache_clear()
 
 
 @dataclass

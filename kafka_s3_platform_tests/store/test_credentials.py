@@ -369,11 +369,3 @@ def test_an_index_whose_session_was_revoked_is_an_authorization_error(short: Sto
     sts.sessions.clear()
     with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*Check aws"):
         index.open()
-
-
-def test_a_token_of_the_environment_is_not_mixed_with_an_access_key_of_the_file(
-    store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "another's")
-    with pytest.raises(ConfigError, match=r"AWS_SESSION_TOKEN .* unset it"):
-        TopicIndex(store_settings, "_index", "c", "t").open()

@@ -19,7 +19,7 @@ from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus
 from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.client import Backoff, find_delta_endpoint, new_s3_client
+from kafka_s3_platform.store.client import Backoff, find_bucket_url, new_s3_client
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
@@ -254,7 +254,7 @@ def test_the_accelerated_endpoint_is_asked_by_both_clients(store_settings: Store
     client = new_s3_client(settings)
     url = client.generate_presigned_url("get_object", Params={"Bucket": settings.bucket, "Key": "key"})
     assert url.startswith(f"https://{settings.bucket}.s3-accelerate.amazonaws.com/key?")
-    assert find_delta_endpoint(settings) == f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
+    assert find_bucket_url(settings) == f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
     assert TopicIndex(settings, "i", "c", "t").options["aws_virtual_hosted_style_request"] == "true"
 
 

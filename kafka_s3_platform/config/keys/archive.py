@@ -1,5 +1,6 @@
 """The platform's own keys, all with the prefix `archive.`: how to archive a topic, and where its documents are."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -22,6 +23,20 @@ START_HOUR = declare_key(
 """A file without it starts at the default hour in its own timezone."""
 
 
+_NO_INDEX_FOLDER = re.compile(r"[^A-Za-z0-9!$&'()+,./:;=@_-]")
+"""Characters that delta-rs, which takes the folder as a part of a URL, cuts off or escapes in some requests."""
+
+
+def _parse_index_folder(text: str) -> str:
+    folder = values.parse_folder(text)
+    if found := _NO_INDEX_FOLDER.search(folder):
+        raise ValueError(
+            f"{text!r} holds {found[0]!r}, and the index's library takes the folder as a part of a URL: use letters "
+            f"from a to z, digits and any of !$&'()+,-./:;=@_"
+        )
+    return folder
+
+
 class ArchiveSettings(Settings):
     """How to archive a topic, and where its documents are."""
 
@@ -34,7 +49,10 @@ class ArchiveSettings(Settings):
         for_sinks=True,
     )
     index_dir: str = declare_setting(
-        "archive.index.dir", values.parse_folder, "Folder of the index, in the bucket of the archive.", default="_index"
+        "archive.index.dir",
+        _parse_index_folder,
+        "Folder of the index, in the bucket of the archive: letters, digits and any of `!$&'()+,-./:;=@_`.",
+        default="_index",
     )
     restore_dir: str = declare_setting(
         "archive.restore.dir",

@@ -28,6 +28,15 @@ def test_no_folder_of_a_file_leads_out_of_itself(load: Load, key: str, name: str
         load({key: name})
 
 
+@pytest.mark.parametrize("character", ' "#%*<>?[\\]^`{|}~ü日\u00a0')
+def test_the_folder_of_an_index_holds_nothing_that_a_url_takes_for_its_own(load: Load, character: str) -> None:
+    """Two connectors had one index: of its folder, what followed a `#` was cut off."""
+    with pytest.raises(
+        ConfigError, match=rf"archive\.index\.dir: .* holds {re.escape(repr(character))}, and .*letters"
+    ):
+        load({"archive.index.dir": f"_he/team{character}1"})
+
+
 @pytest.mark.parametrize("name", [*(step for step in STEPS if "//" not in step), "../", "a/../", "a/b/..", "./a"])
 @pytest.mark.parametrize("key", ["aws.s3.prefix", "aws_s3_prefix", "file.name.prefix"])
 def test_no_prefix_of_aiven_s_leads_out_of_its_folder(load: Load, key: str, name: str) -> None:

@@ -107,6 +107,43 @@ def test_the_folder_sensor_asks_for_all_topics_at_once(
     assert all_in_one(config, "daily", count, asked_by_sensor(config, "folders__c", instance))
 
 
+@pytest.mark.parametrize("later", [0, 1, 2])
+def test_a_sensor_goes_by_an_index_that_was_put_back_from_a_backup(
+    store_settings: StoreSettings, instance: dg.DagsterInstance, later: int
+) -> None:
+    """The index's newest version is then an earlier one, or one of the same number or a higher, and another."""
+    config = fleet(NOWHERE, store_settings, 2)
+    lost, kept = config.topics
+    ConnectorIndex.of(config).open()
+    store, folder = ObjectStore(store_settings), f"{config.archive.index_dir}/"
+    backup = {info.key: store.get(info.key) for info in store.list(folder)}
+    index_hours(config, [lost], YESTERDAY)
+    assert [key.path[-1] for key in asked_keys(config, instance)] == [lost]
+    for info in store.list(folder):
+        store.delete(info.key, info.etag)
+    for key, content in backup.items():
+        store.put_new(key, content)
+    for n in range(later):
+        index_hours(config, [kept], YESTERDAY + timedelta(hours=n))
+    assert [key.path[-1] for key in asked_keys(config, instance)] == [kept][:later]
+
+
+def test_a_sensor_goes_by_an_index_that_was_removed(
+    store_settings: StoreSettings, instance: dg.DagsterInstance
+) -> None:
+    config = fleet(NOWHERE, store_settings, 1)
+    index_hours(config, config.topics, YESTERDAY)
+    assert asked_keys(config, instance)
+    store = ObjectStore(store_settings)
+    for info in store.list(f"{config.archive.index_dir}/"):
+        store.delete(info.key, info.etag)
+    assert not asked_keys(config, instance)
+
+
+def asked_keys(config: ConnectorConfig, instance: dg.DagsterInstance) -> list[dg.AssetKey]:
+    return [key for asked in asked_by_sensor(config, "folders__c", instance) for key in asked.asset_selection or ()]
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_the_lag_sensor_asks_for_all_topics_at_once(
     kafka_settings: KafkaSettings, store_settings: StoreSettings, instance: dg.DagsterInstance, count: int

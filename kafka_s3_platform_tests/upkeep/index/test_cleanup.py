@@ -154,9 +154,12 @@ def test_a_reader_that_opened_the_index_before_reads_on_and_after_its_time_is_to
     with pytest.raises(IndexConflictError):
         reader.topic("t-0").state.coverage(0)
     renewed = later.renew()
+    assert renewed
     assert replace(renewed.topic("t-0").state, version=0) == wanted[0]
     archive_hours(config, 5, 1)
-    assert renewed.renew().topic("t-0").state.coverage(0) == make_span(0, 60)
+    newest = renewed.renew()
+    assert newest
+    assert newest.topic("t-0").state.coverage(0) == make_span(0, 60)
 
 
 def test_a_file_that_is_missing_of_the_newest_version_is_damage_all_the_same(new_config: NewConfig) -> None:
