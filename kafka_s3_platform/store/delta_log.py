@@ -57,10 +57,27 @@ def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> Ob
 
 
 def list_log_segment(store: ObjectStore, folder: str, version: int) -> list[ObjectInfo]:
-    """List the newest checkpoint up to `version`, and the commits after it."""
+    """List the newest checkpoint up to `version`, and the commits after it.
+
+    delta-rs reads the hint by rules of its own, and lists the whole log where it takes it for none. So the hint only
+    says where to look first: what is listed always begins with a checkpoint, or with the first commit.
+    """
     log = f"{folder}/_delta_log/"
+    first = _read_hint(store, log)
+    log_segment = _list_segment(store, log, first, version)
+    if first and not _is_whole(log_segment, log):
+        log_segment = _list_segment(store, log, 0, version)
+    if not _is_whole(log_segment, log):
+        raise IndexDamagedError(
+            f"the log of the index {store.uri(folder)} has no checkpoint up to version {version}, and not the first "
+            f"commit, and the index is not read. Put its _delta_log back from the bucket's versions or a backup"
+        )
+    return log_segment
+
+
+def _list_segment(store: ObjectStore, log: str, first: int, version: int) -> list[ObjectInfo]:
     found: dict[int, list[ObjectInfo]] = {}
-    for each in _list_log(store, log, _read_hint(store, log), version):
+    for each in _list_log(store, log, first, version):
         number, name = _split_name(each.key.removeprefix(log))
         if number <= version:
             found.setdefault(number, []).append(each)
@@ -80,8 +97,15 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> list[Obje
     return log_segment
 
 
+def _is_whole(log_segment: Sequence[ObjectInfo], log: str) -> bool:
+    if not log_segment:
+        return False
+    key = log_segment[0].key
+    return key.endswith(_CHECKPOINT) or key == f"{log}{0:0{_VERSION_DIGITS}d}{_COMMIT}"
+
+
 def _read_hint(store: ObjectStore, log: str) -> int:
-    """Return the version at which delta-rs begins to look for a checkpoint."""
+    """Return a version near the newest checkpoint's, 0 if none is named."""
     try:
         found = json.loads(store.get(f"{log}_last_checkpoint"))
         return max(0, int(found["version"]))
