@@ -98,7 +98,8 @@ def commit_results(index: ConnectorIndex, parts: Mapping[str, TopicSlice]) -> di
         if any(snapshot.topic(topic).has_commit(commit_id) for topic in wanted):
             return left_out
         changes, superseded = try_topics(
-            wanted, lambda topic: _build_change(parts[topic], snapshot.topic(topic), schemas[topic])
+            (topic for topic in wanted if _is_due(parts[topic], snapshot.topic(topic))),
+            lambda topic: _build_change(parts[topic], snapshot.topic(topic), schemas[topic]),
         )
         left_out.clear()
         left_out.update(superseded)
@@ -107,6 +108,14 @@ def commit_results(index: ConnectorIndex, parts: Mapping[str, TopicSlice]) -> di
         return left_out
 
     return {**failures, **retry_commit(index, step)}
+
+
+def _is_due(part: TopicSlice, snapshot: IndexSnapshot) -> bool:
+    """Whether there is something to commit: rows, or a lease to be ended.
+
+    A commit that only ends a lease adds no row by which a second try would know it, if its response was lost.
+    """
+    return bool(part.results) or part.reserved.lease.is_held(snapshot.state)
 
 
 def _build_change(part: TopicSlice, snapshot: IndexSnapshot, schemas: Sequence[ArchivedSchema]) -> Change:

@@ -33,7 +33,7 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
         yield HourReport(
             hour,
             tuple(segments.get(hour, ())),
-            tuple(gaps[hour]),
+            tuple(dict.fromkeys((*gaps[hour], *state.list_truncated_in(hour)))),
             state.is_scanned(hour),
             state.is_complete(hour, lateness),
             state.taken_over_in(hour),

@@ -1,15 +1,22 @@
-"""One consistent look at topics: which kafka partitions each has, where their logs begin and end, and when that was."""
+"""One consistent look at topics: which kafka partitions each has, where their logs begin and end, and when that was.
+
+And whether the log holds what a look-up by time tells.
+"""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TypeVar
 
+from kafka_s3_platform.archive.plan import find_hour_start, find_read_start
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.kafka.answers import Answers
+from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
+from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.state import IndexState
 
 MAX_LOOKS = 5
 
@@ -69,3 +76,46 @@ def complete_frontiers(
     return {
         p: dataclasses.replace(f, kafka_partition_count=count, observed_at=observed_at) for p, f in frontiers.items()
     }
+
+
+def compare_starts(
+    config: ConnectorConfig,
+    topic: str,
+    state: IndexState,
+    frontiers: Iterable[Frontier],
+    hour: datetime,
+    found: Mapping[int, OffsetAtTime],
+) -> Answers[int, bool]:
+    """Return whether `found`, the start of `hour`, is what the log holds, of kafka partitions where that decides.
+
+    A broker answers with the offset that a record claims in its batch. It does not check the offsets of a batch that a
+    writer made up: such a record may claim a place far behind it. The answer also has the record's timestamp. If what
+    is read at that offset has another one, the answer tells nothing of where the hour begins.
+
+    It decides nothing where the archive reaches up to it, or reading begins before it. So nothing is asked in a run of
+    an hour that follows an archived one.
+    """
+    relied = {f.kafka_partition: o for f in frontiers if (o := _find_relied(state, f, hour, found)) is not None}
+    if not relied:
+        return Answers({}, {})
+    told: dict[int, bool] = {}
+    failures: dict[int, PlatformError] = {}
+    with new_reader(config.kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
+        for kafka_partition, offset in relied.items():
+            try:
+                told[kafka_partition] = reader.find_timestamp(kafka_partition, offset) == offset.timestamp_ms
+            except PlatformError as err:
+                failures[kafka_partition] = err
+    return Answers(told, failures)
+
+
+def _find_relied(
+    state: IndexState, frontier: Frontier, hour: datetime, found: Mapping[int, OffsetAtTime]
+) -> RecordOffset | None:
+    kafka_partition = frontier.kafka_partition
+    offset = found.get(kafka_partition)
+    if not isinstance(offset, RecordOffset):
+        return None
+    start = find_hour_start(state, frontier, offset)
+    is_first = start <= frontier.log_start_offset or state.coverage(kafka_partition).covers(start - 1, start)
+    return None if is_first or find_read_start(state, kafka_partition, hour, start) < start else offset

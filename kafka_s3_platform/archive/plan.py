@@ -133,7 +133,7 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
     nothing of the kafka partition was archived before.
     """
     refuse_another_topic(given.description, given.state)
-    answers = given.lookup(given.frontiers, list_bounds(given, hours))
+    answers = given.lookup(given.frontiers, list_bounds(given.config, hours))
     found = answers.some()
     given = given.without(answers.failures)
 
@@ -153,10 +153,11 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
     return _build_plan(given, reads, asked, failures)
 
 
-def list_bounds(given: PlanInput, hours: Sequence[datetime]) -> list[int]:
+def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]:
     """Return the timestamps that `plan_hours` looks up: where hours begin, and where the lateness after them ends."""
     starts = {to_epoch_ms(hour) for hour in hours}
-    ends = {to_epoch_ms(hour + HOUR + given.lateness) for hour in hours}
+    lateness = timedelta(milliseconds=config.archive.allowed_lateness_ms)
+    ends = {to_epoch_ms(hour + HOUR + lateness) for hour in hours}
     return sorted(starts | ends)
 
 

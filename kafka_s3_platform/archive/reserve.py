@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain
 
 from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
-from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
+from kafka_s3_platform.archive.look import compare_starts, complete_frontiers, look_until_unchanged
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
 from kafka_s3_platform.archive.regrown import find_regrown_logs
 from kafka_s3_platform.archive.request import ArchiveRequest
@@ -16,8 +16,10 @@ from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.known_offsets import KnownOffsets
+from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import CommittedOffset, HourRange, Reservation
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change, retry_commit
@@ -120,30 +122,61 @@ def _observe_and_plan(
     kafka_partitions = {topic: description.kafka_partitions for topic, description in descriptions.items()}
     # The groups' offsets are read before the log's end, so that this run archives up to them at least.
     groups = observe_groups(admin, config, kafka_partitions, observed_at)
-    looked = admin.look_at(kafka_partitions)
+    ends = admin.look_at_ends(kafka_partitions)
     offsets = KnownOffsets(admin.offsets_for_times_of)
+    hours = {topic: requests[topic].hours for topic in ends.found}
+    offsets.ask_ahead({t: (ends.found[t].found, list_bounds(config, asked)) for t, asked in hours.items() if asked})
+    # The log starts come last: what retention deletes before they are asked for is known to be deleted.
+    looked = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:
         look = looked.found[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
         lost = find_regrown_logs(requests[topic].config, description, state, look.found)
-        failures = {**look.failures, **lost}
+        untold = _doubt_starts(requests[topic], state, look.found, offsets)
+        failures = {**look.failures, **lost, **untold}
         sound = Answers({p: f for p, f in look.found.items() if p not in failures}, failures).some()
         frontiers = complete_frontiers(description, observed_at, sound)
         return PlanInput(requests[topic].config, description, frontiers, state, offsets.of_topic(topic), failures)
 
     def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
-        hours = requests[topic].hours
-        if hours is None:
+        asked = requests[topic].hours
+        if asked is None:
             return groups[topic], plan_until_now(given[topic])
-        return groups[topic], plan_hours(given[topic], hours)
+        return groups[topic], plan_hours(given[topic], asked)
 
     given, unprepared = try_topics(looked.found, prepare)
-    wanted = {topic: requests[topic].hours for topic in given}
-    offsets.ask_ahead({t: (given[t].frontiers, list_bounds(given[t], hours)) for t, hours in wanted.items() if hours})
     planned, unplanned = try_topics(given, plan)
     return Answers(planned, {**looked.failures, **unprepared, **unplanned})
+
+
+def _doubt_starts(
+    request: ArchiveRequest, state: IndexState, frontiers: Mapping[int, Frontier], offsets: KnownOffsets
+) -> Mapping[int, PlatformError]:
+    """Doubt what ListOffsets answers for the start of the request's first hour, where the log does not hold that.
+
+    Return the errors of kafka partitions of which nobody can tell.
+    """
+    if not request.hours:
+        return {}
+    hour = request.hours[0]
+    start = to_epoch_ms(hour)
+    found = offsets.of_topic(request.topic)(frontiers, [start]).found
+    starts = {kafka_partition: each[start] for kafka_partition, each in found.items()}
+    compared = compare_starts(request.config, request.topic, state, frontiers.values(), hour, starts)
+    for kafka_partition, is_so in compared.found.items():
+        if not is_so:
+            offsets.doubt(request.topic, kafka_partition, start)
+            logger.warning(
+                "%s-%d: the broker answers that the hour %s begins at offset %s, and the log does not hold the record "
+                "that it speaks of there. The hour is read from the log's start on",
+                request.topic,
+                kafka_partition,
+                f"{hour:%Y-%m-%dT%H:%M%z}",
+                starts[kafka_partition],
+            )
+    return compared.failures
 
 
 def _commit_plans(

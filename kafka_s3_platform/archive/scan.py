@@ -30,7 +30,7 @@ from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import Scan, Segment
+from kafka_s3_platform.model.segment import EpochMark, Scan, Segment
 from kafka_s3_platform.model.unresolved import subtract_offsets
 from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
 from kafka_s3_platform.segments.writers import SegmentWriters
@@ -149,12 +149,12 @@ def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: C
     bad = BadRecords(task.kafka_partition, datetime.now(timezone.utc))
     with ExitStack() as open_clients:
         clients = _Clients(task, attempt, store, open_clients)
-        for wanted, epoch_before in zip(task.ranges, task.leader_epochs, strict=True):
+        for wanted, mark in zip(task.ranges, task.epoch_marks, strict=True):
             if bad.is_full:
                 bad.give_up(wanted)
                 continue
             closed.raise_failure()
-            ranges.append(_read_range(task, wanted, epoch_before, clients, closed, bad))
+            ranges.append(_read_range(task, wanted, mark, clients, closed, bad))
     return ReadRanges(task, ranges, bad, closed)
 
 
@@ -180,12 +180,18 @@ class _Clients:
 def _read_range(
     task: ScanTask,
     wanted: OffsetRange,
-    epoch_before: int | None,
+    mark: EpochMark | None,
     clients: _Clients,
     closed: ClosedSegments,
     bad: BadRecords,
 ) -> _ReadRange:
     closed_before = len(closed)
+    epoch_before = None
+    if mark is not None and mark.offset == wanted.start_offset:
+        # the answer to the first question for records tells
+        epoch_before = mark.leader_epoch
+    elif mark is not None:
+        clients.reader.check(task.kafka_partition, mark.offset, mark.leader_epoch)
     read = clients.reader.read(task.kafka_partition, wanted, epoch_before)
     pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms, bad)
     reached = wanted.start_offset

@@ -10,6 +10,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+from kafka_s3_platform.model.segment import EpochMark
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, to_epoch_ms
 from kafka_s3_platform.spark.groups import deal_out
@@ -108,7 +109,7 @@ def _build_task(
         writer=reserved.writer,
         kafka_partition=read.kafka_partition,
         ranges=ranges,
-        leader_epochs=tuple(_find_leader_epoch(reserved, read.kafka_partition, r.start_offset) for r in ranges),
+        epoch_marks=tuple(_find_epoch_mark(reserved, read.kafka_partition, r.start_offset) for r in ranges),
         earliest_ms=to_epoch_ms(config.archive.start_hour),
         latest_ms=to_epoch_ms(reserved.planned_at) + DAY_MS,
         watermark_ms=max((timestamp for offset, timestamp in read.marks if offset < start_offset), default=0),
@@ -123,8 +124,8 @@ def _share_limit(limit: float | None, tasks: int) -> float | None:
     return limit / tasks if limit else None
 
 
-def _find_leader_epoch(reserved: ReservedPlan, kafka_partition: int, start_offset: int) -> int | None:
-    """Find the leader epoch that shows whether the log was truncated. Return None if it is not known.
+def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset: int) -> EpochMark | None:
+    """Find the place that shows whether the log was truncated before this offset. Return None if it is not known.
 
     Return None also if the leader has an earlier epoch now. Epochs only grow, but the checksum of a batch does not
     protect its epoch. For an epoch that never existed, a broker would report for ever that the log was truncated.
@@ -134,16 +135,17 @@ def _find_leader_epoch(reserved: ReservedPlan, kafka_partition: int, start_offse
     """
     if start_offset < reserved.state.accepted_end(kafka_partition):
         return None
-    known = reserved.state.leader_epoch(kafka_partition, start_offset)
-    now = next((f.leader_epoch for f in reserved.plan.frontiers if f.kafka_partition == kafka_partition), None)
-    if known is not None and now is not None and known > now:
+    frontier = next((f for f in reserved.plan.frontiers if f.kafka_partition == kafka_partition), None)
+    now, log_start = (frontier.leader_epoch, frontier.log_start_offset) if frontier else (None, 0)
+    known = reserved.state.find_epoch_mark(kafka_partition, log_start, start_offset)
+    if known is not None and now is not None and known.leader_epoch > now:
         logger.warning(
             "%s-%d: what is archived below offset %d is of leader epoch %d, the leader is of epoch %d: whether the log "
             "was truncated there is not known",
             reserved.description.topic,
             kafka_partition,
-            start_offset,
-            known,
+            known.offset,
+            known.leader_epoch,
             now,
         )
         return None

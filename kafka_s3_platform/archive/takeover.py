@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
 from kafka_s3_platform.archive.plan import refuse_another_topic, refuse_truncated_log
+from kafka_s3_platform.archive.regrown import read_epoch_of_gap
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BusyError,
@@ -131,11 +132,11 @@ class _Step:
             return
         self._refuse_outside(kafka_partition, frontiers.get(kafka_partition))
         self._refuse_archived(kafka_partition, below, state)
-        yield from (
-            Gap(kafka_partition, r.start_offset, r.end_offset, "taken over")
-            for r in below - state.coverage(kafka_partition)
-        )
-        yield from self._lost(frontiers[kafka_partition])
+        frontier = frontiers[kafka_partition]
+        for r in below - state.coverage(kafka_partition):
+            epoch = read_epoch_of_gap(self.config, self.description.topic, state, frontier, r)
+            yield Gap(kafka_partition, r.start_offset, r.end_offset, "taken over", epoch)
+        yield from self._lost(frontier)
 
     def _refuse_outside(self, kafka_partition: int, frontier: Frontier | None) -> None:
         where = self._where(kafka_partition)

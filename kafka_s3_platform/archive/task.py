@@ -13,7 +13,7 @@ from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import Scan, Segment
+from kafka_s3_platform.model.segment import EpochMark, Scan, Segment
 from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.segments.target import SegmentTarget
 from kafka_s3_platform.spark.runner import Attempt
@@ -24,8 +24,8 @@ from kafka_s3_platform.store.upload import Provenance
 class ScanTask:
     """Ranges of one kafka partition, ascending, and all that an executor needs to archive them.
 
-    `writer` is who archives; each attempt puts its own id in. `condemned` as in `SegmentTarget`. `leader_epochs` are of
-    what is archived before each of the ranges, None where nobody knows it.
+    `writer` is who archives; each attempt puts its own id in. `condemned` as in `SegmentTarget`. `epoch_marks`
+    tell, before each of the ranges, what its log must hold if it was not truncated, None where nobody knows.
     Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `watermark_ms` is the latest time of
     a record before the ranges, as far as it is known. With the Wallclock extractor `hour_offsets` are (first offset,
     hour start ms), ascending, the first at or below the ranges.
@@ -38,7 +38,7 @@ class ScanTask:
     writer: Provenance
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
-    leader_epochs: tuple[int | None, ...]
+    epoch_marks: tuple[EpochMark | None, ...]
     earliest_ms: int
     latest_ms: int
     watermark_ms: int

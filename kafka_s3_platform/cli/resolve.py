@@ -114,7 +114,10 @@ def _make_document(item: Unresolved) -> dict[str, Any]:
 
 def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
     now = datetime.now(timezone.utc)
-    yield f"{topic}: {len(rows)} range(s) of offsets are unresolved" if rows else f"{topic}: nothing is unresolved"
+    if rows:
+        yield f"{topic}: {len(rows)} range(s) of offsets are unresolved"
+    else:
+        yield f"{topic}: no run has noted unresolved offsets. What failed as a whole, its run tells"
     for item in rows:
         yield f"  kafka partition {item.kafka_partition} {item.offsets}: {item.reason}: {item.message}"
         yield f"    time until retention may delete them: {describe_time_left(item, now)}"
@@ -124,6 +127,9 @@ def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -
 def _format_report(report: ResolveReport) -> Iterator[str]:
     verb = "would be recorded" if report.dry_run else "recorded"
     count = f"{report.offset_count:,} offsets of the log stay out of the archive"
+    if report.later_count:
+        end = max(gap.end_offset for gap in report.gaps)
+        count += f", and so do the next {report.later_count:,} that are written, up to offset {end}"
     yield f"{report.topic}: {len(report.gaps)} gap(s) {verb}; {count}"
     for gap in report.gaps:
         yield f"  kafka partition {gap.kafka_partition} [{gap.start_offset}, {gap.end_offset}): {gap.reason}"

@@ -1,5 +1,6 @@
 """`kafka-s3 show`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -51,6 +52,14 @@ def _count_unresolved(snapshot: IndexSnapshot | None) -> int:
     return count_offsets(snapshot.state.unresolved) if snapshot else 0
 
 
+def _count_left_out(snapshot: IndexSnapshot | None) -> dict[str, int]:
+    """Count by reason the offsets of gaps: they count as archived, so the hours that had them can be complete."""
+    counts: Counter[str] = Counter()
+    for gap in snapshot.state.gaps if snapshot else ():
+        counts[gap.reason] += len(gap.offsets)
+    return dict(counts)
+
+
 def _make_topic_document(
     topic: ArchivedTopic, snapshot: IndexSnapshot | None, days: Sequence[DaySummary]
 ) -> dict[str, Any]:
@@ -58,6 +67,7 @@ def _make_topic_document(
         "topic": topic.topic,
         "days": [_make_document(day) for day in days],
         "unresolved_offsets": _count_unresolved(snapshot),
+        "left_out_offsets": _count_left_out(snapshot),
     }
 
 
@@ -78,9 +88,13 @@ def _make_document(day: DaySummary) -> dict[str, Any]:
 def _format_topic(topic: ArchivedTopic, snapshot: IndexSnapshot | None, days: Sequence[DaySummary]) -> list[str]:
     count = _count_unresolved(snapshot)
     listed = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
-    return _format_table(topic, days) + (
-        [f"{topic.topic}: {count:,} offset(s) could not be archived; to see them: {listed}"] if count else []
-    )
+    lines = _format_table(topic, days)
+    if left_out := _count_left_out(snapshot):
+        told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(left_out.items()))
+        lines.append(f"{topic.topic}: offsets that count as archived, and are not in this archive: {told}")
+    if count:
+        lines.append(f"{topic.topic}: {count:,} offset(s) could not be archived; to see them: {listed}")
+    return lines
 
 
 def _format_table(topic: ArchivedTopic, days: Sequence[DaySummary]) -> list[str]:

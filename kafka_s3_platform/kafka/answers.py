@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_INVALID
 
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, TransientError
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.record import NO_TIMESTAMP
 
 LogStart = NewType("LogStart", int)
 """The first offset that a log still holds."""
@@ -23,8 +24,18 @@ LogStart = NewType("LogStart", int)
 LogEnd = NewType("LogEnd", int)
 """The offset after the last one of a log: its high watermark, or its last stable offset."""
 
-RecordOffset = NewType("RecordOffset", int)
-"""The offset of a record that exists."""
+
+class RecordOffset(int):
+    """The offset of a record, as a broker answers it together with the record's timestamp."""
+
+    timestamp_ms: int = NO_TIMESTAMP
+
+    @classmethod
+    def of(cls, offset: int, timestamp_ms: int) -> "RecordOffset":
+        found = cls(offset)
+        found.timestamp_ms = timestamp_ms
+        return found
+
 
 NextOffset = NewType("NextOffset", int)
 """The offset that a consumer group consumes next."""
@@ -39,7 +50,8 @@ class Untold(Enum):
     From the log start on, a broker looks into the first log segment that ever had a record so late, and into no
     later one (LogSegments and `findOffsetByTimestamp` in Kafka's UnifiedLog). If the latest records of that segment
     were deleted, it finds none. If DeleteRecords deleted a whole segment, this lasts for minutes. If it deleted a
-    record with a time in the far future, it lasts for good.
+    record with a time in the far future, it lasts for good. Or the broker answers an offset at which the log has no
+    record with the timestamp that it answers.
     """
 
     UNTOLD = "untold"
@@ -146,11 +158,11 @@ def check_log_end(offset: int, where: str) -> LogEnd:
     return LogEnd(_check_offset(offset, "the end of its log", where))
 
 
-def check_time_offset(offset: int, where: str) -> RecordOffset | None:
-    """Check the offset of the first record at or after a time. Return None if no record is so late."""
+def check_time_offset(offset: int, timestamp_ms: int, where: str) -> RecordOffset | None:
+    """Check offset and timestamp of the first record at or after a time. Return None if no record is so late."""
     if offset == NO_RECORD_SO_LATE:
         return None
-    return RecordOffset(_check_offset(offset, "the first record of that time", where))
+    return RecordOffset.of(_check_offset(offset, "the first record of that time", where), timestamp_ms)
 
 
 def check_next_offset(offset: int, where: str) -> NextOffset | None:
@@ -167,6 +179,25 @@ def check_leader_epoch(epoch: int | None, where: str) -> int | None:
     return _check_offset(epoch, "its leader's epoch", where)
 
 
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where a log ends: its last stable offset was asked for after its high watermark.
+
+    If records arrived in between, the answer may lie above the high watermark. Then no transaction was open below that.
+    """
+
+    high_watermark: LogEnd
+    last_stable_offset: LogEnd
+    leader_epoch: int | None
+    observed_at: datetime
+
+
+def check_log_ends(offsets: tuple[int, int], epoch: int | None, observed_at: datetime, where: str) -> LogEnds:
+    """Check high watermark and last stable offset, in the order of asking."""
+    end, stable = (check_log_end(offset, where) for offset in offsets)
+    return LogEnds(end, LogEnd(min(stable, end)), check_leader_epoch(epoch, where), observed_at)
+
+
 def check_log_bounds(bounds: tuple[int, int], where: str) -> tuple[LogStart, LogEnd]:
     """Check the log start and the high watermark of one answer."""
     start = check_log_start(bounds[0], where)
@@ -175,17 +206,14 @@ def check_log_bounds(bounds: tuple[int, int], where: str) -> tuple[LogStart, Log
     return start, end
 
 
-def check_frontier(
-    kafka_partition: int, offsets: tuple[int, int, int], epoch: int | None, observed_at: datetime, where: str
-) -> Frontier:
-    """Check log start, high watermark and last stable offset. The last one was asked for after the others.
-
-    If records arrived in between, it may lie above the high watermark. Then no transaction was open below that.
-    """
-    start, end = check_log_bounds(offsets[:2], where)
-    stable = check_log_end(offsets[2], where)
-    _check_order(start, stable, "is stable up to", where)
-    return Frontier(kafka_partition, start, min(stable, end), end, check_leader_epoch(epoch, where), observed_at)
+def check_frontier(kafka_partition: int, log_start: int, ends: LogEnds, where: str) -> Frontier:
+    """Check the log start, which was asked for after the ends."""
+    start = check_log_start(log_start, where)
+    _check_order(start, ends.high_watermark, "ends at", where)
+    _check_order(start, ends.last_stable_offset, "is stable up to", where)
+    return Frontier(
+        kafka_partition, start, ends.last_stable_offset, ends.high_watermark, ends.leader_epoch, ends.observed_at
+    )
 
 
 def _check_order(start: LogStart, end: LogEnd, verb: str, where: str) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as Assignment
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
+    IntegrityError,
     LogTruncatedError,
     MissingTopicError,
     OffsetGapError,
@@ -161,6 +162,19 @@ class ConfluentReader:
             if error is None or error.code() == BAD_COMPRESSION:
                 return
             self._handle(stream, found, offset, tally)
+
+    def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
+        """Return the timestamp of the committed record at this offset, None if none can be read there.
+
+        Raises what `read` raises, but no error about the record itself.
+        """
+        try:
+            batches = list(self.read(kafka_partition, OffsetRange(offset, offset + 1)))
+        except (IntegrityError, LogTruncatedError, OffsetGapError, OpenTransactionError):
+            # the record cannot be read, or the log does not reach it, does not hold it any more or not for good
+            return None
+        times = (int(t) for batch in batches for t in batch.column("timestamp").cast(pa.int64()).to_pylist())
+        return next(times, None)
 
     def _read(
         self, tp: TopicPartition, wanted: OffsetRange, leader_epoch: int | None, tally: RangeTally

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
+from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, Untold
 from kafka_s3_platform.kafka.offset_admin import Place
 
 Wanted: TypeAlias = Mapping[str, tuple[Iterable[int], Sequence[int]]]
@@ -50,6 +50,10 @@ class KnownOffsets:
                 else:
                     failure = told.failures[kafka_partition] if told is not None else answers.failures[topic]
                     self._failures[place] = failure
+
+    def doubt(self, topic: str, kafka_partition: int, time: int) -> None:
+        """Take the answer for one that tells nothing."""
+        self._found[topic, kafka_partition][time] = Untold.UNTOLD
 
     def of_topic(self, topic: str) -> "partial[Answers[int, Mapping[int, OffsetAtTime]]]":
         """Return the lookup of one topic: a function of kafka partitions and timestamps."""

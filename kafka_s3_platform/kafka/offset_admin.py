@@ -18,12 +18,14 @@ from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, 
 from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS, AdminCalls
 from kafka_s3_platform.kafka.answers import (
     Answers,
+    LogEnds,
     OffsetAtTime,
     RecordOffset,
     Untold,
     ask_again,
     ask_in_parts,
     check_frontier,
+    check_log_ends,
     check_time_offset,
 )
 from kafka_s3_platform.kafka.failures import NO_LEADER
@@ -113,30 +115,54 @@ class OffsetAdmin(AdminCalls):
 
     def look_at(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
         """Return what `look` does, of many topics."""
-        where = _naming("reading the frontiers of topic")
+        return self.add_log_starts(self.look_at_ends(kafka_partitions))
+
+    def look_at_ends(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
+        """Return where logs end. Who asks for offsets of timestamps asks after this, and before `add_log_starts`.
+
+        Then no record that is missing from the answers lies below an end: it came later. And what retention deletes
+        meanwhile lies below the log start: an answer that it has moved is not taken for where the records begin.
+        """
+        where = _naming("reading the ends of the logs of topic")
         observed_at = datetime.now(timezone.utc)
 
-        def ask(wanted: Iterable[Place]) -> Answers[Place, Frontier]:
-            return self._led(wanted, where, lambda led: self._frontiers(led, observed_at, where))
+        def ask(wanted: Iterable[Place]) -> Answers[Place, LogEnds]:
+            return self._led(wanted, where, lambda led: self._ends(led, observed_at, where))
 
         return self._of_topics(kafka_partitions, lambda places: ask_again(ask(places), ask))
 
-    def _frontiers(self, wanted: Iterable[Place], observed_at: datetime, where: Where) -> Answers[Place, Frontier]:
+    def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
+        """Ask where the logs start whose ends are known. Failures of the ends stay failures."""
+        where = _naming("reading the log starts of topic")
+        ends = {(topic, p): end for topic, each in looked.found.items() for p, end in each.found.items()}
+
+        def ask(wanted: Iterable[Place]) -> Answers[Place, Frontier]:
+            return self._led(
+                wanted, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, OffsetSpec.earliest())), where)
+            ).checked(lambda place, start: check_frontier(place[1], start.offset, ends[place], where(place)))
+
+        starts = self._of_topics(
+            {topic: tuple(each.found) for topic, each in looked.found.items()},
+            lambda places: ask_again(ask(places), ask),
+        )
+        return looked.and_of(starts).checked(
+            lambda _, both: Answers(both[1].found, {**both[0].failures, **both[1].failures})
+        )
+
+    def _ends(self, wanted: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
         """Ask for the last stable offset after the high watermark is known.
 
         In this order, only an open transaction puts it below the high watermark, and not records that came in between.
         """
-        earliest = self._ask(dict.fromkeys(wanted, OffsetSpec.earliest()))
         latest = self._ask(dict.fromkeys(wanted, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
-        bounds = self._offsets(earliest, where).and_of(self._offsets(latest, where))
-        stable = self._offsets(self._ask(dict.fromkeys(bounds.found, OffsetSpec.latest())), where)
+        ends = self._offsets(latest, where)
+        stable = self._offsets(self._ask(dict.fromkeys(ends.found, OffsetSpec.latest())), where)
 
-        def checked(place: Place, seen: tuple[tuple[ListOffsetsResultInfo, ...], ListOffsetsResultInfo]) -> Frontier:
-            (start, end), held = seen
-            offsets = (start.offset, end.offset, held.offset)
-            return check_frontier(place[1], offsets, end.leader_epoch, observed_at, where(place))
+        def check(place: Place, seen: tuple[ListOffsetsResultInfo, ListOffsetsResultInfo]) -> LogEnds:
+            end, held = seen
+            return check_log_ends((end.offset, held.offset), end.leader_epoch, observed_at, where(place))
 
-        return bounds.and_of(stable).checked(checked)
+        return ends.and_of(stable).checked(check)
 
     def newest_records(
         self, kafka_partitions: Mapping[str, Iterable[int]]
@@ -149,7 +175,7 @@ class OffsetAdmin(AdminCalls):
 
         def ask(wanted: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
             told = self._newest(wanted)
-            offsets = told.checked(lambda place, info: check_time_offset(info.offset, where(place)))
+            offsets = told.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
             records: dict[Place, tuple[int, int]] = {}
             for place, offset in offsets.found.items():
                 timestamp_ms = told.found[place].timestamp
@@ -262,7 +288,9 @@ class OffsetAdmin(AdminCalls):
             return _naming(f"looking for timestamp {layer[place]} ms in topic")(place)
 
         def answered(asked: OffsetFutures) -> Answers[Place, RecordOffset | None]:
-            return self._offsets(asked, where).checked(lambda place, info: check_time_offset(info.offset, where(place)))
+            return self._offsets(asked, where).checked(
+                lambda place, info: check_time_offset(info.offset, info.timestamp, where(place))
+            )
 
         def ask(wanted: Iterable[Place]) -> Answers[Place, RecordOffset | None]:
             return self._led(

@@ -68,6 +68,9 @@ class RecordReader(Protocol):
     def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
         """LogTruncatedError if the log has not `leader_epoch` before `offset`, where it may end."""
 
+    def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
+        """Timestamp in epoch ms of what the log holds at this offset, aborted or not; None where nobody can tell."""
+
     def close(self) -> None:
         """Release connections and buffers."""
 

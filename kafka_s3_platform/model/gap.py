@@ -1,6 +1,6 @@
 """Offsets that count as archived although this archive does not hold them, and the reason."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -15,6 +15,9 @@ class Gap:
     - skipped: they could not be archived, and somebody decided to go on without them.
     - truncated: the log lost them after they were archived, and somebody accepted it. The archived records stay.
 
+    `leader_epoch` is that of the log before `end_offset`, as in a scan, None if it is not known. It shows later whether
+    the log was truncated there.
+
     Holes from compaction, aborted transactions and control records are not gaps.
     """
 
@@ -22,6 +25,7 @@ class Gap:
     start_offset: int
     end_offset: int
     reason: Literal["retention", "taken over", "skipped", "truncated"] = "retention"
+    leader_epoch: int | None = field(default=None, compare=False)
 
     @property
     def offsets(self) -> OffsetRange:

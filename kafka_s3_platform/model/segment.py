@@ -178,6 +178,14 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochMark:
+    """A place of the archived log: it had `leader_epoch` before `offset`, and no later epoch began below that."""
+
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reservation:
     """A range that one run is going to scan. Its row exists while the run may still commit."""
 

@@ -21,6 +21,7 @@ from kafka_s3_platform.model.segment import (
     CommittedOffset,
     Compaction,
     Condemned,
+    EpochMark,
     HourRange,
     Reservation,
     Scan,
@@ -137,6 +138,17 @@ class IndexState:
         found = (g for g in self.gaps if g.kafka_partition == kafka_partition and g.reason == "truncated")
         return max((g.end_offset for g in found), default=0)
 
+    def list_truncated_in(self, hour: datetime) -> list[Gap]:
+        """List the accepted truncations that share offsets with the hour as it was planned.
+
+        They begin in an earlier hour. Records of this one came to lie at their offsets later, and are not archived.
+        """
+        found = [gap for gap in self.gaps if gap.reason == "truncated"]
+        if not found:
+            return []
+        planned = self._find_ranges(hour)
+        return [gap for gap in found if _meets(planned.get(gap.kafka_partition, UNKNOWN), gap)]
+
     def taken_over_in(self, hour: datetime) -> int:
         """Count the offsets of the hour, as it was planned, that another sink archived."""
         if all(gap.is_lost for gap in self.gaps):
@@ -168,19 +180,31 @@ class IndexState:
     def leader_epoch(self, kafka_partition: int, end_offset: int) -> int | None:
         """Return a leader epoch of the archived log such that no later one began below `end_offset`, None if unknown.
 
-        It is the epoch of a scan that ends at this offset. If its reader did not know the epoch, it is the one of the
-        first observation of a log that ended there: the epoch of a shorter log may be too low, and a later observation
-        may have seen the log after a truncation. None if a truncation at this offset was accepted.
+        It is the epoch of a scan or gap that ends at this offset. If its reader did not know the epoch, it is the one
+        of the first observation of a log that ended there: the epoch of a shorter log may be too low, and a later
+        observation may have seen the log after a truncation. None if a truncation at this offset was accepted.
         """
         if end_offset and end_offset == self.accepted_end(kafka_partition):
             return None
-        scans = (s for s in self.all_scans if s.kafka_partition == kafka_partition and s.end_offset == end_offset)
-        known = [s.leader_epoch for s in scans]
-        if known:
-            place = (kafka_partition, end_offset)
-            looks = [f for f in self.all_looks if (f.kafka_partition, f.last_stable_offset) == place]
-            known += [f.leader_epoch for f in sorted(looks, key=lambda f: f.observed_at)]
-        return next((epoch for epoch in known if epoch is not None), None)
+        return self._leader_epochs.get(kafka_partition, {}).get(end_offset)
+
+    def find_epoch_mark(self, kafka_partition: int, log_start: int, end_offset: int) -> EpochMark | None:
+        """Return where to look at a log to find out whether it still holds what lies without a hole below `end_offset`.
+
+        It is the highest such place of which the leader epoch is known: of the end itself nobody may know it, for
+        instance behind a batch that cannot be read. None if there is none, or retention deleted all below it. What lies
+        below the end of an accepted truncation tells nothing: the log has lost some of that.
+        """
+        covered = self.coverage(kafka_partition)
+        begin = next((r.start_offset for r in covered if r.start_offset < end_offset <= r.end_offset), end_offset)
+        lowest = max(begin, self.accepted_end(kafka_partition), log_start - 1)
+        known = self.list_epoch_ends(kafka_partition)
+        found = max((end for end in known if lowest < end <= end_offset), default=None)
+        return None if found is None else EpochMark(found, self._leader_epochs[kafka_partition][found])
+
+    def list_epoch_ends(self, kafka_partition: int) -> list[int]:
+        """List, in order, the ends of scans and gaps whose leader epoch is known."""
+        return sorted(self._leader_epochs.get(kafka_partition, ()))
 
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
         """Return the lowest offset at which the hour was ever planned to begin."""
@@ -302,6 +326,22 @@ class IndexState:
             found[item.kafka_partition].append(item.offsets)
         return {p: RangeSet(ranges) for p, ranges in found.items()}
 
+    @cached_property
+    def _leader_epochs(self) -> dict[int, dict[int, int]]:
+        """For each kafka partition the leader epochs at the ends of scans and gaps, where they are known."""
+        found: dict[int, dict[int, int]] = defaultdict(dict)
+        unknown: set[tuple[int, int]] = set()
+        items: list[Scan | Gap] = [*self.all_scans, *self.gaps]
+        for item in items:
+            if item.leader_epoch is None:
+                unknown.add((item.kafka_partition, item.end_offset))
+            else:
+                found[item.kafka_partition].setdefault(item.end_offset, item.leader_epoch)
+        for look in sorted(self.all_looks, key=lambda f: f.observed_at):
+            if (look.kafka_partition, look.last_stable_offset) in unknown and look.leader_epoch is not None:
+                found[look.kafka_partition].setdefault(look.last_stable_offset, look.leader_epoch)
+        return dict(found)
+
     def _find_ranges(self, hour: datetime) -> Ranges:
         """Return the ranges of the hour. Its month is read if it is folded."""
         known = self._hours.get(hour, {})
@@ -388,6 +428,11 @@ def _widen(one: Range, other: Range) -> Range:
     starts = [start for start in (one[0], other[0]) if start is not None]
     ends = [end for end in (one[1], other[1]) if end is not None]
     return min(starts, default=None), max(ends, default=None)
+
+
+def _meets(planned: Range, gap: Gap) -> bool:
+    start, end = planned
+    return start is not None and start < gap.end_offset and (end is None or gap.start_offset < end)
 
 
 def _read_no_month(month: str) -> IndexState:

@@ -1,19 +1,21 @@
 """Record decisions: skip offsets that cannot be archived, accept a truncated log, or begin at a later offset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 from uuid import uuid4
 
+from kafka_s3_platform.archive.look import look_until_unchanged
 from kafka_s3_platform.archive.plan import refuse_another_topic
+from kafka_s3_platform.archive.regrown import read_epoch_of_gap
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.errors import BusyError, LogTruncatedError, OpenTransactionError, PermanentError
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
-from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.model.segment import TopicGeneration
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
@@ -49,11 +51,16 @@ Decision = Skip | AcceptTruncation | BeginAt
 
 @dataclass(frozen=True)
 class ResolveReport:
-    """What a decision recorded (or would record), and how many offsets of the log it leaves unarchived."""
+    """What a decision recorded (or would record).
+
+    It leaves `offset_count` offsets that the log has unarchived, and `later_count` that it does not have yet: what is
+    written there later is not archived either.
+    """
 
     topic: str
     gaps: tuple[Gap, ...]
     offset_count: int
+    later_count: int
     dry_run: bool
 
 
@@ -76,24 +83,42 @@ def resolve_offsets(
     commit_id = str(uuid4())
     reports: list[ResolveReport] = []
     with ClusterAdmin(config.kafka) as admin:
-        description = admin.describe_topic(topic)
 
-        def step(snapshot: IndexSnapshot) -> ResolveReport:
-            # where a log has grown again, the epoch at the end of each scan is compared with it
-            state = snapshot.unfolded_state if isinstance(decision, AcceptTruncation) else snapshot.state
-            if snapshot.has_commit(commit_id):
-                return reports[-1]
-            kafka_partition = decision.kafka_partition
-            frontier = admin.frontiers(topic, [kafka_partition])[kafka_partition]
+        def decide(state: IndexState) -> tuple[ResolveReport, Change]:
+            description, frontier = _look(admin, topic, decision.kafka_partition)
             refuse_another_topic(description, state)
             report = _Step(config, topic, state, frontier).report(decision, dry_run)
             _refuse_at_work(topic, state, report.gaps)
+            return report, _build_change(state, description.generation, report.gaps, run_id)
+
+        def step(snapshot: IndexSnapshot) -> ResolveReport:
+            if snapshot.has_commit(commit_id):
+                return reports[-1]
+            report, change = decide(_read_state(snapshot, decision))
             reports.append(report)
-            if not dry_run:
-                snapshot.commit(_build_change(state, report.gaps, run_id), commit_id)
+            snapshot.commit(change, commit_id)
             return report
 
-        return retry_commit(TopicIndex.of(config, topic), step)
+        index = TopicIndex.of(config, topic)
+        if dry_run:
+            found = index.peek()
+            return decide(_read_state(found, decision) if found else IndexState())[0]
+        return retry_commit(index, step)
+
+
+def _read_state(snapshot: IndexSnapshot, decision: Decision) -> IndexState:
+    # where a log has grown again, the epoch at the end of each scan is compared with it
+    return snapshot.unfolded_state if isinstance(decision, AcceptTruncation) else snapshot.state
+
+
+def _look(admin: ClusterAdmin, topic: str, kafka_partition: int) -> tuple[TopicDescription, Frontier]:
+    """Look at one kafka partition. It is of the topic that is described, which is not created again meanwhile."""
+
+    def look(seen: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
+        looked = admin.look_at(dict.fromkeys(seen, (kafka_partition,)))
+        return looked.checked(lambda _, found: found.get()[kafka_partition])
+
+    return look_until_unchanged(admin, {topic: admin.describe_topic(topic)}, look).get()[topic]
 
 
 def _refuse_at_work(topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
@@ -107,14 +132,18 @@ def _refuse_at_work(topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
         )
 
 
-def _build_change(state: IndexState, gaps: Sequence[Gap], run_id: str) -> Change:
-    """Add the gaps, each with the hour that it begins in, and take their offsets out of the unresolved rows."""
+def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap], run_id: str) -> Change:
+    """Add the gaps, each with the hour that it begins in, and take their offsets out of the unresolved rows.
+
+    The topic is added too: offsets say nothing of another topic of that name.
+    """
     kafka_partition = gaps[0].kafka_partition
     known = [u for u in state.failures if u.kafka_partition == kafka_partition]
     left = subtract_offsets(known, RangeSet(g.offsets for g in gaps))
     removed = (match_unresolved(kafka_partition),) if known else ()
     hours = {g: hour for g in gaps if (hour := state.hour_of(kafka_partition, g.start_offset)) is not None}
-    return Change(added=(*gaps, *left), removed=removed, run_id=run_id, gap_hours=hours)
+    generation = () if state.topic == topic else (topic,)
+    return Change(added=(*gaps, *left, *generation), removed=removed, run_id=run_id, gap_hours=hours)
 
 
 @dataclass(frozen=True)
@@ -128,12 +157,15 @@ class _Step:
 
     def report(self, decision: Decision, dry_run: bool) -> ResolveReport:
         if isinstance(decision, AcceptTruncation):
-            lost = self._truncated()
-            reached = min(self.frontier.high_watermark, lost.end_offset)
-            return ResolveReport(self.topic, (lost,), max(0, reached - lost.start_offset), dry_run)
-        offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
-        gaps = self._gaps(offsets, "skipped")
-        return ResolveReport(self.topic, gaps, sum(map(len, offsets)), dry_run)
+            gaps: tuple[Gap, ...] = (self._truncated(),)
+        else:
+            offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
+            gaps = tuple(self._list_skipped(offsets))
+        left = RangeSet(g.offsets for g in gaps)
+        end = self.frontier.high_watermark
+        there = left & make_span(self.frontier.log_start_offset, end)
+        later = left - make_span(0, end)
+        return ResolveReport(self.topic, gaps, sum(map(len, there)), sum(map(len, later)), dry_run)
 
     @property
     def _place(self) -> str:
@@ -143,14 +175,22 @@ class _Step:
     def _covered(self) -> RangeSet:
         return self.state.coverage(self.frontier.kafka_partition)
 
-    def _gaps(self, offsets: RangeSet, reason: Literal["skipped", "truncated"]) -> tuple[Gap, ...]:
-        return tuple(Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, reason) for r in offsets)
+    def _list_skipped(self, offsets: RangeSet) -> Iterator[Gap]:
+        for r in offsets:
+            epoch = read_epoch_of_gap(self.config, self.topic, self.state, self.frontier, r)
+            yield Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, "skipped", epoch)
 
     def _refuse_beyond(self, end_offset: int) -> None:
         if end_offset > self.frontier.high_watermark:
             raise PermanentError(
                 f"{self._place}: the log ends at offset {self.frontier.high_watermark}: what is not written yet cannot "
                 f"be given up. Name offsets below {self.frontier.high_watermark}"
+            )
+        stable = self.frontier.last_stable_offset
+        if end_offset > stable:
+            raise OpenTransactionError(
+                f"{self._place}: a transaction is open at offset {stable}, and what follows it cannot be read yet, nor "
+                f"be given up. Name offsets below {stable}, or decide again when it has ended"
             )
 
     def _skipped(self, decision: Skip) -> RangeSet:
@@ -185,23 +225,17 @@ class _Step:
                 f"{self._place}: the log is readable up to offset {stable} and holds what is archived up to {end}: "
                 f"nothing of it is truncated, or that was accepted before. Archive as ever"
             )
-        return self._gaps(make_span(start, end), "truncated")[0]
+        return Gap(self.frontier.kafka_partition, start, end, "truncated")
 
     def _diverged(self, end: int) -> int | None:
         """Return where a log that has regrown to the archive's end may begin to differ from it. Return None if nowhere.
 
-        Scans record the leader epoch that the log had at their end. The broker reports whether the log still has it.
+        Scans and gaps record the leader epoch that the log had at their end. The broker tells whether it still has it.
         """
         kafka_partition = self.frontier.kafka_partition
         if not 0 < end <= self.frontier.last_stable_offset or self._holds(end):
             return None
-        ends = sorted(
-            {
-                s.end_offset
-                for s in self.state.scans
-                if s.kafka_partition == kafka_partition and _has_leader_epoch(s, end)
-            }
-        )
+        ends = [known for known in self.state.list_epoch_ends(kafka_partition) if known < end]
         low = 0
         high = len(ends)
         while low < high:
@@ -212,18 +246,14 @@ class _Step:
         return min(self._covered.ranges[0].start_offset, end - 1)
 
     def _holds(self, offset: int) -> bool:
-        """Return whether the log has, before `offset`, the leader epoch that was archived there."""
-        kafka_partition = self.frontier.kafka_partition
-        epoch = self.state.leader_epoch(kafka_partition, offset)
-        if epoch is None:
+        """Return whether the log has, before `offset`, the leader epoch that it had when that was archived."""
+        place = self.frontier.kafka_partition
+        mark = self.state.find_epoch_mark(place, self.frontier.log_start_offset, offset)
+        if mark is None:
             return True
         try:
             with new_reader(self.config.kafka, self.topic, allow_gaps=True, skip_unreadable=True) as reader:
-                reader.check(kafka_partition, offset, epoch)
+                reader.check(place, mark.offset, mark.leader_epoch)
         except LogTruncatedError:
             return False
         return True
-
-
-def _has_leader_epoch(scan: Scan, end: int) -> bool:
-    return scan.leader_epoch is not None and scan.end_offset < end

@@ -12,7 +12,7 @@ from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
-from kafka_s3_platform.kafka.answers import Answers
+from kafka_s3_platform.kafka.answers import Answers, LogEnds
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -81,14 +81,14 @@ def test_each_frontier_says_how_many_there_must_be() -> None:
 @pytest.fixture
 def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Before the topic's frontiers are read the first time, it gets another kafka partition with 20 records."""
-    real = ClusterAdmin.look_at
+    real = ClusterAdmin.look_at_ends
 
     def arrange(name: str) -> None:
         pending = [name]
 
         def look(
             self: ClusterAdmin, kafka_partitions: Mapping[str, Iterable[int]]
-        ) -> Answers[str, Answers[int, Frontier]]:
+        ) -> Answers[str, Answers[int, LogEnds]]:
             if pending and pending[0] in kafka_partitions:
                 pending.clear()
                 admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
@@ -96,7 +96,7 @@ def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.Monke
                 produce(kafka_settings, name, [Sent(b"new", None, NOON, (), 1) for _ in range(20)])
             return real(self, kafka_partitions)
 
-        monkeypatch.setattr(ClusterAdmin, "look_at", look)
+        monkeypatch.setattr(ClusterAdmin, "look_at_ends", look)
 
     return arrange
 

@@ -1,6 +1,6 @@
 """What cannot be archived is left out and told; everything else is archived, hour after hour."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -14,7 +14,7 @@ from kafka_s3_platform.archive.task import FailedScan
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.answers import Answers
+from kafka_s3_platform.kafka.answers import Answers, LogEnds
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -306,15 +306,15 @@ def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_h
     create_topic(topic_name, 2)
     produce(kafka_settings, topic_name, numbered(10) + numbered(10, kafka_partition=1))
     config = connector(kafka_settings, store_settings, topic_name)
-    look_at = ClusterAdmin.look_at
+    look = ClusterAdmin.add_log_starts
 
     def without_a_leader(
-        admin: ClusterAdmin, kafka_partitions: Mapping[str, Iterable[int]]
+        admin: ClusterAdmin, ends: Answers[str, Answers[int, LogEnds]]
     ) -> Answers[str, Answers[int, Frontier]]:
         failure = BrokerUnavailableError("kafka partition 1 has no leader")
-        return look_at(admin, kafka_partitions).checked(lambda _, look: Answers({0: look.found[0]}, {1: failure}))
+        return look(admin, ends).checked(lambda _, seen: Answers({0: seen.found[0]}, {1: failure}))
 
-    monkeypatch.setattr(ClusterAdmin, "look_at", without_a_leader)
+    monkeypatch.setattr(ClusterAdmin, "add_log_starts", without_a_leader)
     report = tried(config, [NOON])
     assert isinstance(report.failure, BrokerUnavailableError)
     assert [(h.record_count, h.scanned, h.complete) for h in report.hours] == [(10, False, False)]

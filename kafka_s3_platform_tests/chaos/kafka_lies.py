@@ -40,15 +40,15 @@ def said_to_be_there_already(_: KafkaLies, asked: Asked, answer: Any) -> Any:
     return answer
 
 
-def _listed(change: Change) -> Tell:
-    """Changes the answers of ListOffsets for one kafka partition or for all."""
+def _listed(change: Change, *, of_all: bool = False) -> Tell:
+    """Changes the answers of ListOffsets for one kafka partition or for all; always `of_all` of a lie that goes on."""
 
     def tell(liar: KafkaLies, asked: Asked, answer: Any) -> Any:
         if asked.api != LIST_OFFSETS:
             return None
         times = {(t.name, p.partition_index): p.timestamp for t in asked.request.topics for p in t.partitions}
         found = [(times[t.name, p.partition_index], p) for t in answer.topics for p in t.partitions]
-        some = found if liar.random.random() < 0.5 else liar.random.sample(found, min(1, len(found)))
+        some = found if of_all or liar.random.random() < 0.5 else liar.random.sample(found, min(1, len(found)))
         committed = asked.request.isolation_level
         # all, not any at the first: each is changed
         changed = [change(liar, time, p, committed) for time, p in some if not p.error_code]
@@ -122,6 +122,22 @@ def _start_too_high(liar: KafkaLies, time: int, p: Any, _level: int) -> bool:
     step = liar.random.randint(1, 20)
     liar.hidden.append(Hidden(p.partition_index, p.offset, p.offset + step))
     p.offset += step
+    return True
+
+
+def _deleted_between_two_looks(liar: KafkaLies, time: int, p: Any, _level: int) -> bool:
+    """Retention moves the log start before the first look-up by time, and an honest broker tells it from then on."""
+    end, start = (p.partition_index, "end"), (p.partition_index, "start")
+    if time == LATEST:
+        liar.memory[end] = p.offset
+        return False
+    if p.offset < 0 or not liar.memory.get(end):
+        return False
+    if time >= 0 and start not in liar.memory:
+        liar.memory[start] = liar.random.randint(1, liar.memory[end])
+    if p.offset >= liar.memory.get(start, 0):
+        return False
+    p.offset = liar.memory[start]
     return True
 
 
@@ -311,6 +327,7 @@ KAFKA_LIES: dict[str, Tell] = {
     "ListOffsets: an end too high": _listed(_end_too_high),
     "ListOffsets: a start beyond the end": _listed(_start_beyond_end),
     "ListOffsets: a start too high": _listed(_start_too_high),
+    "ListOffsets: deleted between two looks": _listed(_deleted_between_two_looks, of_all=True),
     "ListOffsets: of another moment": _listed(_of_another_moment),
     "ListOffsets: epochs back and forth": _listed(_epochs),
     "ListOffsets: an error that passes": _listed(_passing_error),

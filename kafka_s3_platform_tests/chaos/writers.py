@@ -114,6 +114,11 @@ def _offsets_beyond_the_batch(records: Sequence[WireRecord]) -> bytes:
     return wire.record_batch(records, offset_deltas=(0, 1, 1_000_000))
 
 
+def _offsets_far_behind_the_batch(records: Sequence[WireRecord]) -> bytes:
+    """The broker answers them when it is asked where an hour begins."""
+    return wire.record_batch(records, offset_deltas=(40, 41, 42))
+
+
 def _gzip_in_two_members(records: Sequence[WireRecord]) -> bytes:
     body = wire.records_body(records, range(len(records)))
     return wire.framed(gzip.compress(body[:9]) + gzip.compress(body[9:]), records, 0, 1, wire.NO_PRODUCER)
@@ -136,4 +141,5 @@ HOSTILE = {
     "offsets out of order": _offsets_out_of_order,
     "offsets twice": _offsets_twice,
     "offsets beyond the batch": _offsets_beyond_the_batch,
+    "offsets far behind the batch": _offsets_far_behind_the_batch,
 }

@@ -25,7 +25,7 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(
         "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
     }
     write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **by_field)
-    assert "nothing is unresolved" in kafka_s3("resolve", "c").stdout
+    assert "no run has noted unresolved offsets" in kafka_s3("resolve", "c").stdout
     failed = kafka_s3("archive", "c")
     assert failed.returncode == 1
     listed = kafka_s3("resolve", "c").stdout
@@ -42,8 +42,10 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(
     assert "1 gap(s) would be recorded; 1 offsets of the log stay out of the archive" in dry.stdout
     [gap] = parsed(kafka_s3(*place, "--offsets", "1:2", "--skip", "--json"))["gaps"]
     assert (gap["start_offset"], gap["end_offset"], gap["reason"]) == (1, 2, "skipped")
-    assert "nothing is unresolved" in kafka_s3("resolve", "c").stdout
+    assert "no run has noted unresolved offsets" in kafka_s3("resolve", "c").stdout
     assert kafka_s3("archive", "c").returncode == 0
+    shown = kafka_s3("show", "c").stdout
+    assert f"{topic_name}: offsets that count as archived, and are not in this archive: 1 skipped\n" in shown
     for wrong in (
         [],
         ["--skip"],

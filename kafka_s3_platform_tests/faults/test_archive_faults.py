@@ -11,10 +11,18 @@ from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.scan import try_scans
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import OffsetGapError, PlatformError, StoreUnavailableError, TransientError
+from kafka_s3_platform.errors import (
+    LogTruncatedError,
+    OffsetGapError,
+    PlatformError,
+    StoreUnavailableError,
+    TransientError,
+)
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
@@ -83,6 +91,21 @@ def test_a_lost_response_makes_nothing_twice(
     assert snapshot(config).state.reservations == ()
     live = {s.key for s in snapshot(config).segments}
     assert live == {o.key for o in ObjectStore(config.store).list("topics/") if o.key.endswith(".parquet")}
+
+
+@pytest.mark.usefixtures("_led_at_epoch_nine")
+def test_a_lost_response_to_a_commit_that_only_ends_a_run_hides_no_error(
+    config: ConnectorConfig, proxy: FaultyProxy
+) -> None:
+    """All that the run reads fails, as its log has lost an epoch: it has no row to commit."""
+    archived(config)
+    snapshot(config).commit(Change(added=(Scan(0, RECORDS, RECORDS + 5, 0, 9, 1),)))
+    produce(config.kafka, config.topics[0], [Sent()] * 10)
+    lost = proxy.lose_response("PUT", rf"_delta_log/0+{snapshot(config).version + 2}\.json")
+    with pytest.raises(LogTruncatedError, match="--accept-truncation"):
+        archived(through(proxy, config))
+    assert lost.hit.is_set()
+    assert snapshot(config).state.reservations == ()
 
 
 def test_a_full_disk_on_upload_names_the_object_and_commits_nothing(

@@ -4,20 +4,31 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from kafka_s3_platform.archive import regrown, scan
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
+from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Skip, resolve_offsets
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, start_broker
-from kafka_s3_platform_tests.kafka.topics import open_transaction, produce, wait_until_stable
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, connector, offsets_by_kafka_partition, stored
+from kafka_s3_platform_tests.kafka.topics import commit_offsets, open_transaction, produce, wait_until_stable
+from kafka_s3_platform_tests.support import (
+    NOON,
+    InProcessRunner,
+    archived,
+    connector,
+    offsets_by_kafka_partition,
+    snapshot,
+    stored,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -103,6 +114,55 @@ def test_a_log_that_was_cut_below_the_archive_and_grew_to_its_end_or_past_it_is_
             assert held == list(range(before[topic]))
         else:
             assert len(held) == before[topic] + (FATES[fate] or 0)
+
+
+def skip(config: ConnectorConfig, topic: str) -> None:
+    """All is archived, and what was written since is to be left out."""
+    reports(config.model_copy(update={"topics": (topic,)}))
+    produce(config.kafka, topic, [b"skipped"] * 4)
+    resolve_offsets(config, topic, Skip(0, OffsetRange(10, 14)), "decision", dry_run=False)
+
+
+def take_over(config: ConnectorConfig, topic: str) -> None:
+    """Another sink has archived all."""
+    commit_offsets(config.kafka, f"sink-{topic}", [TopicPartition(topic, 0, 10)])
+    record_takeover(config, topic, f"sink-{topic}", "run")
+
+
+def begin(config: ConnectorConfig, topic: str) -> None:
+    """All that is there is to be left out."""
+    resolve_offsets(config, topic, BeginAt(0, 10), "decision", dry_run=False)
+
+
+GAPS: Mapping[str, Callable[[ConnectorConfig, str], None]] = {"skipped": skip, "taken-over": take_over, "begun": begin}
+"""What the archive ends with: offsets of which it holds nothing."""
+
+
+def test_a_log_that_was_cut_is_found_out_also_where_the_archive_ends_with_a_gap(
+    mortal: StackSettings, store_settings: StoreSettings, topic_name: str
+) -> None:
+    kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
+    fates = {f"{topic_name}-{gap}-{fate}": (gap, fate) for gap in GAPS for fate in FATES}
+    config = connector(kafka, store_settings, topic_name).model_copy(update={"topics": tuple(fates)})
+    fill(kafka, dict.fromkeys(fates, plain))
+    for topic, (gap, _) in fates.items():
+        GAPS[gap](config, topic)
+    ends = {
+        topic: snapshot(config.model_copy(update={"topics": (topic,)})).state.coverage(0).end_offset or 0
+        for topic in fates
+    }
+    lost = {topic for topic, (_, fate) in fates.items() if fate in {"cut", "refilled"}}
+    restart(mortal, *lost)
+    for topic, (_, fate) in fates.items():
+        new = FATES[fate]
+        produce(kafka, topic, [b"new"] * (ends[topic] - KEPT if new is None else new))
+    for hours in (None, (NOON,)):
+        found = archive_all(config, {t: hours if fate == "refilled" else None for t, (_, fate) in fates.items()})
+        check_reports(found, dict.fromkeys(lost, r"truncated|archive and log both end"))
+    # nothing else is decided before that, and it can be: archiving then goes on
+    for topic in sorted(lost):
+        resolve_offsets(config, topic, AcceptTruncation(0), "decision", dry_run=False)
+        archived(config.model_copy(update={"topics": (topic,)}))
 
 
 def check_reports(found: Mapping[str, ArchiveReport | PlatformError], lost: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.errors import BrokerUnavailableError, PermanentError, PlatformError
 from kafka_s3_platform.kafka import answers
 from kafka_s3_platform.kafka.answers import Answers, ask_again
+from kafka_s3_platform.model.frontier import Frontier
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NEGATIVE = st.integers(-(2**63), -1)
@@ -29,10 +30,10 @@ def test_an_offset_is_what_was_answered_or_an_error(number: int) -> None:
 @given(NUMBER)
 def test_only_minus_one_says_that_no_record_is_so_late(number: int) -> None:
     if number >= -1:
-        assert answers.check_time_offset(number, "t-0") == (None if number == -1 else number)
+        assert answers.check_time_offset(number, 5, "t-0") == (None if number == -1 else number)
     else:
         with pytest.raises(BrokerUnavailableError, match="first record of that time"):
-            answers.check_time_offset(number, "t-0")
+            answers.check_time_offset(number, 5, "t-0")
 
 
 @given(NUMBER)
@@ -57,15 +58,19 @@ def test_no_epoch_is_below_the_unknown_one() -> None:
 @given(NUMBER, NUMBER, NUMBER)
 def test_a_frontier_is_in_order_or_an_error(start: int, end: int, stable: int) -> None:
     if 0 <= start <= min(end, stable):
-        found = answers.check_frontier(3, (start, end, stable), 1, NOW, "t-3")
+        found = frontier(start, end, stable)
         assert found.log_start_offset <= found.last_stable_offset <= found.high_watermark == end
     else:
         with pytest.raises(BrokerUnavailableError, match="t-3: the broker answered"):
-            answers.check_frontier(3, (start, end, stable), 1, NOW, "t-3")
+            frontier(start, end, stable)
+
+
+def frontier(start: int, end: int, stable: int) -> Frontier:
+    return answers.check_frontier(3, start, answers.check_log_ends((end, stable), 1, NOW, "t-3"), "t-3")
 
 
 def test_records_that_came_between_two_questions_are_no_open_transaction() -> None:
-    found = answers.check_frontier(0, (0, 10, 15), None, NOW, "t-0")
+    found = frontier(0, 10, 15)
     assert (found.last_stable_offset, found.high_watermark) == (10, 10)
 
 

@@ -17,6 +17,8 @@ from kafka_s3_platform.errors import (
     OpenTransactionError,
 )
 from kafka_s3_platform.kafka import confluent_reader
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.answers import RecordOffset
 from kafka_s3_platform.kafka.batches import BATCH_BYTES, BATCH_OFFSETS
 from kafka_s3_platform.kafka.client import open_consumer
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
@@ -29,7 +31,14 @@ from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
-from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, read, until
+from kafka_s3_platform_tests.kafka.topics import (
+    delete_records,
+    open_transaction,
+    produce,
+    read,
+    until,
+    wait_until_stable,
+)
 from kafka_s3_platform_tests.kafka.wire import (
     COMPRESS,
     GZIP,
@@ -550,6 +559,47 @@ def test_log_append_time_is_told(
         table = read(reader, 0, 2)[0]
     assert table["timestampType"].to_pylist() == [1, 1]
     assert all(stamp >= before - 1000 for stamp in table["timestamp"].cast(pa.int64()).to_pylist())
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, ZSTD])
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_what_an_honest_broker_tells_of_a_time_is_what_the_log_holds(
+    reader_class: type[Reader],
+    kafka_settings: KafkaSettings,
+    create_topic: CreateTopic,
+    topic: str,
+    codec: int,
+    kind: str,
+) -> None:
+    timed = create_topic(f"{topic}-timed", message_timestamp_type=kind)
+    records = [WireRecord(NOON_MS + n) for n in range(3)]
+    body = records_body(records)
+    batch = framed(COMPRESS[codec](body) if codec else body, records, 0, codec, NO_PRODUCER)
+    for _ in range(2):
+        produce_batch(kafka_settings.bootstrap_servers, timed, 0, batch)
+    with ClusterAdmin(kafka_settings) as admin, reader_class(kafka_settings, timed) as reader:
+        told = list(admin.offsets_for_times(timed, [0], [0, NOON_MS + 1, NOON_MS + 2]).get()[0].values())
+        assert [reader.find_timestamp(0, o) for o in told if isinstance(o, RecordOffset)] == [
+            o.timestamp_ms for o in told if isinstance(o, RecordOffset)
+        ]
+        assert isinstance(told[0], RecordOffset)
+        assert reader.find_timestamp(0, 99) is None
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_an_honest_broker_tells_of_a_time_may_be_an_aborted_record_or_a_marker(
+    kafka_settings: KafkaSettings, topic: str, committed: bool
+) -> None:
+    writer = open_transaction(kafka_settings, topic, [b"x", b"y"])
+    writer.commit_transaction(30) if committed else writer.abort_transaction(30)
+    wait_until_stable(kafka_settings, topic)
+    with ClusterAdmin(kafka_settings) as admin, FetchReader(kafka_settings, topic) as reader:
+        times = [t for t in (reader.find_timestamp(0, offset) for offset in range(3)) if t is not None]
+        assert len(times) == 3
+        for time_ms in times:
+            told = admin.offsets_for_times(topic, [0], [time_ms]).get()[0][time_ms]
+            assert isinstance(told, RecordOffset)
+            assert reader.find_timestamp(0, told) == told.timestamp_ms
 
 
 def test_a_throttle_slows_the_reader(reader_class: type[Reader], kafka_settings: KafkaSettings, topic: str) -> None:

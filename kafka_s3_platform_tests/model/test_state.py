@@ -9,7 +9,7 @@ import pytest
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, TopicGeneration
+from kafka_s3_platform.model.segment import EpochMark, HourRange, Reservation, Scan, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 
@@ -164,6 +164,26 @@ def test_an_epoch_that_no_reader_could_tell_is_that_of_the_first_look_at_a_log_w
     assert state.leader_epoch(0, 10) is None
     # nothing was scanned up to there: how the log went on before is of no interest
     assert state.leader_epoch(0, 30) is None
+
+
+def test_a_log_is_compared_where_its_epoch_is_known_below_an_end_of_which_nobody_knows_it() -> None:
+    scans = (scan(0, 0, 10, leader_epoch=4), scan(0, 10, 20, leader_epoch=5), scan(0, 30, 40))
+    state = IndexState(scans=scans, gaps=(Gap(0, 20, 22, "skipped"), Gap(0, 22, 24, "skipped", 6)))
+    found = {end: state.find_epoch_mark(0, 0, end) for end in (5, 10, 20, 22, 24, 30, 40)}
+    assert found == {
+        5: None,
+        10: EpochMark(10, 4),
+        20: EpochMark(20, 5),
+        22: EpochMark(20, 5),
+        24: EpochMark(24, 6),
+        # nothing is archived right below: other scans compare what they adjoin
+        30: None,
+        40: None,
+    }
+    # retention deleted all before it; and below an accepted truncation some is lost for good
+    assert state.find_epoch_mark(0, 21, 22) is None
+    accepted = replace(state, gaps=(*state.gaps, Gap(0, 15, 20, "truncated")))
+    assert (accepted.find_epoch_mark(0, 0, 22), accepted.find_epoch_mark(0, 0, 24)) == (None, EpochMark(24, 6))
 
 
 def test_taken_over_offsets_are_covered_and_known_apart_from_lost_ones() -> None:

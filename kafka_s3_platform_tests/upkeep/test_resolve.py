@@ -6,10 +6,18 @@ from datetime import datetime, timezone
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import BusyError, LogTruncatedError, PermanentError
+from kafka_s3_platform.errors import (
+    BusyError,
+    LogTruncatedError,
+    OpenTransactionError,
+    PermanentError,
+    TopicRecreatedError,
+)
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Reservation, Scan
+from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import IndexRow
 from kafka_s3_platform.store.predicates import match_row
@@ -17,10 +25,12 @@ from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered, unresolved
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until, wait_until_stable
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
     InProcessRunner,
+    Sent,
     archived,
     connector,
     produce,
@@ -98,6 +108,44 @@ def test_a_topic_that_was_never_archived_may_begin_at_an_offset(
     assert stored(config).column("offset").to_pylist() == [6, 7, 8, 9]
 
 
+def test_what_a_transaction_keeps_back_is_not_given_up(config: ConnectorConfig) -> None:
+    writer = open_transaction(config.kafka, config.topics[0], [b"v"] * 5)
+    for decision in (BeginAt(0, 12), Skip(0, OffsetRange(10, 12))):
+        with pytest.raises(OpenTransactionError, match=r"-0: a transaction is open at offset 10.* when it has ended"):
+            decided(config, decision)
+    writer.abort_transaction(30)
+    wait_until_stable(config.kafka, config.topics[0])
+    decided(config, BeginAt(0, 12))
+
+
+def test_a_dry_run_about_a_topic_without_an_index_makes_none_and_counts_what_the_log_holds(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10))
+    delete_records(kafka_settings, topic_name, 4)
+    config = connector(kafka_settings, store_settings, topic_name)
+    report = decided(config, BeginAt(0, 6), dry_run=True)
+    assert (report.gaps, report.offset_count) == ((Gap(0, 0, 6, "skipped"),), 2)
+    assert TopicIndex.of(config, topic_name).within_connector.peek() is None
+
+
+def test_a_decision_before_any_archiving_is_about_the_topic_that_was_there(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10))
+    config = connector(kafka_settings, store_settings, topic_name)
+    decided(config, BeginAt(0, 6))
+    with ClusterAdmin(kafka_settings) as admin:
+        admin.ask(lambda client, timeout: client.delete_topics([topic_name], request_timeout=timeout)[topic_name], "")
+        until(30, lambda: not admin.topic_exists(topic_name))
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, numbered(10))
+    with pytest.raises(TopicRecreatedError, match="it was deleted and created again"):
+        archived(config)
+
+
 def test_nothing_is_decided_while_a_run_is_at_work(config: ConnectorConfig) -> None:
     now = datetime.now(timezone.utc)
     commit(config, Reservation(0, 5, 9, "other", 99, now))
@@ -115,9 +163,15 @@ def test_a_log_that_ends_before_the_archive_goes_on_after_it(config: ConnectorCo
     assert scanned(config, 1) == (OffsetRange(0, 5),)
     produce(config.kafka, config.topics[0], numbered(4))
     report = decided(config, AcceptTruncation(0))
-    assert (report.gaps, report.offset_count) == ((Gap(0, 14, 20, "truncated"),), 0)
+    lost = Gap(0, 14, 20, "truncated")
+    assert (report.gaps, report.offset_count, report.later_count) == ((lost,), 0, 6)
     assert archived(config).record_count == 0
-    produce(config.kafka, config.topics[0], numbered(9))
+    later = NOON + HOUR
+    produce(config.kafka, config.topics[0], [Sent(timestamp=later)] * 6)
+    # what is written up to the archive's end is of an hour that shows why it holds none of it
+    (hour,) = archived(config, [later]).hours
+    assert (hour.record_count, hour.gaps) == (0, (lost,))
+    produce(config.kafka, config.topics[0], numbered(3))
     assert archived(config).record_count == 3
     assert scanned(config) == (OffsetRange(0, 23),)
 

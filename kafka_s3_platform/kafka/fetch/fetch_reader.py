@@ -17,6 +17,7 @@ from typing import final
 
 import numpy as np
 import pyarrow as pa
+from confluent_kafka import KafkaError
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
@@ -168,6 +169,26 @@ class FetchReader:
             logger.info("%s, offset %d: confluent-kafka checks its leader epoch (%s)", tp, offset, err)
         self._disconnect()
         self._confluent.check(kafka_partition, offset, leader_epoch)
+
+    def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
+        """Return the timestamp at this offset, which may also be an aborted record's or a marker's.
+
+        None if the log has no readable record there. Raises what `ConfluentReader.read` raises.
+        """
+        tp = TopicPartition(self._topic, kafka_partition)
+        try:
+            if is_supported(self._properties):
+                connection = self._connected(tp)
+                connection.ask(tp, offset, -1, 1, 0)
+                found = connection.answer()
+                if found.error_code == KafkaError.OFFSET_OUT_OF_RANGE:
+                    return None
+                if not found.error_code:
+                    return _find_timestamp(tp, found, offset, self._batch_bytes)
+        except (UnsupportedError, OSError, ValueError, IndexError) as err:
+            logger.info("%s, offset %d: confluent-kafka reads its timestamp (%s)", tp, offset, err)
+        self._disconnect()
+        return self._confluent.find_timestamp(kafka_partition, offset)
 
     def _read(self, tp: TopicPartition, progress: _Progress) -> Generator[pa.RecordBatch, None, ReadEnd]:
         yield from cut_batches(self._chunks(tp, progress))
@@ -372,3 +393,18 @@ class FetchReader:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._connected_to = None
+
+
+def _find_timestamp(tp: TopicPartition, found: FetchAnswer, offset: int, most: int) -> int | None:
+    for batch in parse_batches(found.records):
+        if batch.fault or not batch.base_offset <= offset <= batch.last_offset:
+            continue
+        if batch.is_control:
+            return batch.max_timestamp
+        try:
+            records, _ = build_record_batch(tp, [open_batch(batch, most)])
+        except ValueError:
+            return None
+        times = records.column("timestamp").cast(pa.int64()).to_numpy()
+        return next((int(t) for t in times[records.column("offset").to_numpy() == offset]), None)
+    return None
