@@ -13,6 +13,7 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.preflight.target import check_rights
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.local.test_processes import eventually
 from kafka_s3_platform_tests.restore.source.test_selection import request
 
 pytestmark = pytest.mark.integration
@@ -51,15 +52,18 @@ def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: Ka
         admin.create_topic_acls(topic_name, ACLS)
         admin.create_topic_acls(topic_name, ACLS[:1])
 
-        assert admin.topic_acls(topic_name) == ACLS
+        eventually(lambda: admin.topic_acls(topic_name) == ACLS)
         assert admin.topic_acls(topic_name[:-1]) == ()
 
 
 def test_rights_that_an_acl_takes_away_are_found_missing(guarded: KafkaSettings, topic_name: str) -> None:
     with ClusterAdmin(guarded) as admin:
         admin.create_topic(topic_name, 1)
+        before = admin.describe_topic(topic_name)
         everyone = [TopicAcl("User:ANONYMOUS", "*", name, "ALLOW") for name in ("READ", "DESCRIBE_CONFIGS")]
         admin.create_topic_acls(topic_name, everyone)
+        # the controller has taken them, and the broker learns of it some time later
+        eventually(lambda: admin.describe_topic(topic_name).operations != before.operations)
 
         found = admin.describe_topic(topic_name)
 
