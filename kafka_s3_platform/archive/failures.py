@@ -1,14 +1,14 @@
 """Errors for what a run could not archive, reported after it has committed everything else."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError, UnresolvedOffsetsError
-from kafka_s3_platform.model.connect import Stage
-from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.model.connect import CHANGE_LETTER_TOPIC, LETTER_REFUSED
+from kafka_s3_platform.model.unresolved import FOR_EVER, Unresolved
 
 if TYPE_CHECKING:
     from kafka_s3_platform.archive.task import FailedScan
@@ -16,20 +16,6 @@ if TYPE_CHECKING:
 SHOWN = 5
 UNREADABLE = "batch"
 """The reason of offsets that the reader itself could not deliver: no setting helps."""
-
-LETTER_REFUSED: Stage = "DEAD_LETTER"
-
-
-FOR_EVER = -1
-"""Kafka's `retention.ms` of a topic that deletes no record because of its age."""
-
-
-def parse_retention_ms(configs: Mapping[str, str]) -> int:
-    """Return how long a topic with these configs in force keeps its records."""
-    kept = int(configs.get("retention.ms", FOR_EVER))
-    if kept >= 0 and "delete" in configs.get("cleanup.policy", "delete"):
-        return kept
-    return FOR_EVER
 
 
 def find_deletion_time(item: Unresolved) -> datetime | None:
@@ -108,7 +94,7 @@ def _unresolved_lines(connector: str, topic: str, unresolved: Sequence[Unresolve
     yield from _more(len(unresolved) - SHOWN)
     reasons = {u.reason for u in unresolved}
     if LETTER_REFUSED in reasons:
-        yield "Change the config of the dead letter topic, or name another topic, and run again"
+        yield CHANGE_LETTER_TOPIC
     if reasons - {UNREADABLE, LETTER_REFUSED}:
         yield (
             "Correct the connector file, if it asks for what the records do not hold, and run again. Or set "

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 
 from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.commit import TopicSlice, commit_results, find_recreated_topics
-from kafka_s3_platform.archive.failures import build_errors, build_failure, parse_retention_ms
+from kafka_s3_platform.archive.failures import build_errors, build_failure
 from kafka_s3_platform.archive.hours import report_hours
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.reserve import ReservedPlan, reserve_plans
@@ -23,6 +23,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.model.notes import Notes
+from kafka_s3_platform.model.unresolved import parse_retention_ms
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot

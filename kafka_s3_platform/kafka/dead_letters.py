@@ -32,8 +32,9 @@ from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.failures import ENTAILED
 from kafka_s3_platform.kafka.produce.producer import POLL_SECONDS
 from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, read_milliseconds
-from kafka_s3_platform.model.connect import RecordFailure
+from kafka_s3_platform.model.connect import CHANGE_LETTER_TOPIC, LETTER_REFUSED, RecordFailure
 from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +76,14 @@ def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], to
 def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> RecordError:
     """Build the error of a task that cannot go on without the records that failed."""
     first = min(failures, key=lambda failure: failure.offset)
-    return RecordError(
-        f"{_describe_failure(first, topic, kafka_partition)}. Nothing of this run's range is committed. Correct the "
-        f"connector file if it asks for what the records do not hold; or set errors.tolerance=all, and name a dead "
-        f"letter topic in errors.deadletterqueue.topic.name, to archive the others"
+    advice = (
+        CHANGE_LETTER_TOPIC
+        if first.stage == LETTER_REFUSED
+        else "Correct the connector file if it asks for what the records do not hold; or set errors.tolerance=all, and "
+        "name a dead letter topic in errors.deadletterqueue.topic.name, to archive the others"
     )
+    said = _describe_failure(first, topic, kafka_partition)
+    return RecordError(f"{said}. Nothing of this run's range is committed. {advice}")
 
 
 @final
@@ -141,7 +145,7 @@ class DeadLetterQueue:
             f"the dead letter topic {self._dead_letter_topic} does not take or keep its letter: {reason}. The record "
             f"failed because {failure.message}"
         )
-        return replace(failure, stage="DEAD_LETTER", message=told)
+        return replace(failure, stage=LETTER_REFUSED, message=told)
 
     def _positions(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
         known = read_offset_column(records)
@@ -234,14 +238,13 @@ class _DeadLetterTopic:
         self._topic = topic
         self._where = f"sending letters to topic {topic} at {kafka.bootstrap_servers}"
         self._is_compacted = "compact" in configs["cleanup.policy"]
-        kept_ms = int(configs["retention.ms"])
         counts_from_record = configs["message.timestamp.type"] == "CreateTime"
-        self._kept_ms = kept_ms if kept_ms >= 0 and counts_from_record else None
+        self._kept_ms = parse_retention_ms(configs) if counts_from_record else FOR_EVER
         self._refused_alone = 0
         self._reasons = Reasons()
-        limit = {"message.max.bytes": max(1000, int(configs["max.message.bytes"])), "linger.ms": 5}
+        limit = {"message.max.bytes": max(1000, int(configs["max.message.bytes"]))}
         self.producer = open_producer(kafka, self._reasons, limit, _FIXED)
-        if self._kept_ms is not None:
+        if self._kept_ms != FOR_EVER:
             logger.warning(
                 "dead letter topic %s deletes each letter %s after the time of its record: set retention.ms=-1 on it to"
                 " keep them",
@@ -269,7 +272,7 @@ class _DeadLetterTopic:
         if self._is_compacted:
             reason = "cleanup.policy=compact keeps only the newest letter of each key; set cleanup.policy=delete"
             return dict.fromkeys(range(len(letters)), reason)
-        if self._kept_ms is None:
+        if self._kept_ms == FOR_EVER:
             return {}
         times = read_milliseconds(letters).to_numpy()
         oldest = round(time.time() * 1000) - self._kept_ms
@@ -291,7 +294,8 @@ class _DeadLetterTopic:
             except KafkaException as err:
                 failed[at] = err.args[0]
         while len(self.producer):
-            self.producer.poll(POLL_SECONDS)
+            # without the wait for more letters: after a refusal they are sent one by one
+            self.producer.flush(POLL_SECONDS)
         for error in failed.values():
             cause = self._reasons.failure(error, self._where)
             if not isinstance(cause, PreflightError) and error.code() not in ENTAILED:

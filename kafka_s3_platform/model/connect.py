@@ -31,6 +31,10 @@ Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER", "TRANSFO
 """The stages that can fail for one record: Connect's names (`__connect.errors.stage`), and that its letter is refused.
 """
 
+LETTER_REFUSED: Stage = "DEAD_LETTER"
+CHANGE_LETTER_TOPIC = "Change the config of the dead letter topic, or name another topic, and run again"
+"""What to do where a letter is refused."""
+
 
 @dataclass(frozen=True)
 class Schema:

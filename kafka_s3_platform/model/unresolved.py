@@ -1,10 +1,21 @@
 """Offsets that the log holds but that could not be archived."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
+
+FOR_EVER = -1
+"""Kafka's `retention.ms` of a topic that deletes no record because of its age."""
+
+
+def parse_retention_ms(configs: Mapping[str, str]) -> int:
+    """Return how long a topic with these configs in force keeps its records."""
+    kept = int(configs.get("retention.ms", FOR_EVER))
+    if kept >= 0 and "delete" in configs.get("cleanup.policy", "delete"):
+        return kept
+    return FOR_EVER
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -11,7 +11,6 @@ from kafka_s3_platform.archive.failures import (
     build_failure,
     describe_time_left,
     find_deletion_time,
-    parse_retention_ms,
 )
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
@@ -77,20 +76,6 @@ def test_each_range_that_is_shown_has_its_own_command(count: int) -> None:
     shown = [f"{place} --offsets {4 * n}:{4 * n + 1} --skip" for n in range(min(count, SHOWN))]
     rest = ["and what this lists: kafka-s3 resolve c --topic t"] if count > SHOWN else []
     assert commands.splitlines() == [*shown, *rest]
-
-
-@pytest.mark.parametrize(
-    ("configs", "kept"),
-    [
-        ({}, -1),
-        ({"retention.ms": "-1"}, -1),
-        ({"retention.ms": "60000"}, 60_000),
-        ({"retention.ms": "60000", "cleanup.policy": "compact"}, -1),
-        ({"retention.ms": "60000", "cleanup.policy": "compact,delete"}, 60_000),
-    ],
-)
-def test_retention_counts_where_age_deletes(configs: dict[str, str], kept: int) -> None:
-    assert parse_retention_ms(configs) == kept
 
 
 def test_the_time_left_is_that_of_the_earliest_record() -> None:

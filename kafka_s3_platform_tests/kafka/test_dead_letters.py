@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from kafka_s3_platform.config.settings import ErrorSettings, KafkaSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, RecordError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.dead_letters import MAX_REFUSED_ALONE, DeadLetterQueue, check_tolerance
-from kafka_s3_platform.model.connect import RecordFailure
+from kafka_s3_platform.kafka.dead_letters import MAX_REFUSED_ALONE, DeadLetterQueue, build_record_error, check_tolerance
+from kafka_s3_platform.model.connect import LETTER_REFUSED, RecordFailure
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 
@@ -232,6 +233,13 @@ def test_a_failure_that_is_not_tolerated_names_its_record_the_stage_and_what_to_
         check_tolerance(ErrorSettings(), [failure(15), failure(12)], "flights", 3)
     for told in ("flights-3@12", "VALUE_CONVERTER", "no JSON", "errors.tolerance=all", "deadletterqueue.topic.name"):
         assert told in str(raised.value)
+
+
+def test_of_a_record_that_cannot_be_left_out_alone_a_refused_letter_names_what_can_help() -> None:
+    refused = replace(failure(15, "too large"), stage=LETTER_REFUSED)
+    said = str(build_record_error([refused], "flights", 3))
+    assert "Change the config of the dead letter topic" in said
+    assert "errors.tolerance=all" not in said
 
 
 def test_tolerated_failures_and_none_at_all_are_no_error() -> None:

@@ -8,7 +8,6 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import TypeVar
 
-from kafka_s3_platform.archive.failures import FOR_EVER, parse_retention_ms
 from kafka_s3_platform.archive.plan import OffsetLookup, find_hour_start, find_lost_offsets, find_readable_offset
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
@@ -18,6 +17,7 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
 
 
 class UnansweredError(PlatformError):
