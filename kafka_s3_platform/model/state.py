@@ -198,9 +198,9 @@ class IndexState:
         covered = self.coverage(kafka_partition)
         begin = next((r.start_offset for r in covered if r.start_offset < end_offset <= r.end_offset), end_offset)
         lowest = max(begin, self.accepted_end(kafka_partition), log_start - 1)
-        known = self.list_epoch_ends(kafka_partition)
+        known = self._leader_epochs.get(kafka_partition, {})
         found = max((end for end in known if lowest < end <= end_offset), default=None)
-        return None if found is None else EpochMark(found, self._leader_epochs[kafka_partition][found])
+        return None if found is None else EpochMark(found, known[found])
 
     def list_epoch_ends(self, kafka_partition: int) -> list[int]:
         """List, in order, the ends of scans and gaps whose leader epoch is known."""
