@@ -7,7 +7,7 @@ import pytest
 
 from kafka_s3_platform.archive import look
 from kafka_s3_platform.archive.request import ArchiveReport, HourReport
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import OffsetGapError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
@@ -19,11 +19,10 @@ from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
-from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, scanned, snapshot, tried
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, scanned, snapshot, tried
 
 pytestmark = pytest.mark.integration
 
@@ -31,13 +30,9 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
     """Thirty records of the hour before noon, of which no run has asked."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(timestamp=NOON - HOUR)] * 30)
-    return connector(kafka_settings, store_settings, topic_name)
+    return fill_topic([Sent(timestamp=NOON - HOUR)] * 30)
 
 
 def write_noon(config: ConnectorConfig) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BusyError,
     LogTruncatedError,
@@ -32,7 +32,6 @@ from kafka_s3_platform_tests.support import (
     InProcessRunner,
     Sent,
     archived,
-    connector,
     produce,
     scanned,
     snapshot,
@@ -97,12 +96,8 @@ def test_archiving_begins_again_at_an_offset(config: ConnectorConfig) -> None:
         decided(config, BeginAt(0, 7))
 
 
-def test_a_topic_that_was_never_archived_may_begin_at_an_offset(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10))
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_a_topic_that_was_never_archived_may_begin_at_an_offset(fill_topic: Callable[..., ConnectorConfig]) -> None:
+    config = fill_topic(numbered(10))
     decided(config, BeginAt(0, 6))
     archived(config)
     assert stored(config).column("offset").to_pylist() == [6, 7, 8, 9]
@@ -119,29 +114,25 @@ def test_what_a_transaction_keeps_back_is_not_given_up(config: ConnectorConfig) 
 
 
 def test_a_dry_run_about_a_topic_without_an_index_makes_none_and_counts_what_the_log_holds(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+    fill_topic: Callable[..., ConnectorConfig],
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10))
-    delete_records(kafka_settings, topic_name, 4)
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = fill_topic(numbered(10))
+    delete_records(config.kafka, config.topics[0], 4)
     report = decided(config, BeginAt(0, 6), dry_run=True)
     assert (report.gaps, report.offset_count) == ((Gap(0, 0, 6, "skipped"),), 2)
-    assert TopicIndex.of(config, topic_name).within_connector.peek() is None
+    assert TopicIndex.of(config, config.topics[0]).within_connector.peek() is None
 
 
 def test_a_decision_before_any_archiving_is_about_the_topic_that_was_there(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+    fill_topic: Callable[..., ConnectorConfig], topic_name: str, create_topic: CreateTopic
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10))
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = fill_topic(numbered(10))
     decided(config, BeginAt(0, 6))
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(config.kafka) as admin:
         admin.ask(lambda client, timeout: client.delete_topics([topic_name], request_timeout=timeout)[topic_name], "")
         until(30, lambda: not admin.topic_exists(topic_name))
     create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10))
+    produce(config.kafka, topic_name, numbered(10))
     with pytest.raises(TopicRecreatedError, match="it was deleted and created again"):
         archived(config)
 

@@ -4,7 +4,7 @@ A server that only records what it is asked is the store of the file, another on
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -189,28 +189,25 @@ OF_BOTH = {
 """What else delta-rs, or boto3, reads."""
 
 
+SPELLED = [(each.upper(), value) for name, value in OF_OPTIONS.items() for each in (name, name.removeprefix("aws_"))]
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [(each.upper(), value) for name, value in OF_OPTIONS.items() for each in (name, name.removeprefix("aws_"))],
+    ("use", "name", "value"),
+    [*((use_index, *each) for each in SPELLED), *((use_both, *each) for each in OF_BOTH.items())],
 )
-def test_no_variable_of_an_option_changes_what_is_asked_for_the_index(
-    own: EmptyStore, other: EmptyStore, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+def test_no_variable_changes_what_is_asked_for(
+    own: EmptyStore,
+    other: EmptyStore,
+    monkeypatch: pytest.MonkeyPatch,
+    use: Callable[[StoreSettings, EmptyStore], object],
+    name: str,
+    value: str,
 ) -> None:
     store = settings(own.endpoint)
-    expected = use_index(store, own)
+    expected = use(store, own)
     monkeypatch.setenv(name, other.endpoint if value == OTHER else value)
-    assert use_index(store, own) == expected
-    assert not other.requests
-
-
-@pytest.mark.parametrize(("name", "value"), OF_BOTH.items())
-def test_no_variable_of_aws_changes_what_is_asked_for_objects_and_index(
-    own: EmptyStore, other: EmptyStore, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    store = settings(own.endpoint)
-    expected = use_both(store, own)
-    monkeypatch.setenv(name, other.endpoint if value == OTHER else value)
-    assert use_both(store, own) == expected
+    assert use(store, own) == expected
     assert not other.requests
 
 
