@@ -9,10 +9,12 @@ are off. So a commit is a true compare-and-swap on the table's version, and its 
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 from uuid import uuid4
 
@@ -33,6 +35,7 @@ from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment, StoredChunk
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import is_expired
+from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
 from kafka_s3_platform.store.index_files.data_files import IndexFile, NewFile, write_swap
 from kafka_s3_platform.store.index_reads import (
@@ -114,17 +117,23 @@ class ConnectorIndex:
         check_promises(ObjectStore(self.store), self.index_dir)
 
     def _create(self) -> "ConnectorSnapshot":
+        """Create the table by one create-only object. What another run creates meanwhile stays.
+
+        `DeltaTable.create` would give that table a second first commit, with another id.
+        """
         self.check_promises()
-        try:
+        with TemporaryDirectory() as folder:
             DeltaTable.create(
-                self.uri,
+                folder,
                 TABLE_SCHEMA,
-                mode="ignore",
                 partition_by=[PERIOD],
                 description=describe_index(self.connector),
                 configuration={"delta.dataSkippingStatsColumns": FILTERED_COLUMNS},
-                storage_options=self.table.options,
             )
+            commit = Path(IndexTable(self.store, folder).name_log_entry(0)).read_bytes()
+        with suppress(PreconditionError):
+            self.table.objects.put_new(self.table.name_log_entry(0), commit)
+        try:
             return ConnectorSnapshot(self, self.table.open())
         except TableNotFoundError as err:
             raise StoreUnavailableError(

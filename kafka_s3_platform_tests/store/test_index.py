@@ -1,5 +1,6 @@
 """The index on a real S3: atomic changes, compare-and-swap, errors that say what to do."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -46,6 +47,31 @@ def segment(key: str, start: int = 0, end: int = 10) -> Segment:
 def test_reading_an_index_that_does_not_exist_creates_nothing(index: TopicIndex) -> None:
     assert index.peek() is None
     assert not index.exists()
+
+
+def test_of_two_runs_that_create_an_index_one_creates_it_and_both_go_on(
+    index: TopicIndex, store_settings: StoreSettings
+) -> None:
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy, ThreadPoolExecutor() as threads:
+        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+        late = proxy.hold_response("GET", r"list-type.*_delta_log/&start-after")
+        second = threads.submit(TopicIndex(given, "_index", "flights", "topic.a").open)
+        assert late.hit.wait(60)
+        first = index.open()
+        first.commit(Change((scan(0, 10),)))
+        late.release()
+        assert second.result(60).whole.table_id == first.whole.table_id
+    assert index.open().state.coverage(0) == make_span(0, 10)
+
+
+def test_an_index_whose_creation_was_not_answered_is_created_once(
+    index: TopicIndex, store_settings: StoreSettings
+) -> None:
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
+        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+        proxy.lose_response("PUT", r"0{20}\.json")
+        assert TopicIndex(given, "_index", "flights", "topic.a").open().version == 0
+    assert index.open().version == 0
 
 
 def test_every_kind_of_row_comes_back_as_it_was_committed(index: TopicIndex) -> None:
