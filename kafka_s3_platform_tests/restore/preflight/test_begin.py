@@ -78,6 +78,6 @@ def test_what_cannot_be_is_no_finding_of_anything_that_looks_at_a_target(
     config: ConnectorConfig, ask: Callable[[ConnectorConfig], object]
 ) -> None:
     restored(config)
-    with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"-1001 as its log start"):
+    with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"-1001 as the end of its log"):
         ask(config)
     ask(config)

@@ -165,7 +165,7 @@ def test_archiving_with_groups_offsets_acls_and_dead_letters(
 def test_archiving_without_the_right_to_read_names_the_topic(
     guarded: Guarded, store: StoreSettings, topic_name: str
 ) -> None:
-    config = of_its_own(guarded, store, topic_name, rights("take-over", SOURCE=topic_name, GROUP="x"))
+    config = of_its_own(guarded, store, topic_name, rights("restore --dry-run", TARGET=topic_name))
     with pytest.raises(AuthorizationError, match=f"reading topic {topic_name}.*TOPIC_AUTHORIZATION_FAILED"):
         archived(config)
 
