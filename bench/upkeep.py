@@ -14,7 +14,7 @@ from bench.measure import measured
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.store.index import CHECKPOINT_INTERVAL, ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_files.data_files import list_index_files
 from kafka_s3_platform.store.index_files.log_files import list_log
@@ -27,6 +27,7 @@ from kafka_s3_platform_tests.upkeep.index.hours import RECORDS, archive_hour, me
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 KEPT_DAYS = 7
+OPENINGS = 10
 
 
 def main() -> None:
@@ -87,19 +88,31 @@ def _print_night(config: ConnectorConfig, days: int, night: int, kept: timedelta
 
 
 def _measure_opening(config: ConnectorConfig, commits: int) -> None:
-    """Print what opening costs with the checkpoints of the commits, and without any."""
+    """Print what opening costs by the number of commits since the last checkpoint, and without any checkpoint."""
     index = ConnectorIndex.of(config)
-    for _ in range(commits):
+    print("| commits after the checkpoint | open: CPU ms | read again: CPU ms |\n|---|---|---|")
+    for _ in range(commits // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - 1):
         index.open().commit({config.topics[0]: Change()})
-    print("| checkpoints | open: CPU s | wall s |\n|---|---|---|")
-    for which in ("every 100 commits", "none"):
-        if which == "none":
-            for info in (*list_log(index.table).checkpoints.values(), index.table.objects.head(_name_hint(index))):
-                if info is not None:
-                    index.table.objects.delete(info.key, info.etag)
-        with measured() as usage:
-            ConnectorIndex.of(config).table.open()
-        print(f"| {which} | {usage.cpu_seconds:.2f} | {usage.seconds:.2f} |", flush=True)
+    for since in range(CHECKPOINT_INTERVAL):
+        _print_opening(config, str(since))
+        index.open().commit({config.topics[0]: Change()})
+    for info in (*list_log(index.table).checkpoints.values(), index.table.objects.head(_name_hint(index))):
+        if info is not None:
+            index.table.objects.delete(info.key, info.etag)
+    _print_opening(config, f"{index.open().version} without any")
+
+
+def _print_opening(config: ConnectorConfig, which: str) -> None:
+    began = time.process_time()
+    opened = [ConnectorIndex.of(config) for _ in range(OPENINGS)]
+    for index in opened:
+        index.open()
+    again = time.process_time()
+    for index in opened:
+        index.open()
+    ended = time.process_time()
+    cells = [which, *(f"{seconds / OPENINGS * 1000:.0f}" for seconds in (again - began, ended - again))]
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def _name_hint(index: ConnectorIndex) -> str:

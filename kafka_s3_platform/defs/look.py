@@ -17,7 +17,7 @@ SHOWN_WITHIN = timedelta(days=7)
 The first look at a topic, without a cursor, goes back to the beginning.
 """
 
-_kept: dict[tuple[str, str, str], ConnectorSnapshot] = {}
+_kept: dict[tuple[str, str, str], ConnectorIndex] = {}
 _lock = threading.Lock()
 
 
@@ -39,7 +39,7 @@ class IndexLook:
         self._place = (user, self._config.store.endpoint_url or "", index.uri)
         self._reading = 0
         self._is_closed = False
-        self._opened: ConnectorSnapshot | None = None
+        self._opened: ConnectorIndex | None = None
 
     def read(self, topic: ArchivedTopic, use: Callable[[IndexSnapshot], R]) -> R | None:
         """Return what `use` makes of what is known of the topic, None if nothing of it was archived yet.
@@ -76,9 +76,9 @@ class IndexLook:
     @cached_property
     def _whole(self) -> ConnectorSnapshot | None:
         with _lock:
-            kept = _kept.pop(self._place, None)
-        found = kept.renew() if kept else ConnectorIndex.of(self._config).peek()
+            index = _kept.pop(self._place, None) or ConnectorIndex.of(self._config)
+        found = index.peek()
         if found is not None:
             found.load_states(topic.topic for topic in self._topics)
-        self._opened = found
+        self._opened = index
         return found

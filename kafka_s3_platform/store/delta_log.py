@@ -20,7 +20,7 @@ from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 READS_AT_ONCE = 16
 _VERSION_DIGITS = 20
 _LISTED_DIGITS = 2
-"""Each listing has the log files of a hundred versions: an index gets a checkpoint about that often."""
+"""Each listing has the log files of a hundred versions: an index gets a checkpoint more often."""
 
 _COMMIT = ".json"
 _CHECKPOINT = ".checkpoint.parquet"

@@ -154,7 +154,9 @@ def translate_response(err: ClientError, tried: Attempted) -> PlatformError:
     code = err.response["Error"].get("Code", "")
     kind, advice = choose_error(status, code, tried.bucket, tried.operation)
     message = err.response["Error"].get("Message", "") if kind in (RefusedRequestError, ConfigError) else ""
-    return kind(f"{tried}: answered {status} {code} {message}".rstrip() + f". {advice}")
+    # the answer to a HEAD has no body, and its status is all that botocore knows
+    said = " ".join(word for word in dict.fromkeys((str(status), code, message)) if word)
+    return kind(f"{tried}: answered {said}. {advice}")
 
 
 def choose_error(status: int, code: str, bucket: str, operation: str) -> tuple[type[PlatformError], str]:

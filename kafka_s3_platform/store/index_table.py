@@ -31,11 +31,13 @@ _OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-
 class Handle:
     """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire.
 
-    `last` is the last file of the log up to the table's version: it tells the version from another one of that number.
+    `last` is the last file of the log up to `version`, which was checked: it tells the version from another one of that
+    number. A commit brings the table, not the handle, to the next version.
     """
 
     table: DeltaTable
     options: Mapping[str, str] = dataclasses.field(repr=False)
+    version: int
     last: ObjectInfo
 
 
@@ -64,12 +66,15 @@ class IndexTable:
         """Return the table as it is now, or as it was at `version`. Raises TableNotFoundError if there is none."""
         options = self.options
         table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
-        return Handle(table, options, self.check_files(table))
+        return Handle(table, options, table.version(), self.check_files(table))
 
     def update(self, handle: Handle) -> Handle:
         """Bring the handle's table up to the newest version. Only log entries that are new are read."""
         self.run("read", handle.table.update_incremental)
-        return replace(handle, last=self.check_files(handle.table))
+        version = handle.table.version()
+        if version == handle.version:
+            return handle
+        return replace(handle, version=version, last=self.check_files(handle.table))
 
     def is_of_log(self, handle: Handle) -> bool:
         """Whether the log still has the handle's version. It has another one after it was put back from a backup."""

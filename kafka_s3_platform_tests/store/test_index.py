@@ -106,7 +106,7 @@ def test_a_commit_that_adds_and_removes_is_seen_whole(index: TopicIndex) -> None
 def test_of_two_commits_on_one_version_the_second_is_refused(
     index: TopicIndex, removed: tuple[RowPredicate, ...]
 ) -> None:
-    first, second = index.open(), index.open()
+    first, second = index.open(), TopicIndex(index.store, index.index_dir, index.connector, index.topic).open()
     first.commit(Change((scan(0, 5),)))
     with pytest.raises(IndexConflictError, match="committed by another run"):
         second.commit(Change((scan(0, 5),), removed=removed))
@@ -152,13 +152,38 @@ def test_a_gap_remembers_the_hour_that_found_it(index: TopicIndex) -> None:
 
 
 def test_many_commits_leave_checkpoints_so_that_an_index_without_upkeep_opens_quickly(index: TopicIndex) -> None:
-    for n in range(102):
+    for n in range(22):
         index.open().commit(Change((scan(n, n + 1),)))
     keys = [info.key for info in ObjectStore(index.store).list(f"{index.within_connector.table.folder}/_delta_log/")]
     assert [key.rpartition("/")[2] for key in keys if key.endswith("checkpoint.parquet")] == [
-        f"{99:020d}.checkpoint.parquet"
+        f"{version:020d}.checkpoint.parquet" for version in (9, 19)
     ]
-    assert index.open().state.coverage(0) == make_span(0, 102)
+    assert index.open().state.coverage(0) == make_span(0, 22)
+
+
+def test_an_index_that_is_opened_again_reads_only_what_is_new(index: TopicIndex, store_settings: StoreSettings) -> None:
+    index.open().commit(Change((scan(0, 5),)))
+    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
+        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+        kept = TopicIndex(given, "_index", "flights", "topic.a")
+        first = kept.open()
+        assert first.state.coverage(0) == make_span(0, 5)
+        index.open().commit(Change((scan(5, 9),)))
+        proxy.requests.clear()
+        assert kept.open().state.coverage(0) == make_span(0, 9)
+        read = {target.rpartition("/")[2] for method, target in proxy.requests if method == "GET"}
+        assert {name for name in read if name.endswith(".json")} == {f"{2:020d}.json"}
+        assert first.state.coverage(0) == make_span(0, 5)
+        with pytest.raises(IndexConflictError):
+            first.commit(Change((scan(5, 9),)))
+
+
+def test_a_snapshot_that_was_not_read_before_its_index_was_opened_again_says_so(index: TopicIndex) -> None:
+    first = index.open()
+    first.commit(Change((scan(0, 5),)))
+    index.open()
+    with pytest.raises(IndexConflictError, match="version 0 was opened again before it was read"):
+        _ = first.state
 
 
 def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:

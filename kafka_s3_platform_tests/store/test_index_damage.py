@@ -75,10 +75,10 @@ def files(s3_client: Any, bucket: str) -> Files:
 
 @pytest.fixture
 def index(files: Files, store_settings: StoreSettings) -> TopicIndex:
-    index = TopicIndex(store_settings, "_index", "flights", "topic.a")
+    writer = TopicIndex(store_settings, "_index", "flights", "topic.a")
     for n in range(COMMITS):
-        index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
-    return index
+        writer.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
+    return TopicIndex(store_settings, "_index", "flights", "topic.a")
 
 
 @pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
@@ -249,8 +249,9 @@ def test_a_process_that_runs_for_years_remembers_only_what_the_index_is_made_of_
     index.open()
     assert remembered() == {".json", *(f"{n}.json" for n in range(1, COMMITS + 1))}
     DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
+    index.open().commit(Change((Scan(0, 100, 110, 10, None, 1),)))
     index.open()
-    assert remembered() == {f"{COMMITS}.checkpoint.parquet"}
+    assert remembered() == {f"{COMMITS}.checkpoint.parquet", f"{COMMITS + 1}.json"}
 
 
 DEEP = "[" * 100_000
