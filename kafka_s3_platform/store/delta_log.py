@@ -19,8 +19,6 @@ from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 
 READS_AT_ONCE = 16
 _VERSION_DIGITS = 20
-_LISTED_DIGITS = 2
-"""Each listing has the log files of a hundred versions: an index gets a checkpoint more often."""
 
 _COMMIT = ".json"
 _CHECKPOINT = ".checkpoint.parquet"
@@ -36,37 +34,33 @@ Only the files of the version that it checked last: a process may run for years,
 """
 
 
-def refuse_deletion_vectors(store: ObjectStore, folder: str, version: int) -> ObjectInfo:
-    """Refuse the table in `folder` if a file of it has a deletion vector at `version`. Return the last file of its log.
-
-    Raises:
-        IndexDamagedError: a file has one, or the log has files that no index has.
-    """
+def refuse_deletion_vectors(store: ObjectStore, folder: str, log: Sequence[ObjectInfo]) -> None:
+    """Refuse the table in `folder` if a file of its `log` has a deletion vector. Raises IndexDamagedError then."""
     table = f"{store.settings.endpoint_url} {store.uri(folder)}"
-    files = list_log_segment(store, folder, version)
     known = _looked_at.get(table, _Marks())
-    for info, flaw in _find_flaws(store, [each for each in files if (each.key, each.etag) not in known]):
+    for info, flaw in _find_flaws(store, [each for each in log if (each.key, each.etag) not in known]):
         if flaw:
             raise IndexDamagedError(
                 f"{store.uri(info.key)}, of an index's log, {flaw}, and the index is not read. Nothing of "
                 f"ours writes that: find out who wrote to that folder, and put it back from the bucket's versions or a "
                 f"backup"
             )
-    _looked_at[table] = _Marks((each.key, each.etag) for each in files)
-    return files[-1]
+    _looked_at[table] = _Marks((each.key, each.etag) for each in log)
 
 
-def list_log_segment(store: ObjectStore, folder: str, version: int) -> list[ObjectInfo]:
+def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[ObjectInfo, ...]:
     """List the newest checkpoint up to `version`, and the commits after it.
 
     delta-rs reads the hint by rules of its own, and lists the whole log where it takes it for none. So the hint only
     says where to look first: what is listed always begins with a checkpoint, or with the first commit.
+
+    Raises IndexDamagedError if there is neither, or if the log has files that no index has.
     """
     log = f"{folder}/_delta_log/"
     first = _read_hint(store, log)
-    log_segment = _list_segment(store, log, first, version)
+    log_segment = _cut_segment(_list_from(store, log, first), version)
     if first and not _is_whole(log_segment, log):
-        log_segment = _list_segment(store, log, 0, version)
+        log_segment = _cut_segment(_list_from(store, log, 0), version)
     if not _is_whole(log_segment, log):
         raise IndexDamagedError(
             f"the log of the index {store.uri(folder)} has no checkpoint up to version {version}, and not the first "
@@ -75,26 +69,51 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> list[Obje
     return log_segment
 
 
-def _list_segment(store: ObjectStore, log: str, first: int, version: int) -> list[ObjectInfo]:
-    found: dict[int, list[ObjectInfo]] = {}
-    for each in _list_log(store, log, first, version):
-        number, name = _split_name(each.key.removeprefix(log))
-        if number <= version:
-            found.setdefault(number, []).append(each)
-            if name not in {_COMMIT, _CHECKPOINT}:
+def list_newer(store: ObjectStore, folder: str, log: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
+    """List the files of the log that came after `version`, of which `log` is the segment.
+
+    The first is the last of `log`. None are returned if it is not there any more as it was: it is another log by now.
+    """
+    last = log[-1]
+    found = _list_from(store, f"{folder}/_delta_log/", version)
+    if not any((each.key, each.etag) == (last.key, last.etag) for each in found):
+        return ()
+    return (last, *(each for each in found if each.key != last.key))
+
+
+def find_newest_version(log: Sequence[ObjectInfo]) -> int:
+    """Return the newest version that has a commit among the files, -1 if none has."""
+    return max((_find_version(each) for each in log if each.key.endswith(_COMMIT)), default=-1)
+
+
+def extend_segment(log: Sequence[ObjectInfo], newer: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
+    """Return the segment of `version`, which is that of an earlier one and what came after it."""
+    return _cut_segment((*log, *newer[1:]), version)
+
+
+def _list_from(store: ObjectStore, log: str, first: int) -> list[ObjectInfo]:
+    found: list[ObjectInfo] = []
+    for each in store.list_from(log, f"{first:0{_VERSION_DIGITS}d}"):
+        # others are of no version, as the hint
+        if each.key.startswith(f"{log}0"):
+            if _split_name(each.key.removeprefix(log))[1] not in {_COMMIT, _CHECKPOINT}:
                 raise IndexDamagedError(
                     f"{store.uri(each.key)} is a file of an index's log that no index has, and the index is not read. "
                     f"Find out who wrote to that folder, and remove it"
                 )
-    checkpoint = -1
-    for number, files in found.items():
-        if any(f.key.endswith(_CHECKPOINT) for f in files):
-            checkpoint = max(checkpoint, number)
-    log_segment = [f for f in found.get(checkpoint, ()) if f.key.endswith(_CHECKPOINT)]
-    for number in sorted(found):
-        if number > checkpoint:
-            log_segment += found[number]
-    return log_segment
+            found.append(each)
+    return found
+
+
+def _cut_segment(files: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
+    found = sorted((each for each in files if _find_version(each) <= version), key=_find_version)
+    checkpoints = [each for each in found if each.key.endswith(_CHECKPOINT)][-1:]
+    begin = max(map(_find_version, checkpoints), default=-1)
+    return (*checkpoints, *(each for each in found if each.key.endswith(_COMMIT) and _find_version(each) > begin))
+
+
+def _find_version(info: ObjectInfo) -> int:
+    return _split_name(info.key.rpartition("/")[2])[0]
 
 
 def _is_whole(log_segment: Sequence[ObjectInfo], log: str) -> bool:
@@ -113,12 +132,6 @@ def _read_hint(store: ObjectStore, log: str) -> int:
         return 0
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return 0
-
-
-def _list_log(store: ObjectStore, log: str, first: int, last: int) -> Iterator[ObjectInfo]:
-    step = 10**_LISTED_DIGITS
-    for hundred in range(min(first, last) // step, last // step + 1):
-        yield from store.list(f"{log}{hundred:0{_VERSION_DIGITS - _LISTED_DIGITS}d}")
 
 
 def _split_name(name: str) -> tuple[int, str]:

@@ -315,9 +315,7 @@ class ConnectorSnapshot:
         So it is if it is another table by now, or if the provider has other credentials.
         """
         table = self.index.table
-        if table.options != self._handle.options or not table.is_of_log(self._handle):
-            return None
-        return table.update(self._handle)
+        return table.update(self._handle) if table.options == self._handle.options else None
 
     def commit(self, changes: Mapping[str, Change], commit_id: str | None = None) -> int:
         """Apply the change of each topic in one commit, if the index is still at this version. Return the new version.

@@ -16,8 +16,15 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IndexDamagedError
+from kafka_s3_platform.store.credentials import Credentials, find_credentials
 from kafka_s3_platform.store.delta_errors import classify_delta_error
-from kafka_s3_platform.store.delta_log import refuse_deletion_vectors
+from kafka_s3_platform.store.delta_log import (
+    extend_segment,
+    find_newest_version,
+    list_log_segment,
+    list_newer,
+    refuse_deletion_vectors,
+)
 from kafka_s3_platform.store.delta_options import build_delta_options
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 
@@ -31,14 +38,14 @@ _OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-
 class Handle:
     """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire.
 
-    `last` is the last file of the log up to `version`, which was checked: it tells the version from another one of that
-    number. A commit brings the table, not the handle, to the next version.
+    `log` are the files of the log that make up `version`, which was checked. The last one tells the version
+    from another of that number. A commit brings the table, not the handle, to the next version.
     """
 
     table: DeltaTable
     options: Mapping[str, str] = dataclasses.field(repr=False)
     version: int
-    last: ObjectInfo
+    log: tuple[ObjectInfo, ...]
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class IndexTable:
 
     store: StoreSettings = dataclasses.field(repr=False)
     folder: str
+    _options: dict[Credentials, dict[str, str]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def uri(self) -> str:
@@ -55,7 +63,12 @@ class IndexTable:
     @property
     def options(self) -> dict[str, str]:
         """delta-rs's options with the credentials that are valid now, secrets included."""
-        return build_delta_options(self.store)
+        # the environment is read once for each credentials: it is large, and each use of the table asks
+        access = find_credentials(self.store)
+        if access not in self._options:
+            self._options.clear()
+            self._options[access] = build_delta_options(self.store)
+        return self._options[access]
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -66,20 +79,27 @@ class IndexTable:
         """Return the table as it is now, or as it was at `version`. Raises TableNotFoundError if there is none."""
         options = self.options
         table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
-        return Handle(table, options, table.version(), self.check_files(table))
+        log = list_log_segment(self.objects, self.folder, table.version())
+        return self._check(Handle(table, options, table.version(), log))
 
-    def update(self, handle: Handle) -> Handle:
-        """Bring the handle's table up to the newest version. Only log entries that are new are read."""
-        self.run("read", handle.table.update_incremental)
+    def update(self, handle: Handle) -> Handle | None:
+        """Bring the handle's table up to the newest version. Only what is new is read: nothing new is one request.
+
+        Return None if the log has the handle's version no more, or another one: so it is after the log was put back
+        from a backup. The handle must not be used any more then.
+        """
+        newer = list_newer(self.objects, self.folder, handle.log, handle.version)
+        if find_newest_version(newer) > handle.table.version():
+            self.run("read", handle.table.update_incremental)
+            if find_newest_version(newer) < handle.table.version():
+                # somebody committed meanwhile
+                newer = list_newer(self.objects, self.folder, handle.log, handle.version)
         version = handle.table.version()
+        if not newer or find_newest_version(newer) < version:
+            return None
         if version == handle.version:
             return handle
-        return replace(handle, version=version, last=self.check_files(handle.table))
-
-    def is_of_log(self, handle: Handle) -> bool:
-        """Whether the log still has the handle's version. It has another one after it was put back from a backup."""
-        found = self.objects.head(handle.last.key)
-        return found is not None and found.etag == handle.last.etag
+        return self._check(replace(handle, version=version, log=extend_segment(handle.log, newer, version)))
 
     def has_log_entry(self, version: int) -> bool:
         """Whether the log entry of the version is there. The store is asked, whatever was read before."""
@@ -97,14 +117,12 @@ class IndexTable:
             if kind == "json" and number.isdigit():
                 yield int(number), info
 
-    def check_files(self, table: DeltaTable) -> ObjectInfo:
-        """Refuse a version of the table that names files out of its folder, or deletion vectors.
-
-        Return the last file of its log.
+    def _check(self, handle: Handle) -> Handle:
+        """Return the handle. Refuse a version that names files out of its folder, or deletion vectors.
 
         delta-rs follows both, also to this machine's files (`file:///`).
         """
-        files = self.run("read", lambda: pa.table(table.get_add_actions(flatten=True)))
+        files = self.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
         for path in files.column("path").to_pylist():
             if not _OWN_FILE.fullmatch(path):
                 raise IndexDamagedError(
@@ -112,8 +130,8 @@ class IndexTable:
                     f"read. Nothing of ours writes such a path: find out who wrote to that folder, and put its "
                     f"_delta_log back from the bucket's versions or a backup"
                 )
-        version = table.version()
-        return self.run("read", lambda: refuse_deletion_vectors(self.objects, self.folder, version))
+        self.run("read", lambda: refuse_deletion_vectors(self.objects, self.folder, handle.log))
+        return handle
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
         """Return `call()`. Raise errors of delta-rs and Arrow as store errors that name the index."""

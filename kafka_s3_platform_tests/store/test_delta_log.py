@@ -27,7 +27,8 @@ class LogStore(HttpServer):
         asked = parse_qs(urlsplit(request.url).query)
         if "list-type" not in asked:
             return HttpAnswer(200, (), self.hint.encode()) if self.hint else refusal(404, "NoSuchKey")
-        found = (key for key in self.keys if key.startswith(unquote(asked["prefix"][0])))
+        begin = unquote(asked.get("start-after", [""])[0])
+        found = (key for key in self.keys if key.startswith(unquote(asked["prefix"][0])) and key > begin)
         when = "2026-01-01T00:00:00.000Z"
         rows = "".join(
             f"<Contents><Key>{key}</Key><ETag>e</ETag><Size>1</Size><LastModified>{when}</LastModified></Contents>"
