@@ -18,7 +18,13 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG, FAILURES, RETRIES_TAG
-from kafka_s3_platform.defs.processes import describe_place, find_unfinished_runs, make_process_tags
+from kafka_s3_platform.defs.processes import (
+    describe_end,
+    describe_place,
+    extend_life,
+    find_unfinished_runs,
+    make_process_tags,
+)
 from kafka_s3_platform.defs.restore.request import allow_paths
 from kafka_s3_platform.defs.runs import is_changing
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED
@@ -201,6 +207,7 @@ def _execute(
     ops: Mapping[str, dg.Config],
 ) -> dg.ExecuteInProcessResult:
     run_id = str(uuid4())
+    extend_life(found, run_id)
     tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
     if partition_keys:
         tags |= {
@@ -256,7 +263,7 @@ def _find_overlaps(found: dg.DagsterInstance, topics: Mapping[dg.AssetKey, str])
         if run is not None:
             busy[key] = TransientError(
                 f"topic {topic}: run {run.run_id} is queued or under way {describe_place(run)}; try again when it "
-                f"ended. If its process is gone, terminate it in the UI"
+                f"ended{describe_end(found, run)}"
             )
     return busy
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from kafka_s3_platform.defs.processes import make_process_tags
+from kafka_s3_platform.defs.processes import extend_life, kept_alive, make_process_tags
 from kafka_s3_platform.defs.request_tags import make_failed_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform.errors import ClockError, OpenTransactionError, PermanentError, PlatformError, TransientError
@@ -41,17 +41,21 @@ _IGNORED = {
 def raise_dagster_failures(context: StepContext) -> Iterator[None]:
     """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
 
-    Every step begins here. So this also tags the run with the processes that execute it, and warns of keys in its
-    config that have no effect.
+    Every step begins here. So this also tags the run with the processes that execute it, keeps it alive, and warns of
+    keys in its config that have no effect.
     """
     _tell_ignored(context)
-    context.instance.add_run_tags(context.run.run_id, make_process_tags(context.run.run_id))
+    run_id = context.run.run_id
+    context.instance.add_run_tags(run_id, make_process_tags(run_id))
     try:
-        yield
+        with kept_alive(context.instance, run_id):
+            yield
     except TransientError as err:
         retries = count_retries(context)
         if context.op_execution_context.retry_number < retries:
-            raise dg.RetryRequested(retries, choose_delay(err, context.op_execution_context.retry_number)) from err
+            delay = choose_delay(err, context.op_execution_context.retry_number)
+            extend_life(context.instance, run_id, delay)  # the step's process ends, and Dagster's waits
+            raise dg.RetryRequested(retries, delay) from err
         raise _make_failure(context, err) from err
     except PermanentError as err:
         raise _make_failure(context, err) from err

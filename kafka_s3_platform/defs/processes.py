@@ -1,25 +1,42 @@
 """Finds runs whose process was killed.
 
 Dagster's default launcher cannot recognise such a run, so Dagster's run monitoring never ends it. Without this module,
-it would block its topic for ever.
+it would block its topic for ever. A process can be looked for only where it ran. So a run also says, once a minute,
+until when it is to be taken for alive: that ends a run whose container is gone, or another of the same name.
 """
 
 import json
+import logging
 import multiprocessing
 import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import dagster as dg
 import psutil
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
+from kafka_s3_platform.defs.request_tags import REQUEST_TAG
+from kafka_s3_platform.instance.alive import read_alive, tell_alive
+
+logger = logging.getLogger(__name__)
+
 PROCESS_TAG = "kafka_s3/process"
 """Tag of runs that began. It holds the host, and the pid and start time of each process that executes the run."""
 
 CLOCK_SECONDS = 5.0
 """How far a process's start time may seem to move. The kernel counts it from boot, and the clock may be set later."""
+
+BEAT_SECONDS = 60.0
+
+LIFE_SECONDS = 600.0
+"""A run that says nothing for so long is gone. A busy machine may be slow, and the clocks of two hosts may differ."""
 
 
 def make_process_tags(run_id: str) -> dict[str, str]:
@@ -31,13 +48,35 @@ def make_process_tags(run_id: str) -> dict[str, str]:
     parent = multiprocessing.parent_process()
     pids = [os.getpid(), *([parent.pid] if parent and parent.pid else [])]
     processes = [[pid, started] for pid in pids if (started := _find_start(pid)) is not None]
-    return {PROCESS_TAG: json.dumps({"run_id": run_id, "host": socket.gethostname(), "processes": processes})}
+    found = {"run_id": run_id, "host": socket.gethostname(), "namespace": _find_namespace(), "processes": processes}
+    return {PROCESS_TAG: json.dumps(found)}
+
+
+def extend_life(instance: dg.DagsterInstance, run_id: str, seconds: float = 0.0) -> None:
+    """Say that the run is alive, and that nothing need be heard of it for `seconds` more than usual."""
+    tell_alive(instance, run_id, time.time() + seconds + LIFE_SECONDS)
+
+
+@contextmanager
+def kept_alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+    """Say that the run is alive, again and again until the block ends."""
+    extend_life(instance, run_id)
+    ended = Event()
+    beating = Thread(target=_beat, args=(instance, run_id, ended), name="alive", daemon=True)
+    if not instance.is_ephemeral:  # which no other process sees, and no other thread may use
+        beating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if beating.ident is not None:
+            beating.join()
 
 
 def find_unfinished_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     """Return the runs that are queued or under way. Report runs whose processes are gone as failed; leave these out."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES))
-    return [run for run in runs if not _mark_ended(instance, run)]
+    records = instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES))
+    return [record.dagster_run for record in records if not _mark_ended(instance, record)]
 
 
 def describe_place(run: dg.DagsterRun) -> str:
@@ -48,11 +87,29 @@ def describe_place(run: dg.DagsterRun) -> str:
     return f"in process {' or '.join(str(pid) for pid, _ in known['processes'])} of host {known['host']}"
 
 
-def _mark_ended(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
+    """Say how the run ends if its process is gone without a word. For the end of a message's sentence."""
     known = _find_process(run)
-    if known is None or known["host"] != socket.gethostname():
-        return False
-    if any(_is_alive(pid, started) for pid, started in known["processes"]):
+    if known is not None and _is_here(known):
+        return ""
+    until = None if known is None else read_alive(instance, run.run_id)
+    if until is None:
+        return ". If nothing executes it, terminate it in the UI"
+    at = datetime.fromtimestamp(until, timezone.utc)
+    return f". If its process is gone, whatever asks after {at:%H:%M:%S} UTC, such as this command, ends it"
+
+
+def _beat(instance: dg.DagsterInstance, run_id: str, ended: Event) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        try:
+            extend_life(instance, run_id)
+        except Exception as err:  # noqa: BLE001 - the next beat may get through
+            logger.warning("run %s could not tell Dagster's storage that it is alive: %s", run_id, err)
+
+
+def _mark_ended(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
+    run = record.dagster_run
+    if not _is_gone(instance, record):
         return False
     # Read the run again: it may have ended, and its process with it, after the runs were listed.
     latest = instance.get_run_by_id(run.run_id)
@@ -65,12 +122,37 @@ def _mark_ended(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     return True
 
 
+def _is_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
+    run = record.dagster_run
+    known = _find_process(run)
+    if known is None:
+        # its process may have been killed before its first step, or it is none of ours and says nothing at all
+        asked = run.status == dg.DagsterRunStatus.STARTED and REQUEST_TAG in run.tags
+        return asked and record.start_time is not None and record.start_time + LIFE_SECONDS < time.time()
+    if _is_here(known):
+        return not any(_is_alive(pid, started) for pid, started in known["processes"])
+    until = read_alive(instance, run.run_id)
+    return until is not None and until < time.time()
+
+
+def _is_here(known: Mapping[str, Any]) -> bool:
+    """Return whether this process sees the pids of the run. Two containers may have one host name."""
+    return (known["host"], known["namespace"]) == (socket.gethostname(), _find_namespace())
+
+
+def _find_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
 def _find_process(run: dg.DagsterRun) -> Mapping[str, Any] | None:
     """Read the process tag. Return None if it is absent or not ours: anybody who launches a run can set tags."""
     try:
         found = json.loads(run.tags.get(PROCESS_TAG, "{}"))
         processes = [[int(pid), float(started)] for pid, started in found["processes"]]
-        known = {"host": str(found["host"]), "processes": processes}
+        known = {"host": str(found["host"]), "namespace": str(found["namespace"]), "processes": processes}
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return None
     return known if found["run_id"] == run.run_id else None

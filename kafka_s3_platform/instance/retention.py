@@ -33,6 +33,7 @@ from dagster._serdes import deserialize_value, serialize_value
 from sqlalchemy.engine import Connection
 
 from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.instance.alive import forget_alive
 
 EVENTS_AT_ONCE = 1_000
 """Events in one transaction. Meanwhile nobody else can write to SQLite: about a second."""
@@ -64,6 +65,7 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
         storage.free_concurrency_slots_for_run(run_id)
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     _delete_snapshots(instance.run_storage, instance.get_run_by_id(run_id))
+    forget_alive(instance.run_storage, run_id)
     instance.run_storage.delete_run(run_id)
 
 

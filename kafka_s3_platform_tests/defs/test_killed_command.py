@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.processes import PROCESS_TAG
+from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life
 from kafka_s3_platform_tests.cli.conftest import (
     REPOSITORY,
     KafkaS3,
@@ -63,17 +63,22 @@ def test_a_killed_archive_run_does_not_hold_its_topic(
     assert run.status == dg.DagsterRunStatus.FAILURE
 
 
-def test_a_run_on_another_host_is_named_with_what_to_do_if_it_is_dead(
+def test_a_run_on_another_host_is_named_with_when_it_ends_if_it_is_dead(
     kafka_s3: KafkaS3,  # noqa: F811 - the fixture
 ) -> None:
     write_connector(kafka_s3, "t")
     run_id = str(uuid4())
-    elsewhere = {"run_id": run_id, "host": "elsewhere", "processes": [[4711, 0.0]]}
+    elsewhere = {"run_id": run_id, "host": "elsewhere", "namespace": "", "processes": [[4711, 0.0]]}
     run = dg.DagsterRun("archive__c", run_id, status=dg.DagsterRunStatus.STARTED)
     with dg.DagsterInstance.from_config(str(kafka_s3.folder / "dagster")) as instance:
         instance.add_run(run.with_tags({PROCESS_TAG: json.dumps(elsewhere)}))
+        extend_life(instance, run_id)
         found = kafka_s3("archive", "c")
-        assert instance.get_run_by_id(run_id) is not None
-    assert found.returncode != 0
-    for words in (run_id, "process 4711 of host elsewhere", "If its process is gone, terminate it in the UI"):
-        assert words in found.stderr
+        assert found.returncode == 75
+        for words in (run_id, "process 4711 of host elsewhere", "UTC, such as this command, ends it"):
+            assert words in found.stderr
+        extend_life(instance, run_id, -LIFE_SECONDS - 1)
+        assert run_id not in kafka_s3("archive", "c").stderr
+        ended = instance.get_run_by_id(run_id)
+    assert ended is not None
+    assert ended.status == dg.DagsterRunStatus.FAILURE

@@ -7,14 +7,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import dagster as dg
 import psutil
 import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType
 
-from kafka_s3_platform.defs.processes import PROCESS_TAG, make_process_tags
+from kafka_s3_platform.defs import processes
+from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life, kept_alive, make_process_tags
+from kafka_s3_platform.defs.request_tags import make_request_tags
 from kafka_s3_platform.defs.runs import Requests
+from kafka_s3_platform.instance.alive import read_alive
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 
 Status = dg.DagsterRunStatus
@@ -55,19 +60,19 @@ def under_way(how: str, home: Path, instance: dg.DagsterInstance) -> Iterator[li
 
 @pytest.mark.parametrize("how", ["in-process", "steps"])
 def test_a_run_whose_processes_were_killed_ends_as_failed_and_says_so(how: str, home: Path) -> None:
-    with dg.DagsterInstance.from_config(str(home)) as instance, under_way(how, home, instance) as processes:
+    with dg.DagsterInstance.from_config(str(home)) as instance, under_way(how, home, instance) as executing:
         [run] = find_unfinished(instance, SLOW)
         assert run.status == Status.STARTED
-        for process in processes:
+        for process in executing:
             process.kill()
-        psutil.wait_procs(processes[1:], 10)
+        psutil.wait_procs(executing[1:], 10)
         assert find_unfinished(instance, SLOW) == []
         stored = instance.get_run_by_id(run.run_id)
         assert stored is not None
         assert stored.status == Status.FAILURE
         [said] = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
         assert "was killed" in str(said.user_message or said.message)
-        assert str(processes[0].pid) in str(said.user_message or said.message)
+        assert str(executing[0].pid) in str(said.user_message or said.message)
 
 
 def test_a_run_goes_on_when_the_process_of_one_of_its_steps_has_ended(home: Path) -> None:
@@ -91,9 +96,52 @@ def test_a_process_that_got_the_pid_of_a_killed_one_is_not_taken_for_it(instance
     assert [run.run_id for run in find_unfinished(instance, SLOW)] == [alive]
 
 
-def test_a_run_on_another_host_is_left_alone(instance: dg.DagsterInstance) -> None:
-    run_id = add_run(instance, host=f"not-{socket.gethostname()}", processes=[[1, 0.0]])
-    assert [run.run_id for run in find_unfinished(instance, SLOW)] == [run_id]
+def test_a_run_of_a_container_that_is_gone_ends_once_it_has_said_nothing_for_long(
+    instance: dg.DagsterInstance,
+) -> None:
+    """A recreated container has another host name, or the same one and its own pids."""
+    elsewhere = [{"host": f"not-{socket.gethostname()}"}, {"namespace": "pid:[1]"}]
+    alive = [add_run(instance, **other, processes=[[4711, 0.0]]) for other in elsewhere]
+    gone = [add_run(instance, **other, processes=[[4711, 0.0]]) for other in elsewhere]
+    for run_id in alive:
+        extend_life(instance, run_id)
+    for run_id in gone:
+        extend_life(instance, run_id, -LIFE_SECONDS - 1)
+    assert {run.run_id for run in find_unfinished(instance, SLOW)} == set(alive)
+    assert {run.status for run in instance.get_runs() if run.run_id in gone} == {Status.FAILURE}
+
+
+def test_a_run_says_that_it_is_alive_as_long_as_it_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "BEAT_SECONDS", 0.05)
+    with dg.DagsterInstance.from_config(str(home)) as instance, kept_alive(instance, "a-run"):
+        first = read_alive(instance, "a-run")
+        assert first is not None
+        deadline = time.monotonic() + 30
+        while read_alive(instance, "a-run") == first:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["in-process", "steps"])
+def test_a_run_under_way_is_known_to_be_alive_on_other_hosts(how: str, home: Path) -> None:
+    with dg.DagsterInstance.from_config(str(home)) as instance, under_way(how, home, instance):
+        [run] = instance.get_runs()
+        until = read_alive(instance, run.run_id)
+        assert until is not None
+        assert until > time.time() + LIFE_SECONDS / 2
+
+
+def test_a_requested_run_that_was_killed_before_its_first_step_ends_too(instance: dg.DagsterInstance) -> None:
+    request = make_request_tags({SLOW: "f"})
+    made = [
+        instance.create_run_for_job(slow_job(), asset_selection=frozenset([SLOW]), tags=tags).run_id
+        for tags in (request, {})
+    ]
+    started = datetime.now(timezone.utc) - timedelta(seconds=LIFE_SECONDS + 1)
+    for run_id in made:
+        event = DagsterEvent(DagsterEventType.RUN_START.value, "archive__c")
+        instance.run_storage.handle_run_event(run_id, event, started)
+    assert [run.run_id for run in find_unfinished(instance, SLOW)] == made[1:], "the other may be anybody's"
 
 
 def test_tags_that_a_re_execution_inherits_are_not_its_own(instance: dg.DagsterInstance) -> None:
@@ -104,9 +152,10 @@ def test_tags_that_a_re_execution_inherits_are_not_its_own(instance: dg.DagsterI
 @pytest.mark.parametrize(
     "tag",
     ["", "[", "[" * 100_000, "5", "[]", "{}", '{"run_id": "RUN"}', '{"run_id": "RUN", "host": "HOST"}',
-     '{"run_id": "RUN", "host": "HOST", "processes": [5]}',
-     '{"run_id": "RUN", "host": "HOST", "processes": [["a", 1]]}',
-     '{"run_id": "RUN", "host": "HOST", "processes": [[1e999, 1]]}'],
+     '{"run_id": "RUN", "host": "HOST", "processes": [[1, 0.0]]}',
+     '{"run_id": "RUN", "host": "HOST", "namespace": "", "processes": [5]}',
+     '{"run_id": "RUN", "host": "HOST", "namespace": "", "processes": [["a", 1]]}',
+     '{"run_id": "RUN", "host": "HOST", "namespace": "", "processes": [[1e999, 1]]}'],
 )  # fmt: skip
 def test_a_tag_that_is_none_of_ours_keeps_no_run_from_being_seen(home: Path, tag: str) -> None:
     """Whoever launches a run gives it tags, and every sensor and command looks at those of all runs."""
