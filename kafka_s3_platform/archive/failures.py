@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError, UnresolvedOffsetsError
-from kafka_s3_platform.model.connect import CHANGE_LETTER_TOPIC, LETTER_REFUSED
+from kafka_s3_platform.model.connect import LETTER_ADVICE
 from kafka_s3_platform.model.unresolved import FOR_EVER, Unresolved
 
 if TYPE_CHECKING:
@@ -93,9 +93,8 @@ def _unresolved_lines(connector: str, topic: str, unresolved: Sequence[Unresolve
         )
     yield from _more(len(unresolved) - SHOWN)
     reasons = {u.reason for u in unresolved}
-    if LETTER_REFUSED in reasons:
-        yield CHANGE_LETTER_TOPIC
-    if reasons - {UNREADABLE, LETTER_REFUSED}:
+    yield from (advice for reason, advice in LETTER_ADVICE.items() if reason in reasons)
+    if reasons - {UNREADABLE, *LETTER_ADVICE}:
         yield (
             "Correct the connector file, if it asks for what the records do not hold, and run again. Or set "
             "errors.tolerance=all, name a dead letter topic in errors.deadletterqueue.topic.name, and run again"

@@ -1,7 +1,7 @@
 """Loads connector files, one or a folder of them, as `ConnectorConfig`s."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from pathlib import Path
@@ -91,7 +91,7 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
         for path in conflict.paths:
             broken.setdefault(path, []).append(conflict.message)
     return ConnectorFiles(
-        {path: config for path, config in loaded.items() if path not in broken},
+        {path: _add_dead_letters(config, loaded.values()) for path, config in loaded.items() if path not in broken},
         {path: escape_unprintable("\n".join(problems)) for path, problems in sorted(broken.items())},
     )
 
@@ -160,6 +160,14 @@ def _is_run_file(path: Path, folder: Path) -> bool:
 def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
     """Return the problems between files that load each by itself: a name or a folder that two of them use."""
     return [*_find_shared_names(loaded), *_find_shared_folders(loaded)]
+
+
+def _add_dead_letters(config: ConnectorConfig, others: Iterable[ConnectorConfig]) -> ConnectorConfig:
+    """Tell a connector with a pattern the dead letter topics of all connectors: a folder has one cluster."""
+    if config.topics_regex is None:
+        return config
+    topics = {other.records.errors.dead_letter_topic for other in others}
+    return config.model_copy(update={"others_dead_letters": frozenset(topics - {None})})
 
 
 def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:

@@ -46,6 +46,9 @@ class ConnectorConfig(Settings):
     name: str
     topics: tuple[str, ...]
     topics_regex: str | None = None
+    others_dead_letters: frozenset[str] = frozenset()
+    """Dead letter topics of the connectors of the folder. `topics_regex` does not match them."""
+
     tasks_max: PositiveInt = TASKS_MAX.field
     kafka: KafkaSettings
     store: StoreSettings

@@ -13,10 +13,23 @@ INTERNAL = "__"
 def match_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
     """Return the `topics` whose whole name the connector's `topics.regex` matches, sorted. None match without a regex.
 
-    The connector's own dead letter topic and internal topics are left out.
+    Internal topics and the dead letter topics of all connectors are left out: two connectors that archive each other's
+    letters would make letters of letters, for ever.
     """
+    return tuple(topic for topic in _match_all(config, topics) if not _is_of_letters(config, topic))
+
+
+def list_letter_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
+    """Return the topics that match, and are left out as dead letter topics."""
+    return tuple(topic for topic in _match_all(config, topics) if _is_of_letters(config, topic))
+
+
+def _match_all(config: ConnectorConfig, topics: Iterable[str]) -> list[str]:
     if config.topics_regex is None:
-        return ()
+        return []
     pattern = compile_java_regex(config.topics_regex)
-    own = config.records.errors.dead_letter_topic
-    return tuple(sorted(t for t in set(topics) if pattern.fullmatch(t) and not t.startswith(INTERNAL) and t != own))
+    return sorted(t for t in set(topics) if pattern.fullmatch(t) and not t.startswith(INTERNAL))
+
+
+def _is_of_letters(config: ConnectorConfig, topic: str) -> bool:
+    return topic == config.records.errors.dead_letter_topic or topic in config.others_dead_letters

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException
@@ -32,7 +33,7 @@ from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.failures import ENTAILED
 from kafka_s3_platform.kafka.produce.producer import POLL_SECONDS
 from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, read_milliseconds
-from kafka_s3_platform.model.connect import CHANGE_LETTER_TOPIC, LETTER_REFUSED, RecordFailure
+from kafka_s3_platform.model.connect import LETTER_ADVICE, LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
 
@@ -40,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 # Connect's prefix, so that tools for its dead letter queues read these too.
 HEADER_PREFIX = "__connect.errors."
+MAX_LETTERS = 5
+"""So many letters a connector makes of one record. Who sends letters again, to have them archived, needs some tries."""
+
 TASK_ID = "0"
 """`task.id` of every dead letter: there are no Connect tasks here."""
 
@@ -76,11 +80,10 @@ def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], to
 def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> RecordError:
     """Build the error of a task that cannot go on without the records that failed."""
     first = min(failures, key=lambda failure: failure.offset)
-    advice = (
-        CHANGE_LETTER_TOPIC
-        if first.stage == LETTER_REFUSED
-        else "Correct the connector file if it asks for what the records do not hold; or set errors.tolerance=all, and "
-        "name a dead letter topic in errors.deadletterqueue.topic.name, to archive the others"
+    advice = LETTER_ADVICE.get(
+        first.stage,
+        "Correct the connector file if it asks for what the records do not hold; or set errors.tolerance=all, and "
+        "name a dead letter topic in errors.deadletterqueue.topic.name, to archive the others",
     )
     said = _describe_failure(first, topic, kafka_partition)
     return RecordError(f"{said}. Nothing of this run's range is committed. {advice}")
@@ -119,7 +122,8 @@ class DeadLetterQueue:
         """Deliver a letter for each failed record, which is found by its offset in `records` (RECORD_SCHEMA, as read).
 
         A record gets one letter, also if several things made of it failed. The topic is created with the first letter.
-        Return the failures of the records whose letter the topic does not take or keep, with the reason.
+        Return the failures of the records whose letter the topic does not take or keep, or which were letters of this
+        connector too often, with the reason.
 
         Raises ConfigError if the cluster has too few brokers for the topic, and the errors of delivering letters.
         """
@@ -132,13 +136,34 @@ class DeadLetterQueue:
             self._log(failed, picked)
         if self._errors.dead_letter_topic is None:
             return ()
+        returned = self._find_returned(failed)
+        again = [self._add_return(failure) for failure, is_again in zip(picked, returned, strict=True) if is_again]
+        first = [failure for failure, is_again in zip(picked, returned, strict=True) if not is_again]
+        if first:
+            again += self._send_letters(failed.filter(pa.array(~returned)), first)
+        return sorted(again, key=lambda failure: failure.offset)
+
+    def _send_letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> list[RecordFailure]:
         try:
             if self._opened is None:
                 self._opened = self._open()
-            refused = self._opened.send(self._letters(failed, picked))
+            refused = self._opened.send(self._letters(failed, failures))
         except PlatformError as err:
             raise self._explained(err) from err
-        return [self._add_refusal(picked[row], reason) for row, reason in sorted(refused.items())]
+        return [self._add_refusal(failures[row], reason) for row, reason in sorted(refused.items())]
+
+    def _find_returned(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which records were letters of this connector as often as is allowed."""
+        own = {"key": LETTER_HEADER, "value": self._connector.encode()}
+        known = failed.column("headers").to_pylist()
+        return np.array([(headers or []).count(own) >= MAX_LETTERS for headers in known], bool)
+
+    def _add_return(self, failure: RecordFailure) -> RecordFailure:
+        told = (
+            f"the record was a dead letter of connector {self._connector} {MAX_LETTERS} times, so no other letter is "
+            f"made of it. The record failed because {failure.message}"
+        )
+        return replace(failure, stage=LETTER_RETURNED, message=told)
 
     def _add_refusal(self, failure: RecordFailure, reason: str) -> RecordFailure:
         told = (
@@ -197,11 +222,12 @@ class DeadLetterQueue:
         # librdkafka reads 0 as "now", and cannot send a record without a timestamp.
         stamps = pc.max_element_wise(columns["timestamp"].cast(pa.int64()), pa.scalar(0, pa.int64()))
         columns["timestamp"] = stamps.cast(RECORD_SCHEMA.field("timestamp").type)
+        headers = [known or [] for known in columns["headers"].to_pylist()]
         if self._errors.dead_letter_headers:
-            kafka_partitions = columns["partition"].to_pylist()
-            own = zip(columns["headers"].to_pylist(), kafka_partitions, failures, strict=True)
-            headers = [_add_headers(known or [], self._context(failure, p)) for known, p, failure in own]
-            columns["headers"] = pa.array(headers, RECORD_SCHEMA.field("headers").type)
+            own = zip(headers, columns["partition"].to_pylist(), failures, strict=True)
+            headers = [_add_headers(known, self._context(failure, p)) for known, p, failure in own]
+        mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
+        columns["headers"] = pa.array([[*known, mark] for known in headers], RECORD_SCHEMA.field("headers").type)
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
 
     def _context(self, failure: RecordFailure, kafka_partition: int) -> Iterable[Header]:

@@ -27,13 +27,33 @@ Side = Literal["key", "value"]
 NO_SCHEMA = -1
 """The code of a payload without a schema: it is schemaless, or null."""
 
-Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER", "TRANSFORMATION", "TASK_PUT", "DEAD_LETTER"]
-"""The stages that can fail for one record: Connect's names (`__connect.errors.stage`), and that its letter is refused.
-"""
+Stage = Literal[
+    "KEY_CONVERTER",
+    "VALUE_CONVERTER",
+    "HEADER_CONVERTER",
+    "TRANSFORMATION",
+    "TASK_PUT",
+    "DEAD_LETTER",
+    "RETURNED_LETTER",
+]
+"""The stages that can fail for one record: Connect's names (`__connect.errors.stage`), and that it gets no letter."""
 
 LETTER_REFUSED: Stage = "DEAD_LETTER"
-CHANGE_LETTER_TOPIC = "Change the config of the dead letter topic, or name another topic, and run again"
-"""What to do where a letter is refused."""
+LETTER_RETURNED: Stage = "RETURNED_LETTER"
+
+LETTER_HEADER = "kafka_s3.dead_letter"
+"""Each letter has this header, with the connector that made it, after those of the record.
+
+A letter may come back: two connectors archive each other's dead letter topics. Without an end, one bad record would
+become letters for ever.
+"""
+
+LETTER_ADVICE = {
+    LETTER_REFUSED: "Change the config of the dead letter topic, or name another topic, and run again",
+    LETTER_RETURNED: "Where connectors archive each other's dead letter topics, leave these out of their topics. Where "
+    f"letters are sent again, leave out their headers {LETTER_HEADER}",
+}
+"""What to do where a record gets no letter."""
 
 
 @dataclass(frozen=True)

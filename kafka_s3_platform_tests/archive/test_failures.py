@@ -60,11 +60,17 @@ def test_of_many_unresolved_ranges_the_first_are_shown_and_the_others_counted() 
 
 @pytest.mark.parametrize(
     ("reason", "advised"),
-    [("VALUE_CONVERTER", "errors.tolerance=all"), ("DEAD_LETTER", "config of the dead letter topic"), ("batch", None)],
+    [
+        ("VALUE_CONVERTER", "errors.tolerance=all"),
+        ("DEAD_LETTER", "config of the dead letter topic"),
+        ("RETURNED_LETTER", "archive each other's dead letter topics"),
+        ("batch", None),
+    ],
 )
 def test_what_is_advised_can_help(reason: str, advised: str | None) -> None:
     said = str(failure([unresolved(4, reason)]))
-    for advice in ("errors.tolerance=all", "config of the dead letter topic"):
+    advices = ("errors.tolerance=all", "config of the dead letter topic", "archive each other's dead letter topics")
+    for advice in advices:
         assert (advice in said) == (advice == advised)
 
 

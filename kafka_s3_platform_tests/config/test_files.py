@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.config.files import ConnectorFiles, find_connectors_folder, load_connectors
+from kafka_s3_platform.config.topics import list_letter_topics, match_topics
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import MINIMAL
 
@@ -38,6 +39,20 @@ def test_a_folder_without_connectors_declares_none(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere is no folder; .* KAFKA_S3_CONNECTORS"):
         load_connectors(tmp_path / "nowhere", {})
+
+
+def test_a_pattern_leaves_out_the_dead_letter_topics_of_all_connectors(folder: Path) -> None:
+    """Two connectors that archive each other's letters make letters of letters, for ever."""
+    letters = "errors.deadletterqueue.topic.name"
+    for name in ("a", "b"):
+        keys = {**MINIMAL, "name": name, "topics.regex": ".*", "topics.dir": name, letters: f"{name}.dlq"}
+        del keys["topics"]
+        (folder / f"{name}.json").write_text(json.dumps({**keys, "errors.tolerance": "all"}))
+    found = load_connectors(folder, {})
+    assert not found.broken
+    for config in found.connectors:
+        assert match_topics(config, ["orders", "a.dlq", "b.dlq"]) == ("orders",)
+        assert list_letter_topics(config, ["orders", "a.dlq", "b.dlq"]) == ("a.dlq", "b.dlq")
 
 
 def names(folder: Path) -> list[str]:

@@ -11,8 +11,14 @@ import pytest
 from kafka_s3_platform.config.settings import ErrorSettings, KafkaSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, RecordError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.dead_letters import MAX_REFUSED_ALONE, DeadLetterQueue, build_record_error, check_tolerance
-from kafka_s3_platform.model.connect import LETTER_REFUSED, RecordFailure
+from kafka_s3_platform.kafka.dead_letters import (
+    MAX_LETTERS,
+    MAX_REFUSED_ALONE,
+    DeadLetterQueue,
+    build_record_error,
+    check_tolerance,
+)
+from kafka_s3_platform.model.connect import LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 
@@ -69,16 +75,36 @@ def test_a_failed_record_arrives_as_it_was_with_connects_headers(
         "__connect.errors.exception.class.name": "DataException",
         "__connect.errors.exception.message": "ü at 1",
         "__connect.errors.exception.stacktrace": f"DataException: ü at 1\n\tat {CONVERTER}\n",
+        "kafka_s3.dead_letter": "c",
     }
     assert (second["key"], second["value"], second["headers"][0]) == (None, None, {"key": "h", "value": None})
 
 
-def test_without_context_headers_a_letter_has_those_of_the_record_alone(
+def test_without_context_headers_a_letter_has_those_of_the_record_and_the_mark_of_a_letter(
     kafka_settings: KafkaSettings, errors: ErrorSettings
 ) -> None:
     send(kafka_settings, errors.model_copy(update={"dead_letter_headers": False}), [failure(12), failure(15)])
     headers = records_of(kafka_settings, str(errors.dead_letter_topic)).column("headers").to_pylist()
-    assert headers == [None, [{"key": "h", "value": None}]]
+    mark = {"key": LETTER_HEADER, "value": b"c"}
+    assert headers == [[mark], [{"key": "h", "value": None}, mark]]
+
+
+def test_a_letter_that_comes_back_is_no_letter_for_ever(kafka_settings: KafkaSettings, errors: ErrorSettings) -> None:
+    """Two connectors, maybe of two installations, archive each other's dead letter topics."""
+    topic = str(errors.dead_letter_topic)
+    good = {"offset": 99, "headers": [{"key": LETTER_HEADER, "value": b"other"}] * 9}
+    records = record_batch([{"offset": 0}, good])
+    for _ in range(MAX_LETTERS):
+        with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+            assert not letters.send(records, [failure(0), failure(99)])
+        came = records_of(kafka_settings, topic).to_pylist()[-2]
+        records = record_batch([{"offset": 0, "headers": came["headers"]}, good])
+    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+        [refused] = letters.send(records, [failure(0), failure(99)])
+    assert (refused.offset, refused.stage) == (0, LETTER_RETURNED)
+    assert "dead letter of connector c 5 times" in refused.message
+    assert "no JSON" in refused.message
+    assert records_of(kafka_settings, topic).num_rows == 2 * MAX_LETTERS + 1
 
 
 def test_a_header_that_the_record_has_already_is_not_replaced(

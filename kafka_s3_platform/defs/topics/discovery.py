@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.topics import match_topics
+from kafka_s3_platform.config.topics import list_letter_topics, match_topics
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.store.index import ConnectorIndex
@@ -31,11 +31,20 @@ FIRST_LOOK_SECONDS = 0.5
 class FoundTopics:
     """Topics that the connector's pattern matches: all that were ever found, and those that Kafka no longer has.
 
-    A topic that is gone stays in the list, since its archive stays too.
+    A topic that is gone stays in the list, since its archive stays too. `letters` are the dead letter topics that the
+    pattern would match: they are left out.
     """
 
     topics: tuple[str, ...]
     gone: tuple[str, ...] = ()
+    letters: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The end of a message about the topics: those that are left out."""
+        if not self.letters:
+            return ""
+        return f" (left out, as dead letter topics: {', '.join(self.letters)}; a file can name them in topics)"
 
 
 def find_topics_folder(env: Mapping[str, str] = os.environ) -> Path:
@@ -49,9 +58,11 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
     Raises the errors of the `kafka` package, and OSError if the answer cannot be written.
     """
     with ClusterAdmin(config.kafka, BROKER_SECONDS) as admin:
-        present = match_topics(config, admin.topics())
+        listed = admin.topics()
+    present = match_topics(config, listed)
     topics = match_topics(config, {*present, *recall_topics(config, folder).topics, *_find_archived(config)})
-    found = FoundTopics(topics, tuple(t for t in topics if t not in present))
+    gone = tuple(t for t in topics if t not in present)
+    found = FoundTopics(topics, gone, list_letter_topics(config, listed))
     if found != recall_topics(config, folder):
         _write_found(folder, config, found)
     return found
@@ -63,12 +74,13 @@ def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
         known = json.loads(_name_file(folder, config).read_text())
         topics = match_topics(config, known["topics"])
         gone = match_topics(config, known["gone"])
+        letters = list_letter_topics(config, known["letters"])
     except FileNotFoundError:
         return FoundTopics(())
     except (OSError, ValueError, KeyError, TypeError) as err:
         logger.warning("%s cannot be read, so its topics are looked up anew: %s", _name_file(folder, config), err)
         return FoundTopics(())
-    return FoundTopics(topics, gone)
+    return FoundTopics(topics, gone, letters)
 
 
 def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> tuple[ConnectorConfig, ...]:
@@ -91,6 +103,8 @@ def resolve_now(config: ConnectorConfig, folder: Path) -> ConnectorConfig:
         return config
     try:
         found = look_for_topics(config, folder)
+        if found.letters:
+            logger.info("connector %s: topics of its pattern%s", config.name, found.told)
     except TransientError as err:
         found = recall_topics(config, folder)
         if not found.topics:

@@ -33,8 +33,8 @@ def make_topics_sensor(connector: ConnectorConfig) -> dg.SensorDefinition:
             return dg.SkipReason(str(err))
         new = sorted(set(found.topics) - set(connector.topics))
         if not new:
-            return dg.SkipReason(f"no new topic matches {connector.topics_regex}")
-        return dg.SkipReason(f"new: {', '.join(new)}; {_reload(context)}")
+            return dg.SkipReason(f"no new topic matches {connector.topics_regex}{found.told}")
+        return dg.SkipReason(f"new: {', '.join(new)}; {_reload(context)}{found.told}")
 
     return topics
 

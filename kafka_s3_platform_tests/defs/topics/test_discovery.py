@@ -53,7 +53,7 @@ def unreachable() -> ConnectorConfig:
 
 def remember(config: ConnectorConfig, folder: Path, *topics: str) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / "c.json").write_text(json.dumps({"topics": topics, "gone": []}))
+    (folder / "c.json").write_text(json.dumps({"topics": topics, "gone": [], "letters": []}))
 
 
 def delete(config: ConnectorConfig, topic: str) -> None:
