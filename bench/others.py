@@ -48,6 +48,9 @@ class _InThisProcess:
         for at, task in enumerate(tasks):
             yield function(task, Attempt(at, 0))
 
+    def start(self) -> None:
+        """There is nothing to start."""
+
     def at_once(self, max_concurrent: int) -> int:
         return max_concurrent
 

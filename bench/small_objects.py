@@ -61,6 +61,9 @@ class InThisProcess:
             self.cpu_seconds += time.process_time() - cpu
             yield done
 
+    def start(self) -> None:
+        """There is nothing to start."""
+
     def at_once(self, max_concurrent: int) -> int:
         return max_concurrent
 

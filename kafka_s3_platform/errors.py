@@ -5,6 +5,7 @@ PlatformError
 |  |- BrokerUnavailableError
 |  |- StoreUnavailableError
 |  |- RegistryUnavailableError
+|  |- SparkUnavailableError  what this machine or the cluster of Spark lacks may be there next time
 |  |- IndexConflictError     another commit came first: read the index and plan again
 |  |- BusyError              another run is at work on what this one would touch
 |  |- OpenTransactionError   the last stable offset waits for a producer
@@ -55,6 +56,10 @@ class StoreUnavailableError(TransientError):
 
 class RegistryUnavailableError(TransientError):
     """The Schema Registry did not answer, or answered that it has a fault of its own."""
+
+
+class SparkUnavailableError(TransientError):
+    """Spark does not start. A container or a cluster that is mended needs nobody to ask for the runs again."""
 
 
 class IndexConflictError(TransientError):

@@ -21,7 +21,7 @@ from kafka_s3_platform.config.settings import (
     RecordSettings,
     StoreSettings,
 )
-from kafka_s3_platform.errors import StoreUnavailableError
+from kafka_s3_platform.errors import SparkUnavailableError, StoreUnavailableError
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.spark.runner import Attempt
@@ -54,9 +54,19 @@ class InProcessRunner:
         for task in tasks:
             yield function(task, Attempt(next(_attempts), 0))
 
+    def start(self) -> None:
+        """There is nothing to start."""
+
     def at_once(self, max_concurrent: int) -> int:
         """As on a cluster, for limits that are shared out."""
         return max_concurrent
+
+
+class NoSpark(InProcessRunner):
+    """Spark does not start."""
+
+    def start(self) -> None:
+        raise SparkUnavailableError("Spark does not start: no java")
 
 
 class InterleavedRunner(InProcessRunner):

@@ -20,6 +20,7 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import CommittedOffset, HourRange, Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import to_epoch_ms
+from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change, retry_commit
@@ -73,10 +74,12 @@ def reserve_plans(
     index: ConnectorIndex,
     admin: ClusterAdmin,
     clock: StoreClock,
+    runner: TaskRunner,
 ) -> Reservations:
     """Commit the plans of the described topics on the index version from which they were made, in one commit.
 
-    An error of one topic leaves the others. Plans again if another commit came first.
+    An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if there is
+    something to read, and `runner` cannot run tasks.
     """
 
     def step(snapshot: ConnectorSnapshot) -> Reservations:
@@ -90,6 +93,8 @@ def reserve_plans(
         )
         failures = {**damaged, **looked.failures}
         planned = {topic: _Planned(seen, *found) for topic, (seen, found) in looked.found.items()}
+        if any(found.plan.needed for found in planned.values()):
+            runner.start()
         leases = _commit_plans(requests, snapshot, planned)
         plans: dict[str, ReservedPlan] = {}
         for topic, found in planned.items():

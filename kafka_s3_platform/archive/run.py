@@ -71,7 +71,7 @@ def archive_topics(
         sound = {topic: found for topic, found in described.found.items() if topic not in failures}
         if not sound:
             return failures
-        reserved = reserve_plans(wanted, sound, index, admin, store.clock)
+        reserved = reserve_plans(wanted, sound, index, admin, store.clock, runner)
         failures |= reserved.failures
         if not reserved.plans:
             return failures

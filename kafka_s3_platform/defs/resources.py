@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from kafka_s3_platform.config.parse import read_properties
+from kafka_s3_platform.errors import SparkUnavailableError
+from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform.spark.session import build_spark_conf, is_started, make_private_files
+from kafka_s3_platform.spark.session import (
+    build_spark_conf,
+    is_named,
+    is_started,
+    leave_out_anothers,
+    make_private_files,
+    start_unnamed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,14 +77,32 @@ class SparkResource:
 
 @cache
 def start_session() -> "SparkSession":
-    """Start Spark, or return the session that this process has started."""
+    """Start Spark, or return the session that this process has started.
+
+    Raises SparkUnavailableError if it does not start, and ConfigError if the deployment's file cannot be read.
+    """
+    deployed = read_deployed_conf(os.environ)
+    leave_out_anothers(os.environ)
+    try:
+        return _start(deployed)
+    except Exception as err:
+        # of an error of Java, the first line says where and the second one what
+        said = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__
+        raise SparkUnavailableError(
+            f"Spark does not start: {said}. What Java printed above may tell more. Correct what this machine lacks, or "
+            f"the properties that {SPARK_VARIABLE} names, and run again"
+        ) from err
+
+
+def _start(deployed: Mapping[str, str]) -> "SparkSession":
     # imports PySpark, which a code location need not know to load
     from dagster_pyspark import LazyPySparkResource
 
-    deployed = read_deployed_conf(os.environ)
+    if not is_started(os.environ):
+        find_java()
     conf = build_spark_conf(deployed)
     # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
-    os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
+    os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     given = os.environ.get(SUBMIT_VARIABLE)
     if deployed and not is_started(os.environ):
         # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
@@ -83,6 +110,8 @@ def start_session() -> "SparkSession":
         conf = {name: value for name, value in conf.items() if name not in deployed}
     try:
         with make_private_files():
+            if not is_named() and not is_started(os.environ):
+                start_unnamed(conf, os.environ)
             session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
     finally:
         # not handed on to processes that this one starts: they may be given another file

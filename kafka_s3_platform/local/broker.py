@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.errors import BrokerUnavailableError, PermanentError
-from kafka_s3_platform.local.java import find_java, find_pyspark_jars
+from kafka_s3_platform.java.runtime import find_java, find_pyspark_jars
 from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
 from kafka_s3_platform.local.processes import Daemon, make_private_folder, write_atomically
 from kafka_s3_platform.local.settings import HOST, StackSettings

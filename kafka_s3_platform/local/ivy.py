@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_s3_platform.errors import TransientError
-from kafka_s3_platform.local.java import find_java, find_pyspark_jars
+from kafka_s3_platform.java.runtime import find_java, find_pyspark_jars
 from kafka_s3_platform.local.processes import lock_folder
 
 logger = logging.getLogger(__name__)

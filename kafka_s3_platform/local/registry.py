@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from kafka_s3_platform.errors import RegistryUnavailableError
-from kafka_s3_platform.local.java import find_java
+from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.local.processes import Daemon, make_private_folder
 from kafka_s3_platform.local.registry_app import fetch_registry_app
 from kafka_s3_platform.local.settings import HOST, REGISTRY_PATH, StackSettings

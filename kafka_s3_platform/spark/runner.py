@@ -39,6 +39,13 @@ class Attempt:
 class TaskRunner(Protocol):
     """Runs `function(task, attempt)` for each task, at most `max_concurrent` at once."""
 
+    def start(self) -> None:
+        """Make sure that tasks can run. A run calls this before it reserves or creates anything for its tasks.
+
+        Raises SparkUnavailableError if they cannot.
+        """
+        ...
+
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
         """Yield results as tasks end, in any order.
 
@@ -60,10 +67,13 @@ class _Outcome(Generic[R]):
 
 
 class SparkRunner:
-    """Runs tasks on Spark. The session is requested with the first task, so a run without tasks starts no Spark."""
+    """Runs tasks on Spark. The session is requested for the first task, so a run without tasks starts no Spark."""
 
     def __init__(self, session: "Callable[[], SparkSession]") -> None:
         self._session = session
+
+    def start(self) -> None:
+        self._session()
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
         if not tasks:

@@ -1,9 +1,29 @@
 """Spark settings of a run, which the platform needs with every master."""
 
+import atexit
+import logging
 import os
+import pwd
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from typing import Any
+
+from kafka_s3_platform.java.runtime import find_pyspark_jars
+
+logger = logging.getLogger(__name__)
+
+ANOTHERS = (
+    "SPARK_REMOTE",
+    "SPARK_LOCAL_REMOTE",
+    "SPARK_LOCAL_CONNECT_REUSE",
+    "SPARK_CONNECT_MODE",
+    "SPARK_CONNECT_MODE_ENABLED",
+    "SPARK_API_MODE",
+)
+"""Variables with which PySpark would not start Spark, but be the client of another one."""
 
 # Spark's default.
 MAX_TASK_ATTEMPTS = 4
@@ -25,10 +45,14 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
         "spark.task.maxFailures": str(MAX_TASK_ATTEMPTS),
         "spark.python.worker.reuse": "true",
         "spark.log.level": "ERROR",
-        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "spark.api.mode": "classic",
     }
     conf |= overrides or {}
-    if conf["spark.master"].startswith("local"):
+    is_local = conf["spark.master"].startswith("local")
+    # The workers of a cluster may have their Python elsewhere. Those of this machine need the driver's.
+    workers = sys.executable if is_local else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    conf.setdefault("spark.pyspark.python", workers)
+    if is_local:
         # The driver listens on a port that other users of this machine can reach, and deserializes Java objects from
         # it. For a local master, Spark makes the secret itself. A cluster's secret belongs to its deployment.
         conf.setdefault("spark.authenticate", "true")
@@ -40,6 +64,44 @@ def is_started(env: Mapping[str, str]) -> bool:
     from pyspark import SparkContext
 
     return "PYSPARK_GATEWAY_PORT" in env or SparkContext._gateway is not None  # noqa: SLF001 - nothing else tells
+
+
+def leave_out_anothers(env: MutableMapping[str, str]) -> None:
+    """Change the environment so that PySpark starts the Spark that it came with, whatever else is set up here."""
+    own = str(find_pyspark_jars().parent)
+    others = [name for name in ANOTHERS if name in env]
+    if env.get("SPARK_HOME", own) != own:
+        others.append("SPARK_HOME")
+    if others:
+        logger.warning("not used: %s in the environment. Spark is the one of this Python's PySpark", ", ".join(others))
+    for name in ANOTHERS:
+        env.pop(name, None)
+    env["SPARK_HOME"] = own
+
+
+def is_named() -> bool:
+    """Whether this user is in the user database. Containers run under any user id."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
+
+
+def start_unnamed(conf: Mapping[str, str], env: MutableMapping[str, str]) -> None:
+    """Start Spark's JVM with what it else asks the user database for: a name, a folder, and who has logged in."""
+    from pyspark import SparkConf, SparkContext
+
+    name = f"user-{os.getuid()}"
+    for variable in ("HADOOP_USER_NAME", "SPARK_USER"):
+        env.setdefault(variable, name)
+    folder = tempfile.mkdtemp(prefix="kafka-s3-ivy-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    own = SparkConf(loadDefaults=False).setAll(list({"spark.jars.ivy": folder, **conf}.items()))
+    SparkContext._ensure_initialized(conf=own)  # noqa: SLF001 - nothing else starts it before its context
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    users = jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setLoginUser(users.createRemoteUser(name))
 
 
 @contextmanager

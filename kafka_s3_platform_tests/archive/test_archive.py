@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pydantic import SecretStr
 
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
     AuthorizationError,
@@ -19,6 +21,7 @@ from kafka_s3_platform.errors import (
     MissingBucketError,
     MissingTopicError,
     OffsetGapError,
+    SparkUnavailableError,
     StoreUnavailableError,
     TopicRecreatedError,
 )
@@ -36,6 +39,7 @@ from kafka_s3_platform_tests.kafka.topics import delete_records, wait_until_stab
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
+    NoSpark,
     Sent,
     archived,
     connector,
@@ -112,6 +116,21 @@ def test_hours_in_any_order_and_twice_give_each_offset_once(
     table = stored(config)
     assert offsets_by_kafka_partition(table) == {p: list(range(71)) for p in range(2)}
     assert all(folder(t) in o for t, o in zip(table["timestamp"].to_pylist(), table["object"].to_pylist(), strict=True))
+
+
+def test_where_spark_does_not_start_nothing_is_reserved(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    config = connector(kafka_settings, store_settings, topic_name)
+    archived(config)
+    produce(kafka_settings, topic_name, hourly(1, 5))
+    before = snapshot(config).version
+    asked = ArchiveRequest(config, topic_name, "run", None)
+    with pytest.raises(SparkUnavailableError):
+        archive_topic(asked, NoSpark())
+    assert snapshot(config).version == before
+    assert archived(config).record_count == 5
 
 
 def test_a_backfill_writes_the_objects_that_single_hours_write(

@@ -17,13 +17,13 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
 from kafka_s3_platform.formats import merge
+from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.kafka import group_offset
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.produce import pace
 from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.local.java import find_java
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.replay import target_log

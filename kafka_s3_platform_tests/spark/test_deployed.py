@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, make_submit_arguments
+from kafka_s3_platform.errors import SparkUnavailableError, TransientError
 
 SECRET = "mark-7f3a-spark"
 LOOK = """
@@ -30,7 +32,9 @@ print(json.dumps([*found, conf, modes, answer(int(conf["spark.driver.port"]), NO
 """
 
 
-def looked_at(folder: Path, **properties: str) -> Any:
+def looked_at(
+    folder: Path, properties: Mapping[str, str], before: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> Any:
     """Spark's arguments, a variable of its tasks, its properties, the modes of its local files, and what it answers.
 
     In a process of its own: Spark is started once in each.
@@ -39,8 +43,8 @@ def looked_at(folder: Path, **properties: str) -> Any:
     local.mkdir()
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     env = {**os.environ, "KAFKA_S3_SPARK_CONF": str(path), "SPARK_LOCAL_IP": "127.0.0.1"}
-    env |= {"TMPDIR": str(local), "SPARK_LOCAL_DIRS": str(local)}
-    command = [sys.executable, "-c", LOOK]
+    env |= {"TMPDIR": str(local), "SPARK_LOCAL_DIRS": str(local), **(variables or {})}
+    command = [*before, sys.executable, "-c", LOOK]
     found = subprocess.run(command, env=env, capture_output=True, text=True, check=False, umask=0o022)
     assert found.returncode == 0, found.stderr
     assert SECRET not in found.stderr
@@ -52,7 +56,7 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
     """Also in a process that was started by one with a session, and other properties."""
     arguments, seen, conf, modes, said = looked_at(
         tmp_path,
-        **{
+        {
             "spark.master": "local[1]",
             "spark.app.name": "mine",
             "spark.authenticate": "false",
@@ -68,6 +72,47 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
     assert SECRET not in " ".join(arguments)
     assert any("blockmgr" in path for path in modes)
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}, "tasks carry secrets, and may spill"
+
+
+def test_a_user_without_an_entry_in_the_user_database_starts_spark_whatever_else_the_environment_asks_for(
+    tmp_path: Path,
+) -> None:
+    """Containers run under any user id; and a shell may be set up for another Spark."""
+    another = ["unshare", "--user", "--map-user=12345", "--map-group=12345"]
+    if subprocess.run([*another, "true"], check=False).returncode:
+        pytest.skip("this machine lets nobody map user ids")
+    others = {
+        "SPARK_HOME": "/opt/an-old-spark",
+        "SPARK_REMOTE": "sc://nowhere:15002",
+        "SPARK_CONNECT_MODE_ENABLED": "1",
+        "SPARK_API_MODE": "connect",
+        "PYSPARK_PYTHON": "/usr/bin/python2",
+    }
+    _, _, conf, *_ = looked_at(tmp_path, {"spark.master": "local[1]"}, another, others)
+    assert conf["spark.master"] == "local[1]"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [({"JAVA_HOME": "/nowhere"}, "no java in JAVA_HOME=/nowhere: install Java 17"),
+     ({"PYSPARK_SUBMIT_ARGS": "--no-such-option"}, "JAVA_GATEWAY_EXITED")],
+)  # fmt: skip
+def test_a_spark_that_does_not_start_is_one_sentence_and_heals_by_itself(
+    monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], said: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KAFKA_S3_SPARK_CONF")
+    command = [
+        sys.executable,
+        "-c",
+        "from kafka_s3_platform.defs.resources import SparkResource as S; S().make_runner().start()",
+    ]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    last = found.stderr.strip().splitlines()[-1]
+    assert last.startswith("kafka_s3_platform.errors.SparkUnavailableError: Spark does not start: ")
+    assert said in last
+    assert issubclass(SparkUnavailableError, TransientError), "a sensor asks again"
 
 
 @pytest.mark.parametrize("given", ["--jars /a.jar pyspark-shell", None])

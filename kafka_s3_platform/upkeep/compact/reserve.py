@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from kafka_s3_platform.archive.topics import try_topics
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.segment import Compaction, Segment
+from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.lease import Lease, take_leases
@@ -48,23 +49,28 @@ class ReservedDays:
         return {day.request.topic: day.lease for day in self.days}
 
 
-def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex) -> ReservedDays:
+def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runner: TaskRunner) -> ReservedDays:
     """Commit the plans of all days. Earlier compactions of one of the days end here, with all days of their topic.
 
-    An error of one topic leaves the others. Plans again if another commit came first.
+    An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if `runner`
+    cannot run tasks.
     """
     wanted: dict[str, list[CompactRequest]] = {}
     for request in requests:
         wanted.setdefault(request.topic, []).append(request)
-    return retry_commit(index, partial(_reserve, wanted))
+    return retry_commit(index, partial(_reserve, wanted, runner))
 
 
-def _reserve(wanted: Mapping[str, Sequence[CompactRequest]], snapshot: ConnectorSnapshot) -> ReservedDays:
+def _reserve(
+    wanted: Mapping[str, Sequence[CompactRequest]], runner: TaskRunner, snapshot: ConnectorSnapshot
+) -> ReservedDays:
     snapshot.load_states(wanted)
     for day in sorted({request.day for requests in wanted.values() for request in requests}):
         load_day_segments(snapshot, wanted, day)
     planned, failures = try_topics(wanted, lambda topic: _plan_topic(wanted[topic], snapshot.topic(topic)))
     plans = {topic: found for topic, found in planned.items() if found}
+    if plans:
+        runner.start()
     leases = _commit_plans(wanted, plans, snapshot) if plans else {}
     days = [
         day for topic in plans for day in _build_days(wanted[topic], plans[topic], leases[topic], snapshot.topic(topic))

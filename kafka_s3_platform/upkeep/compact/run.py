@@ -65,7 +65,7 @@ def compact_days(
     config = requests[0].config
     _check_connector(config, requests[0].topic)
     index = ConnectorIndex.of(config)
-    reserved = reserve_days(requests, index)
+    reserved = reserve_days(requests, index, runner)
     run = _Run(index, config, reserved.days, runner)
     with released_on_failure(index, list(reserved.leases.values())):
         run.run()

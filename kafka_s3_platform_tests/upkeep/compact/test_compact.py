@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import IndexConflictError, IntegrityError, SupersededError
+from kafka_s3_platform.errors import IndexConflictError, IntegrityError, SparkUnavailableError, SupersededError
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change
@@ -32,6 +32,7 @@ from kafka_s3_platform_tests.support import (
     NOON,
     InProcessRunner,
     InterleavedRunner,
+    NoSpark,
     Sent,
     archived,
     connector,
@@ -74,6 +75,13 @@ def compacted(config: ConnectorConfig, day: date = DAY, runner: TaskRunner | Non
 
 def request(config: ConnectorConfig, day: date = DAY) -> CompactRequest:
     return CompactRequest(config, config.topics[0], day, "compact-run")
+
+
+def test_where_spark_does_not_start_no_day_is_reserved(config: ConnectorConfig) -> None:
+    before = snapshot(config).version
+    with pytest.raises(SparkUnavailableError):
+        compacted(config, runner=NoSpark())
+    assert snapshot(config).version == before
 
 
 def records(config: ConnectorConfig) -> pa.Table:

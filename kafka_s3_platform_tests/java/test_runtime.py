@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.local.java import find_java, find_pyspark_jars
+from kafka_s3_platform.java.runtime import find_java, find_pyspark_jars
 
 
 def fake_java(home: Path, banner: str) -> Path:
