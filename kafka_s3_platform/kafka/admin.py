@@ -225,6 +225,20 @@ class ClusterAdmin(OffsetAdmin):
                 )
             time.sleep(POLL_SECONDS)
 
+    def delete_unused_topic(self, topic: str, topic_id: str) -> bool:
+        """Delete the topic if it is the one of this id, and was never written to. Return whether it was deleted."""
+        try:
+            found = self.describe_topic(topic)
+            written = (log.high_watermark for log in self.frontiers(topic, found.kafka_partitions).values())
+            if found.topic_id != topic_id or any(written):
+                return False
+            asked = self._client.delete_topics([topic], request_timeout=self._timeout)
+            self._answer(asked[topic], f"deleting topic {topic}")
+        except PlatformError as err:
+            logger.warning("topic %s, which was just created, stays: %s", topic, err)
+            return False
+        return True
+
     def check_new_topic(
         self, topic: str, kafka_partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:

@@ -76,7 +76,7 @@ class ArchiveSource:
             record_count=sum(c.record_count for c in counts),
             record_bytes=sum(c.record_bytes for c in counts),
             is_exact=True,
-            findings=tuple(check_counts(request, goal.target.configs, counts)),
+            findings=tuple(check_counts(request, goal.plan, goal.target.configs, counts)),
             skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
         )
 

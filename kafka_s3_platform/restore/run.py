@@ -9,22 +9,26 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.planned_report import add_schema_ids, log_plan, make_planned_report, name_topics
 from kafka_s3_platform.restore.preflight.begin import (
+    check_created,
     check_new_id,
     create_target,
     read_finished_report,
     read_target_start,
     store_plan,
+    take_back,
 )
-from kafka_s3_platform.restore.preflight.checks import inspect_target, raise_refusals
+from kafka_s3_platform.restore.preflight.checks import Target, inspect_target, raise_refusals
 from kafka_s3_platform.restore.preflight.goal import Goal, look_at_goals
 from kafka_s3_platform.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
     PreflightFinding,
+    choose_codec,
     choose_restorable_acls,
     make_remark,
 )
@@ -80,6 +84,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             return _run_dry(source, request, plan, goals, found, runner)
         log_plan(request, goals, len(source.make_streams(request, plan)), found)
         raise_refusals(name_topics(request, goals), found)
+        runner.start()
         # Before the first write: the store's conditional writes protect the plan from a second run.
         check_promises(store, request.config.archive.restore_dir)
         if begun is None:
@@ -122,10 +127,8 @@ def _begin_restore(
 ) -> tuple[P, list[Goal]]:
     """Create missing targets, then the plan's object. From then on this restore id has exactly one plan."""
     starts: dict[str, TargetStart] = {}
-    for goal in goals:
-        target = goal.target
-        if target.description is None:
-            target = create_target(goal.request, goal.plan, goal.size, target, admin)
+    targets = _create_targets(goals, admin)
+    for goal, target in zip(goals, targets, strict=True):
         if request.restore_acls:
             # Before the plan is stored: if this run is killed here, the next one does it again.
             admin.create_topic_acls(goal.plan.to_topic, choose_restorable_acls(goal.plan.acls or ()))
@@ -133,6 +136,25 @@ def _begin_restore(
     begun = source.with_starts(plan, starts)
     store_plan(request, store, begun.to_json())
     return begun, _with_starts(goals, starts)
+
+
+def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
+    """Return the targets, the missing ones created. If one is refused then, those that were created are taken back."""
+    targets: list[Target] = []
+    created: list[Target] = []
+    try:
+        for goal in goals:
+            target = goal.target
+            if target.description is None:
+                target = create_target(goal.request, goal.plan, goal.size, target, admin)
+                created.append(target)
+                check_created(goal.request, goal.plan, target)
+            targets.append(target)
+    except PreflightError as err:
+        if told := take_back(created, admin):
+            err.args = (f"{err}\n{told}",)
+        raise
+    return targets
 
 
 def _make_tasks(
@@ -150,6 +172,7 @@ def _make_tasks(
     tasks = []
     for stream in source.make_streams(request, plan):
         goal = goal_of[stream.topic]
+        limit = goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES)
         task = ReplayTask(
             restore_id=request.restore_id,
             plan_digest=digest,
@@ -162,7 +185,8 @@ def _make_tasks(
             documents=request.documents.stream(stream.kafka_partition, stream.named_topic),
             run_id=request.run_id,
             resumed=resumed,
-            max_message_bytes=goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES),
+            max_message_bytes=limit,
+            codec=choose_codec(request, goal.plan, limit),
             allow_unsendable_timestamps=stream.sends_any_timestamp,
             place=plan.place,
         )

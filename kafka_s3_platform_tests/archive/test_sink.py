@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
@@ -321,7 +322,7 @@ def test_a_bad_record_whose_letter_is_too_large_is_unresolved_and_all_others_are
 ) -> None:
     """A record that just fits its topic does not fit with the headers of a letter."""
     good = [Sent(b'{"n":1}') for _ in range(10)]
-    bad = [Sent(b"{" + b"x" * 1_048_300), Sent(b"{")]
+    bad = [Sent(b"{" + os.urandom(1_048_300)), Sent(b"{")]
     kafkas_default = {"max_message_bytes": 1_048_588}
     create_topic(topic_name, **kafkas_default)
     produce(kafka_settings, topic_name, [*good, *bad, *good])

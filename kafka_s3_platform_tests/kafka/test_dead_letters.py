@@ -1,6 +1,7 @@
 """Dead letters on a real broker, and what becomes of failures that are not tolerated."""
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -163,7 +164,17 @@ def test_more_replicas_than_brokers_are_refused_with_the_key(
 
 
 def large(offset: int) -> dict[str, object]:
-    return {"offset": offset, "value": b"v" * 5000}
+    return {"offset": offset, "value": os.urandom(5000)}
+
+
+def test_a_letter_of_a_record_that_came_compressed_is_compressed(
+    kafka_settings: KafkaSettings, errors: ErrorSettings, create_topic: CreateTopic
+) -> None:
+    create_topic(str(errors.dead_letter_topic), max_message_bytes=2000)
+    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+        assert not letters.send(record_batch([{"offset": 7, "value": b"v" * 500_000}]), [failure(7)])
+    [record] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+    assert len(record["value"]) == 500_000
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from kafka_s3_platform.errors import (
     LogTruncatedError,
     MissingTopicError,
     PreflightError,
+    SparkUnavailableError,
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -37,7 +38,7 @@ from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.killed import run_restore
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import target_of
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, NoSpark, Sent, archived, connector, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
 MINUTE = timedelta(minutes=1)
@@ -272,6 +273,48 @@ def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(
 
     assert values(config.kafka, target) == values(config.kafka, config.topics[0])
     assert report.record_count == 151
+
+
+def test_a_record_that_came_compressed_fits_where_it_came_from(
+    config: ConnectorConfig, create_topic: CreateTopic
+) -> None:
+    """The target is created as the source was, with a limit that the record meets only compressed."""
+    topic = create_topic(config.topics[0], max_message_bytes=100_000)
+    compressed = {"compression.type": "zstd", "message.max.bytes": 10_000_000}
+    produce(config.kafka, topic, [Sent(b"x" * 5_000_000, timestamp=NOON)], **compressed)
+    archived(config)
+    assert restored(config).record_count == 1
+    assert values(config.kafka, target_of(config)) == [b"x" * 5_000_000]
+
+
+def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(
+    shared_archive: Callable[..., ConnectorConfig],
+) -> None:
+    config = shared_archive(numbered(10))
+    admin = admin_client(config.kafka)
+    name = "log.message.timestamp.before.max.ms"
+    set_broker_config(admin, ConfigEntry(name, "3600000", incremental_operation=AlterConfigOpType.SET))
+    try:
+        with pytest.raises(PreflightError, match=r"(?s)message\.timestamp\.before\.max\.ms=3600000.*deleted again"):
+            restored(config)
+    finally:
+        set_broker_config(admin, ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE))
+    assert target_of(config) not in topics(config.kafka)
+    assert restored(config).record_count == 10
+
+
+def test_where_spark_does_not_start_nothing_is_created(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    config = shared_archive(numbered(10))
+    with pytest.raises(SparkUnavailableError):
+        restore(ArchiveSource(request(config)), NoSpark())
+    assert target_of(config) not in topics(config.kafka)
+    assert keys(config.store, config.archive.restore_dir) == []
+
+
+def set_broker_config(admin: AdminClient, entry: ConfigEntry) -> None:
+    [broker] = admin.list_topics(timeout=10).brokers
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:

@@ -33,6 +33,9 @@ SETTLE_SECONDS = 10.0
 SLICE_RECORDS = 1024
 # librdkafka's default of batch.size. It is made smaller if the target topic accepts less.
 BATCH_BYTES = 1_000_000
+LARGEST_MESSAGE = 1_000_000_000
+"""The largest that librdkafka takes. It compares the bytes before compression, the brokers those after it."""
+
 BATCH_OVERHEAD = 512
 """Bytes of a record batch besides its records, a generous estimate."""
 
@@ -46,6 +49,20 @@ _FIXED: Mapping[str, Any] = {
 }
 
 
+def find_codec(settings: KafkaSettings) -> str | None:
+    """Return the codec that the worker file names, None if it says nothing."""
+    properties = settings.properties("producer")
+    named = properties.get("compression.type", properties.get("compression.codec"))
+    return None if named is None else str(named)
+
+
+COMPRESS = (
+    "Raise max.message.bytes of the topic. Or, since brokers count compressed bytes: set "
+    "producer.compression.type=zstd in the target's worker file"
+)
+"""What to do about a record that is too large as it is."""
+
+
 class RecordSender:
     """The common part of both producers: queues records, waits, and tracks deliveries by kafka partition."""
 
@@ -55,12 +72,14 @@ class RecordSender:
         topic: str,
         own: Mapping[str, Any],
         max_message_bytes: int,
+        codec: str,
         allow_now: bool,
         answer_seconds: float,
     ) -> None:
         self._topic = topic
         self._allow_now = allow_now
         self._answer_seconds = answer_seconds
+        self._is_plain = (find_codec(settings) or codec) == "none"
         self._where = f"replaying to topic {topic} at {settings.bootstrap_servers}"
         self._reasons = Reasons()
         self._fatal: KafkaError | None = None
@@ -70,7 +89,8 @@ class RecordSender:
             "linger.ms": 50,
             "queue.buffering.max.messages": 100_000,
             "queue.buffering.max.kbytes": 131_072,
-            "message.max.bytes": max(1000, max_message_bytes),
+            "compression.type": codec,
+            "message.max.bytes": max(1000, max_message_bytes if self._is_plain else LARGEST_MESSAGE),
             "batch.size": min(BATCH_BYTES, max(1, max_message_bytes - BATCH_OVERHEAD)),
         }
         self._producer = open_producer(settings, self._reasons, defaults, {**_FIXED, **own})
@@ -208,7 +228,10 @@ class RecordSender:
             else f"one of source offsets {first} to {last}"
         )
         to = f"for kafka partition {track.kafka_partition} was refused"
-        return self._reasons.failure(error, f"{self._where}: {which} {to} ({self._positions()})")
+        failure = self._reasons.failure(error, f"{self._where}: {which} {to} ({self._positions()})")
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._is_plain:
+            failure.args = (f"{failure}. {COMPRESS}",)
+        return failure
 
     def _unanswered(self) -> PlatformError:
         self._settle()
@@ -242,7 +265,8 @@ class RecordSender:
 class ReplayProducer(RecordSender):
     """An idempotent producer to one topic.
 
-    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it.
+    `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it, before
+    compression by `codec` or what the worker file names instead. A compressed record may exceed it.
     With `allow_now` the producer sends records with timestamp 0, which get the time of sending. After an error nothing
     more can be sent. `delivered` then shows the deliveries to each kafka partition of the target.
     """
@@ -253,11 +277,12 @@ class ReplayProducer(RecordSender):
         topic: str,
         *,
         max_message_bytes: int = 1_048_588,
+        codec: str = "none",
         allow_now: bool = False,
         answer_seconds: float = 120.0,
     ) -> None:
         own = {"enable.gapless.guarantee": True}
-        super().__init__(settings, topic, own, max_message_bytes, allow_now, answer_seconds)
+        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds)
 
     def __enter__(self) -> "ReplayProducer":
         return self

@@ -50,6 +50,7 @@ class TransactionalReplayProducer(RecordSender):
         transactional_id: str,
         *,
         max_message_bytes: int = 1_048_588,
+        codec: str = "none",
         allow_now: bool = False,
         answer_seconds: float = 120.0,
     ) -> None:
@@ -61,7 +62,7 @@ class TransactionalReplayProducer(RecordSender):
             # even when they are back.
             "metadata.recovery.strategy": "none",
         }
-        super().__init__(settings, topic, own, max_message_bytes, allow_now, answer_seconds)
+        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds)
         self._where += f" as {transactional_id}"
         set_timeout = settings.properties("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
         self.timeout_seconds = int(set_timeout) / 1000

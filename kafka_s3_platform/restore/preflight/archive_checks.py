@@ -25,6 +25,7 @@ from kafka_s3_platform.restore.source.archive_stream import (
     describe_differences,
     make_archive_stream,
 )
+from kafka_s3_platform.restore.source.base import TargetPlan
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 
@@ -170,10 +171,10 @@ def count_selected(task: PassingCountTask, attempt: Attempt) -> SelectedCount:  
 
 
 def check_counts(
-    request: RestoreRequest, target: TargetConfigs, counts: Sequence[SelectedCount]
+    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, counts: Sequence[SelectedCount]
 ) -> list[PreflightFinding]:
     """Return the findings that are certain once everything was read."""
     if changes_sizes(request):
         return []
     largest = max((c.largest_record_bytes for c in counts), default=0)
-    return list(check_largest_record(target, largest))
+    return list(check_largest_record(request, plan, target, largest))

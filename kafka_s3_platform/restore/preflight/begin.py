@@ -1,7 +1,7 @@
 """Begin a restore: create its target if asked, note the end offsets of the target, store the plan in the bucket."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kafka_s3_platform.errors import (
@@ -30,20 +30,36 @@ logger = logging.getLogger(__name__)
 
 
 def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: Target, admin: ClusterAdmin) -> Target:
-    """Create the target topic with `size` kafka partitions, and return it as it is then.
-
-    Raises:
-        PreflightError: the defaults of its brokers, which only the new topic shows, would not keep the records.
-    """
+    """Create the target topic with `size` kafka partitions, and return it as it is then."""
     configs, _ = make_topic_configs(request, plan, target.configs.now, target.not_taken)
     # -1: the brokers use their own default.
     admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
     # Look again: only the created topic shows the configs that its brokers gave it.
-    created = look_at_target(request, admin)
+    return look_at_target(request, admin)
+
+
+def check_created(request: RestoreRequest, plan: TargetPlan, created: Target) -> None:
+    """Check a topic that was just created.
+
+    Raises:
+        PreflightError: the defaults of its brokers, which only the new topic shows, would not keep the records.
+    """
     room = check_room(request, plan, created)
     raise_refusals(request, [*check_configs(request, plan, created.configs, {}), *room])
-    return created
+
+
+def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
+    """Delete targets that were just created, and that nobody has written to. Return a sentence that tells it."""
+    deleted: list[str] = []
+    left: list[str] = []
+    for found in (target.description for target in created):
+        if found is not None:
+            is_deleted = admin.delete_unused_topic(found.topic, found.topic_id)
+            (deleted if is_deleted else left).append(found.topic)
+    told = [f"created to learn this, and deleted again: {', '.join(deleted)}"] * bool(deleted)
+    told += [f"created, and left there: {', '.join(left)}"] * bool(left)
+    return f"{'; '.join(told)}. Create the target yourself, with what is asked for above, and run again" if told else ""
 
 
 def read_target_start(request: RestoreRequest, target: Target) -> TargetStart:

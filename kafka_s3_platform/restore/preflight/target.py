@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kafka_s3_platform.kafka.admin import ACL_OPERATIONS, ACL_PERMISSIONS
+from kafka_s3_platform.kafka.produce.producer import find_codec
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.model.times import EPOCH, ONE_MS, to_epoch_ms
 from kafka_s3_platform.restore.preflight.keeping import (
@@ -15,7 +16,7 @@ from kafka_s3_platform.restore.preflight.keeping import (
     changes_sizes,
 )
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.base import TargetPlan
+from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan
 
 FOREVER_MS = 2**63 - 1
 MAX_MESSAGE_BYTES = 1_048_588
@@ -373,18 +374,13 @@ def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: Targe
     """
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     what = f"{target.topic} has max.message.bytes={limit}"
-    as_archived = not plan.asked.chooses and not changes_sizes(request)
-    if (
-        as_archived
-        and (certain := next((o for o in plan.objects if average_record_bytes(o) > limit), None)) is not None
-    ):
-        yield make_refusal(
-            f"{what}: object {certain.key} holds records of {average_record_bytes(certain):,} bytes and more. Raise "
-            f"it, or leave them out by time or offset"
-        )
+    certain = _find_large(request, plan, limit)
+    archived = _read_archived_limit(plan)
+    if certain is not None:
+        holds = f"{what}: object {certain.key} holds records of {average_record_bytes(certain):,} bytes and more"
+        yield _judge_large(request, holds, limit, archived)
         return
     largest = max((o.largest_bytes for o in plan.objects), default=0)
-    archived = int(dict(plan.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
     if limit < archived and largest + RECORD_OVERHEAD > limit:
         yield make_remark(
             f"{what}, the archived topic allowed {archived}: records above the limit, if there are any, would stop the "
@@ -392,11 +388,54 @@ def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: Targe
         )
 
 
-def check_largest_record(target: TargetConfigs, largest: int) -> Iterator[PreflightFinding]:
-    """Refuse a record that is too large. `largest` is the largest sum of key, value and headers of a record."""
+def check_largest_record(
+    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, largest: int
+) -> Iterator[PreflightFinding]:
+    """Judge a record that is too large. `largest` is the largest sum of key, value and headers of a record."""
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     if largest > limit:
-        yield make_refusal(f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes. Raise it")
+        holds = f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes"
+        yield _judge_large(request, holds, limit, _read_archived_limit(plan))
+
+
+def choose_codec(request: RestoreRequest, plan: TargetPlan, limit: int) -> str:
+    """Return how records are compressed before they are sent: as the target's worker file says.
+
+    Where that says nothing, records that the target takes only compressed, as the archived topic took them, are
+    compressed. Brokers compare the compressed bytes with max.message.bytes.
+    """
+    given = find_codec(request.target_kafka)
+    if given is not None:
+        return given
+    is_needed = _find_large(request, plan, limit) is not None and limit >= _read_archived_limit(plan)
+    return "zstd" if is_needed else "none"
+
+
+def _find_large(request: RestoreRequest, plan: TargetPlan, limit: int) -> ObjectFacts | None:
+    """Find an object of which some records certainly have more bytes before compression."""
+    if plan.asked.chooses or changes_sizes(request):
+        return None
+    return next((o for o in plan.objects if average_record_bytes(o) > limit), None)
+
+
+def _read_archived_limit(plan: TargetPlan) -> int:
+    return int(dict(plan.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
+
+
+def _judge_large(request: RestoreRequest, holds: str, limit: int, archived: int) -> PreflightFinding:
+    """Judge records that are above the limit before compression."""
+    codec = find_codec(request.target_kafka)
+    if limit < archived:
+        return make_refusal(f"{holds}. Raise it, or leave them out by time or offset")
+    if codec == "none":
+        return make_refusal(
+            f"{holds}, and the target's worker file says producer.compression.type=none. The archived topic's limit "
+            f"was {archived}, so it took them compressed: leave that line out, or say zstd; or raise the limit"
+        )
+    return make_remark(
+        f"{holds}. The archived topic's limit was {archived}, so it took them compressed, and they are sent "
+        f"compressed. A record that is too large even so stops the restore, with its source offset"
+    )
 
 
 def _write_moment(timestamp: int) -> str:

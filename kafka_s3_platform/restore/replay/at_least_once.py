@@ -105,6 +105,7 @@ def _send_rest(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, sta
         task.kafka,
         task.to_topic,
         max_message_bytes=task.max_message_bytes,
+        codec=task.codec,
         allow_now=task.allow_unsendable_timestamps,
     )
     stream = task.decided(store).sent_stream(store, start.next_source_offset)

@@ -30,6 +30,7 @@ def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkp
         task.to_topic,
         name,
         max_message_bytes=task.max_message_bytes,
+        codec=task.codec,
         allow_now=task.allow_unsendable_timestamps,
     )
     try:

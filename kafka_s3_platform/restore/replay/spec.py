@@ -43,6 +43,7 @@ class ReplayTask:
     run_id: str
     resumed: bool
     max_message_bytes: int
+    codec: str
     allow_unsendable_timestamps: bool
     place: str
     records_per_second: float | None = None

@@ -1,3 +1,5 @@
+import os
+
 import pyarrow as pa
 import pytest
 from pydantic import SecretStr
@@ -107,6 +109,22 @@ def test_an_oversize_record_is_named_and_so_is_what_was_delivered_before_it(
     assert place.in_doubt == 0
     with ClusterAdmin(kafka_settings) as admin:
         assert admin.frontiers(topic, [0])[0].high_watermark == place.records
+
+
+def test_a_compressed_record_may_be_larger_than_the_topic_takes_before_compression(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str
+) -> None:
+    narrow = create_topic(f"{topic}-compressed", max_message_bytes=3000)
+    records = record_batch([{"value": b"s"}, {"value": b"x" * 5_000_000}, {"value": b"s"}])
+    with ReplayProducer(kafka_settings, narrow, max_message_bytes=3000, codec="zstd") as producer:
+        producer.send(records, 0)
+        assert producer.flush()[0].records == 3
+    too_large = record_batch([{"value": os.urandom(5000)}])
+    for codec in ("none", "zstd"):
+        with ReplayProducer(kafka_settings, narrow, max_message_bytes=3000, codec=codec) as producer:
+            with pytest.raises(PreflightError) as raised:
+                deliver(producer, too_large, 0)
+            assert ("producer.compression.type=zstd" in str(raised.value)) == (codec == "none"), "what helps is advised"
 
 
 def test_records_the_broker_rejects_are_named_and_nothing_after_them_is_delivered(

@@ -12,7 +12,7 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.disk_space import DiskSpace
-from kafka_s3_platform.restore.preflight.begin import create_target
+from kafka_s3_platform.restore.preflight.begin import check_created, create_target
 from kafka_s3_platform.restore.preflight.checks import check_room, look_at_target
 from kafka_s3_platform.restore.preflight.space import Room, check_space, describe_space
 from kafka_s3_platform.restore.preflight.target import make_remark
@@ -178,8 +178,8 @@ def test_a_restore_larger_than_the_disk_is_refused_and_a_small_one_is_told_what_
     assert re.search(
         r"needs up to 1,152,921,504,606,846,976 bytes .* Usable are [\d,]{9,} bytes on broker 1$", new.text
     )
-    with (
-        ClusterAdmin(kafka_settings) as admin,
-        pytest.raises(PreflightError, match=r"-new does not fit: broker 1 gets 1,152,"),
-    ):
-        create_target(replace(asked, to_topic=f"{topic_name}-new"), going(huge), 2, absent, admin)
+    new_one = replace(asked, to_topic=f"{topic_name}-new")
+    with ClusterAdmin(kafka_settings) as admin:
+        created = create_target(new_one, going(huge), 2, absent, admin)
+        with pytest.raises(PreflightError, match=r"-new does not fit: broker 1 gets 1,152,"):
+            check_created(new_one, going(huge), created)

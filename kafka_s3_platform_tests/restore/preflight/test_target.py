@@ -3,8 +3,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConverterSettings, TransformSettings
+from kafka_s3_platform.config.settings import ConverterSettings, KafkaSettings, TransformSettings
 from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
 from kafka_s3_platform.restore.preflight.target import (
     FOREVER_MS,
@@ -15,6 +16,7 @@ from kafka_s3_platform.restore.preflight.target import (
     check_largest_record,
     check_replication,
     check_rights,
+    choose_codec,
     choose_restorable_acls,
     choose_topic_size,
     make_topic_configs,
@@ -187,9 +189,29 @@ def test_a_message_limit_below_the_mean_of_an_object_is_refused_unless_a_filter_
 
 def test_the_largest_record_is_compared_once_it_is_known() -> None:
     target = TargetConfigs("u", DEFAULTS | {"max.message.bytes": "100"}, NOW)
-    assert list(check_largest_record(target, 100)) == []
-    (found,) = check_largest_record(target, 101)
+    assert list(check_largest_record(request(), going(plan()), target, 100)) == []
+    (found,) = check_largest_record(request(), going(plan()), target, 101)
     assert (found.refuses, "a record has 101 bytes" in found.text) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("worker", "refuses"), [({}, False), ({"compression.type": "lz4"}, False), ({"compression.type": "none"}, True)]
+)
+def test_records_that_came_compressed_to_a_topic_of_the_same_limit_are_not_refused(
+    worker: dict[str, str], refuses: bool
+) -> None:
+    """Brokers compare the compressed bytes with the limit."""
+    kafka = KafkaSettings(bootstrap_servers="b:1", producer={k: SecretStr(v) for k, v in worker.items()})
+    small = {"max.message.bytes": "9"}
+    [(is_refused, text)] = said(small, plan(small), target=kafka)
+    assert is_refused == refuses
+    assert "The archived topic's limit was 9, so it took them compressed" in text
+    codec = choose_codec(request(target=kafka), going(plan(small)), 9)
+    assert codec == worker.get("compression.type", "zstd")
+    assert choose_codec(request(), going(plan(small)), 10) == "none"
+    target = TargetConfigs("u", DEFAULTS | small, NOW)
+    [found] = check_largest_record(request(target=kafka), going(plan(small)), target, 10)
+    assert found.refuses == refuses
 
 
 def test_a_compacted_target_takes_a_snapshot_of_the_latest_values() -> None:
