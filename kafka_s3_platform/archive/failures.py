@@ -49,6 +49,11 @@ def format_resolve_command(connector: str, topic: str, kafka_partition: int, dec
     return f"kafka-s3 resolve {place} {decision}"
 
 
+def format_end_command(connector: str, topic: str) -> str:
+    """Return the command that ends what a killed run has reserved, also offsets that no run can need any more."""
+    return f"kafka-s3 vacuum {shlex.quote(connector)} --topic {shlex.quote(topic)} --older-than 0m"
+
+
 def format_skip_command(connector: str, topic: str, item: Unresolved) -> str:
     """Return the command that decides to do without these offsets."""
     skip = f"--offsets {item.start_offset}:{item.end_offset} --skip"

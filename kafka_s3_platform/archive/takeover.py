@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kafka_s3_platform.archive.clock import find_wrong_clocks
+from kafka_s3_platform.archive.failures import format_end_command
 from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
 from kafka_s3_platform.archive.plan import refuse_another_topic, refuse_truncated_log
 from kafka_s3_platform.archive.regrown import read_epoch_of_gap
@@ -170,8 +171,8 @@ class _Step:
         if state.conflicting({kafka_partition: below}):
             raise BusyError(
                 f"{self._where(kafka_partition)}, and a run has reserved offsets below it, to archive them. End it; "
-                f"then what it has reserved is ended by kafka-s3 vacuum {self.config.name} --topic "
-                f"{self.description.topic} --older-than 0m"
+                f"then what it has reserved is ended by "
+                f"{format_end_command(self.config.name, self.description.topic)}"
             )
 
     def _lost(self, frontier: Frontier) -> Iterator[Gap]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
+from kafka_s3_platform.archive.failures import format_end_command
 from kafka_s3_platform.archive.look import look_until_unchanged
 from kafka_s3_platform.archive.plan import refuse_another_topic
 from kafka_s3_platform.archive.regrown import read_epoch_of_gap
@@ -88,7 +89,7 @@ def resolve_offsets(
             description, frontier = _look(admin, topic, decision.kafka_partition)
             refuse_another_topic(description, state)
             report = _Step(config, topic, state, frontier).report(decision, dry_run)
-            _refuse_at_work(topic, state, report.gaps)
+            _refuse_at_work(config.name, topic, state, report.gaps)
             return report, _build_change(state, description.generation, report.gaps, run_id)
 
         def step(snapshot: IndexSnapshot) -> ResolveReport:
@@ -121,14 +122,14 @@ def _look(admin: ClusterAdmin, topic: str, kafka_partition: int) -> tuple[TopicD
     return look_until_unchanged(admin, {topic: admin.describe_topic(topic)}, look).get()[topic]
 
 
-def _refuse_at_work(topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
+def _refuse_at_work(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
     offsets = RangeSet(g.offsets for g in gaps)
     given = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
     for other in state.conflicting(given):
         raise BusyError(
             f"topic {topic}, kafka partition {other.kafka_partition}: run {other.run_id} has reserved {other.offsets} "
-            f"since {other.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended; if it was killed, archive "
-            f"once more, which ends its reservation"
+            f"since {other.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended. If it was killed, this ends "
+            f"its reservation: {format_end_command(connector, topic)}"
         )
 
 
