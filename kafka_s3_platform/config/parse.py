@@ -1,6 +1,7 @@
 """Reads connector files into keys and values: JSON (in two forms) and Java properties."""
 
 import json
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ ENVELOPE = frozenset({"name", "config", "tasks", "type"})
 
 _PEM = "-----"
 """The start of the first and the last line of a PEM text."""
+
+
+MAX_BYTES = 1_048_576
+"""The largest file that is read: every process reads all files of the folder."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,12 @@ def _decode_text(content: bytes) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
+        found = path.stat()
+        # reading a pipe would wait for a writer, and with it all connectors
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(f"{path}: cannot be read: it is no regular file")
+        if found.st_size > MAX_BYTES:
+            raise ConfigError(f"{path}: has {found.st_size:,} bytes; {MAX_BYTES:,} at most are read")
         return path.read_bytes()
     except OSError as err:
         raise ConfigError(f"{path}: cannot be read: {err.strerror}") from err

@@ -1,7 +1,9 @@
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,30 @@ def test_a_class_of_ones_own_that_raises_at_import_is_its_own_files_fault(
     declare(folder, "bad.json", "bad", **{"topics": "x", "s3.credentials.provider.class": "raising_module.Provider"})
     assert names(folder) == ["good"]
     assert "no licence" in broken(folder)["bad.json"]
+
+
+@pytest.mark.parametrize("value", ["a" * 500_000, "a:" * 250_000, "a:b" * 150_000 + "@", "//" * 250_000, "${" * 250_000,
+                                   "${env:" * 80_000, "'" * 500_000, "a@" * 250_000])  # fmt: skip
+@pytest.mark.parametrize("key", ["topics.dir", "s3.bucket.name", "some.key"])
+def test_a_long_word_takes_no_time_and_leaves_the_others_alone(folder: Path, key: str, value: str) -> None:
+    declare(folder, "a.properties", "a", **{key: value})
+    declare(folder, "b.json", "b", topics="b")
+    began = time.process_time()
+    assert "b" in names(folder)
+    assert time.process_time() - began < 10
+
+
+def test_only_regular_files_of_a_sound_size_are_read(folder: Path) -> None:
+    """A pipe would make all connectors wait for somebody who writes to it."""
+    os.mkfifo(folder / "pipe.properties")
+    (folder / "huge.json").write_text(" " * 1_048_577)
+    (folder / "zero.json").symlink_to("/dev/zero")
+    declare(folder, "b.json", "b")
+    assert names(folder) == ["b"]
+    told = broken(folder)
+    assert "is no regular file" in told["pipe.properties"]
+    assert "is no regular file" in told["zero.json"]
+    assert "has 1,048,577 bytes; 1,048,576 at most are read" in told["huge.json"]
 
 
 def test_a_file_that_cannot_be_read_is_told(folder: Path) -> None:

@@ -32,11 +32,11 @@ _SECRET = re.compile(
 _OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
 """Keys that look like secrets, but only name where credentials come from."""
 
-_USER_INFO = re.compile(r"(//)?(?(1).*|[^\s/,]+:(?!//).*)@", re.DOTALL)
-"""The credentials before a host, also if a password has characters that no URL may have."""
+_AFTER_USER = re.compile(r"(?<=[^\s/,]):(?!//)")
 
 _QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
-_PLACEHOLDER = re.compile(r"\$\{([^}:]*):([^}]*)\}")
+_PLACEHOLDER = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
+"""Of bounded length, so that the time does not grow with the square of a value's length."""
 
 
 class KeyClass(Enum):
@@ -242,7 +242,25 @@ def mask_shown(name: str, value: str) -> str:
     """Return the value as it may be shown, with secrets and the credentials of URLs masked."""
     if value and is_secret(name):
         return MASK
-    return _USER_INFO.sub(lambda found: f"{found[1] or ''}{MASK}@", value)
+    return _mask_user_info(value)
+
+
+def _mask_user_info(value: str) -> str:
+    """Mask the credentials before a host, also if a password has characters that no URL may have.
+
+    They begin after `//`, or with the user's name before a colon, and end at the last `@`. No regex does this in a time
+    that grows with the value's length and not with its square.
+    """
+    end = value.rfind("@")
+    slashes = value.find("//", 0, max(end, 0))
+    colon = _AFTER_USER.search(value, 0, max(end, 0))
+    begins = [slashes + 2] if slashes >= 0 else []
+    if colon is not None:
+        at = colon.start()
+        while at and value[at - 1] not in "/," and not value[at - 1].isspace():
+            at -= 1
+        begins.append(at)
+    return f"{value[: min(begins)]}{MASK}{value[end:]}" if begins else value
 
 
 def mask_quoted(text: str, value: str) -> str:
