@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,6 +86,10 @@ FILTERED_COLUMNS = (
 """The columns by which rows are looked for. delta-rs keeps their bounds for each file, and reads no other file."""
 
 
+CLOCK_TOLERANCE = timedelta(seconds=60)
+"""How far apart the clocks of the machines may be that write and read the index, if no connector says so."""
+
+
 class ConnectorIndex:
     """Opens the index of one connector. Creates the empty table if there is none.
 
@@ -93,17 +97,25 @@ class ConnectorIndex:
     and reads only what it has begun to read.
     """
 
-    def __init__(self, store: StoreSettings, index_dir: str, connector: str) -> None:
+    def __init__(
+        self,
+        store: StoreSettings,
+        index_dir: str,
+        connector: str,
+        clock_tolerance: timedelta = CLOCK_TOLERANCE,
+    ) -> None:
         self.store = store
         self.index_dir = index_dir
         self.connector = connector
+        self.clock_tolerance = clock_tolerance
         self.table = IndexTable(store, f"{index_dir}/connector={connector}")
         self._newest: ConnectorSnapshot | None = None
 
     @classmethod
     def of(cls, config: ConnectorConfig) -> "ConnectorIndex":
         """Return the index that the connector keeps. Opens nothing."""
-        return cls(config.store, config.archive.index_dir, config.name)
+        tolerance = timedelta(milliseconds=config.archive.clock_tolerance_ms)
+        return cls(config.store, config.archive.index_dir, config.name, tolerance)
 
     @property
     def uri(self) -> str:
@@ -370,14 +382,21 @@ class ConnectorSnapshot:
 class TopicIndex:
     """What the index of a connector holds of one topic."""
 
-    def __init__(self, store: StoreSettings, index_dir: str, connector: str, topic: str) -> None:
-        self.within_connector = ConnectorIndex(store, index_dir, connector)
+    def __init__(
+        self,
+        store: StoreSettings,
+        index_dir: str,
+        connector: str,
+        topic: str,
+        clock_tolerance: timedelta = CLOCK_TOLERANCE,
+    ) -> None:
+        self.within_connector = ConnectorIndex(store, index_dir, connector, clock_tolerance)
         self.topic = topic
 
     @classmethod
     def of(cls, config: ConnectorConfig, topic: str) -> "TopicIndex":
         """Return the index that the connector keeps of the topic. Opens nothing."""
-        return cls(config.store, config.archive.index_dir, config.name, topic)
+        return cls.within(ConnectorIndex.of(config), topic)
 
     @classmethod
     def within(cls, index: ConnectorIndex, topic: str) -> "TopicIndex":
@@ -442,7 +461,8 @@ class IndexSnapshot:
     def build_state(self, rows: pa.Table) -> IndexState:
         """Return the state that these rows of the topic make up. Raises IndexDamagedError where they are none."""
         with self._made_of_rows():
-            believed = untime_future_looks(rows, datetime.now(timezone.utc))
+            latest = datetime.now(timezone.utc) + self.index.within_connector.clock_tolerance
+            believed = untime_future_looks(rows, latest)
             return replace(build_state(self.version, believed), read_month=self._read_month)
 
     @cached_property

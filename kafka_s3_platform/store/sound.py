@@ -4,16 +4,13 @@ What a broker answers and what a clock says is checked before it is recorded.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.model.frontier import UNTIMED
-
-TOLERANCE = timedelta(seconds=60)
-"""How far apart the clocks of the machines may be that write and read the index."""
 
 _LOOK = ("log_start_offset", "last_stable_offset", "high_watermark")
 _RANGE = ("start_offset", "end_offset")
@@ -60,14 +57,14 @@ def _refuse(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
         raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {said}")
 
 
-def untime_future_looks(rows: pa.Table, now: datetime) -> pa.Table:
-    """Return the rows, with the looks after `now` at no known time: the clock of one of the two machines is wrong.
+def untime_future_looks(rows: pa.Table, latest: datetime) -> pa.Table:
+    """Return the rows, with the looks after `latest` at no known time: the clock of one of the two machines is wrong.
 
     Such a look still tells where the log began. It completes no hour.
     """
     at = rows.schema.get_field_index("observed_at")
     field = rows.schema.field(at)
     is_look = pc.equal(rows["kind"], "frontier")
-    is_future = pc.greater(rows["observed_at"], pa.scalar(now + TOLERANCE, field.type))
+    is_future = pc.greater(rows["observed_at"], pa.scalar(latest, field.type))
     mask = pc.fill_null(pc.and_(is_look, is_future), fill_value=False)
     return rows.set_column(at, field, pc.if_else(mask, pa.scalar(UNTIMED, field.type), rows["observed_at"]))

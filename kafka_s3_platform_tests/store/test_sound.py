@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IndexDamagedError
+from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import INDEX_SCHEMA, build_state, decode_gaps
 from kafka_s3_platform.store.sound import OFFSETS, refuse_damaged, untime_future_looks
+from kafka_s3_platform_tests.support import connector
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 CLOSED = NOON + HOUR
@@ -118,6 +120,18 @@ def test_the_row_is_named() -> None:
 
 
 @pytest.mark.integration
+def test_a_look_is_believed_as_far_ahead_as_the_connector_lets_clocks_differ(store_settings: StoreSettings) -> None:
+    config = connector(KafkaSettings(bootstrap_servers="b:1"), store_settings, "t")
+    ahead = datetime.now(timezone.utc) + timedelta(minutes=5)
+    TopicIndex.of(config, "t").open().commit(Change((Frontier(0, 0, 20, 20, None, ahead),)))
+    for tolerance, believed in ((60_000, False), (600_000, True)):
+        archive = config.archive.model_copy(update={"clock_tolerance_ms": tolerance})
+        own = config.model_copy(update={"archive": archive})
+        for found in (TopicIndex.of(own, "t").open().state, ConnectorIndex.of(own).open().topic("t").state):
+            assert (found.frontiers[-1].observed_at == ahead) == believed
+
+
+@pytest.mark.integration
 def test_an_index_with_such_a_row_is_not_read(store_settings: StoreSettings) -> None:
     index = TopicIndex(store_settings, "_index", "c", "t")
     index.open().commit(Change((Gap(0, -9, 0),)))
@@ -136,12 +150,6 @@ def test_a_look_after_the_readers_now_proves_nothing() -> None:
     assert not found.is_complete(NOW, NONE)
     assert not found.is_complete(NOON, NONE)
     assert found.promised_start(3, None) == 10
-
-
-@pytest.mark.parametrize(("seconds", "believed"), [(0, True), (59, True), (61, False)])
-def test_a_minute_is_what_clocks_may_be_apart(seconds: int, believed: bool) -> None:
-    look = frontier(NOW + timedelta(seconds=seconds))
-    assert state(look, SCAN).is_complete(NOON, NONE) == believed
 
 
 def test_a_later_good_look_heals_the_hour() -> None:
