@@ -48,17 +48,15 @@ class ConnectLayout(SegmentLayout):
 
     def read(self, key: str) -> ReadKey | Refusal:
         topic, encoded, name = self._split(key)
-        if refusal := refuse_index(name):
-            return refusal
         # The longest ending first: a name that ends with `.keys.json` also ends with `.json`.
         ending = next((ending for ending in self._longest_first if name.endswith(ending)), None)
         # Behind `.keys` or `.headers`, the ending of values belongs to a part that this layout does not read.
         if ending is None or _OTHER_PART.search(name.removesuffix(ending)):
-            return refuse_ending(self._endings)
+            return refuse_index(name) or refuse_ending(self._endings)
         match = re.fullmatch(self._pattern(rf"(?P<topic>{TOPIC})"), name.removesuffix(ending), re.ASCII)
         if match is None:
             form = self._layout.file_delim.join(("<topic>", "<kafka partition>", "<first offset>"))
-            return Refusal("unparsable", f"its name is not {form}{ending}")
+            return refuse_index(name) or Refusal("unparsable", f"its name is not {form}{ending}")
         segment = build_segment_key(match, topic, encoded, ending.removeprefix("."))
         found = self._read_folder(ReadKey(segment, self._endings[ending]))
         if isinstance(found, ReadKey) and topic != segment.topic:

@@ -14,6 +14,8 @@ PART_NAMES: Mapping[str, ObjectPart] = {"keys": "key", "headers": "headers"}
 # The indexes that Block-GZIP's sinks write beside their objects.
 _INDEXES = re.compile(r"(last_chunk_index\..*|.*\.index\.json)")
 
+_MARKERS = re.compile(r"_SUCCESS|_(committed|started)_\d+|_(common_)?metadata|\..+\.crc|.+_\$folder\$")
+
 
 def list_parts(layout: LayoutSettings) -> tuple[ObjectPart, ...]:
     """Return the parts of records that have an object of their own."""
@@ -44,10 +46,21 @@ def _list_extensions(format_name: str, layout: LayoutSettings) -> set[str]:
 
 
 def refuse_index(name: str) -> Refusal | None:
-    """Refuse the indexes that Block-GZIP's sinks write beside their objects."""
+    """Refuse the indexes that Block-GZIP's sinks write beside their objects.
+
+    Ask this of names that are no object's: a topic may be named as they are.
+    """
     if _INDEXES.fullmatch(name):
         return Refusal("index", "it is an index of the blocks of others")
     return None
+
+
+def is_marker(name: str) -> bool:
+    """Whether this is the name of a file that Spark, Hadoop or Parquet's tools put beside objects, without records.
+
+    Ask this of names that are no object's, or of empty objects.
+    """
+    return _MARKERS.fullmatch(name) is not None
 
 
 def refuse_ending(endings: Iterable[str]) -> Refusal:

@@ -23,6 +23,7 @@ Problem = Literal[
     "outside",
     "extension",
     "index",
+    "marker",
     "other_topic",
     "unparsable",
     "misplaced",

@@ -26,14 +26,12 @@ class TimeFolderLayout(SegmentLayout):
 
     def read(self, key: str) -> ReadKey | Refusal:
         encoded, _, name = key.removeprefix(self.root).rpartition("/")
-        if refusal := refuse_index(name):
-            return refusal
         ending = next((ending for ending in self._endings if name.endswith(ending)), None)
         if ending is None:
-            return refuse_ending(self._endings)
+            return refuse_index(name) or refuse_ending(self._endings)
         match = re.fullmatch(self.name_pattern, name.removesuffix(ending), re.ASCII)
         if match is None:
-            return Refusal("unparsable", "its name tells no kafka partition and first offset")
+            return refuse_index(name) or Refusal("unparsable", "its name tells no kafka partition and first offset")
         folder = self._folders.folder(encoded)
         if folder is None:
             return Refusal("misplaced", f"its folder {encoded!r} is no time folder")

@@ -7,6 +7,7 @@ from itertools import islice
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
 from kafka_s3_platform.java.regex import compile_java_regex
+from kafka_s3_platform.layouts.endings import is_marker
 from kafka_s3_platform.layouts.key_reader import KeyReader
 from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import Problem, ReadKey, Refusal
@@ -27,6 +28,7 @@ _INSTEAD: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
     "extension": "end otherwise",
     "index": "are indexes of the blocks of others",
+    "marker": "are markers of Spark, Hadoop and the like",
     "other_topic": "are of other topics",
     "unparsable": "have names that tell nothing",
     "misplaced": "lie in folders that are not the partitioner's",
@@ -131,10 +133,13 @@ class SourceListing:
             yield from self._store.list(f"{reader.root}{topic}{layout.directory_delim}")
 
     def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
-        is_marker = info.key.endswith("/") and not info.size
-        if is_marker or is_own_document(info.key, self._config):
+        is_folder = info.key.endswith("/") and not info.size
+        if is_folder or is_own_document(info.key, self._config):
             return None  # a folder's own marker, or a document of ours
         read = reader.read(info.key)
+        if (isinstance(read, Refusal) or not info.size) and is_marker(info.key.rpartition("/")[2]):
+            self.report.add("marker")
+            return None
         found = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
         if found is None:
             return None

@@ -265,6 +265,34 @@ def test_block_gzips_objects_are_found_without_their_indexes() -> None:
     assert objects[0].window == (1_456_272_000_000, 1_456_272_000_000 + 24 * HOUR)
 
 
+@pytest.mark.parametrize("topic", ["last_chunk_index.x", "t.index.json", "_SUCCESS", "x_$folder$".replace("$", "-")])
+@pytest.mark.parametrize("extension", ["avro", "json"])
+def test_a_topic_may_be_named_as_the_files_beside_objects_are(topic: str, extension: str) -> None:
+    key = f"topics/{topic}/partition=0/{topic}+0+0000000007.{extension}"
+    objects, scanned = found([key], {"format": extension})
+    assert told(objects) == [(topic, 0, 7, "partition=0")]
+    assert scanned.report.counts == {}
+
+
+MARKERS = ["_SUCCESS", "sub_$folder$", "_committed_7", "_started_7", "._SUCCESS.crc", ".a.avro.crc", "_metadata"]
+
+
+def test_markers_of_spark_and_hadoop_are_left_out_and_counted() -> None:
+    places = ["topics/", "topics/s3_topic/", "topics/s3_topic/partition=0/"]
+    objects, scanned = found([FIRST, *(place + name for place in places for name in MARKERS)])
+    assert told(objects) == [("s3_topic", 0, 0, "partition=0")]
+    assert scanned.report.counts == {"marker": 21}
+    assert scanned.report.lines == []
+
+
+def test_an_empty_marker_is_no_object_where_any_name_is_one() -> None:
+    """What is not empty may be anybody's object."""
+    store = MemoryStore({"dump/_SUCCESS": b"", "dump/part-0": b"{}", "dump/_metadata": b"{}", "dump/x": b""})
+    scanned = scan_objects(source({"format": "json", **by("{{any}}/{{any}}")}, ("t",)), store=store)
+    assert [o.key for o in scanned] == ["dump/_metadata", "dump/part-0", "dump/x"]
+    assert scanned.report.counts == {"marker": 1}
+
+
 def test_zoozs_objects_are_of_the_one_topic_that_is_named() -> None:
     layout = {
         "format": "bytes",

@@ -37,6 +37,7 @@ _COUNTED = {
     "outside": "objects outside of topics.dir were ignored",
     "extension": "objects were ignored for the ends of their names",
     "index": "indexes of the blocks of others were ignored",
+    "marker": "markers of Spark, Hadoop and the like were ignored",
     "other_topic": "objects of other topics were ignored",
 }
 
