@@ -15,7 +15,7 @@ from kafka_s3_platform.avro.wire import read_extents
 from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, spread_values
 from kafka_s3_platform.converters.plain import is_utf8
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
-from kafka_s3_platform.model.json_values import decode_json, find_maybe_deeper, is_deeper
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, decode_json, find_maybe_deeper, is_deeper
 
 MAX_DEPTH = 250
 """How deep objects and arrays may be nested. A fixed limit, because msgspec's depends on what is left of the stack."""
@@ -136,7 +136,12 @@ def _flatten_row(position: int, row: bytes | None, changed: dict[int, bytes], ba
 
 
 def flatten_text(row: bytes) -> bytes:
-    """Return a JSON text without line breaks, or `row` itself if it has none. Raise BadRecordError if it is bad."""
+    """Return a JSON text without line breaks and byte order mark, or `row` itself if it has none.
+
+    Raise BadRecordError if it is bad.
+    """
+    if row.startswith(BYTE_ORDER_MARK):
+        return flatten_text(row.removeprefix(BYTE_ORDER_MARK))
     try:
         row.decode()
         if is_deeper(row, MAX_DEPTH):

@@ -23,6 +23,9 @@ _STEPS[[ord("]"), ord("}")]] = -1
 _OPENING = ord("{")
 _CASE = ord("{") ^ ord("[")
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some writers begin a text with it. Jackson, and so Connect, passes over it."""
+
 _untyped = msgspec.json.Decoder()
 
 

@@ -39,7 +39,8 @@ INVALID = [
     b'"\xed\xa0\x80"',
     b'"\\x"',
     b'"\\ud800"',
-    b"\xef\xbb\xbf{}",
+    b"\xef\xbb\xbf",
+    b"{}\xef\xbb\xbf",
     b"\x00",
     b"[" * 251 + b"]" * 251,
     b"[" * 100_000,
@@ -75,6 +76,10 @@ def test_the_text_null_is_a_null_value() -> None:
 
 def test_line_breaks_between_values_go_and_numbers_keep_their_digits() -> None:
     assert lines(b'{\r\n "a" : [1.10,\n 1e2 ],"b":"x\\n y"}\n') == [b'{"a":[1.10,1e2],"b":"x\\n y"}']
+
+
+def test_a_byte_order_mark_before_the_text_goes_as_in_connect() -> None:
+    assert lines(b"\xef\xbb\xbf{}", b'{"a":1}', b"\xef\xbb\xbfnull", None) == [b"{}", b'{"a":1}', None, None]
 
 
 @pytest.mark.parametrize("row", INVALID)

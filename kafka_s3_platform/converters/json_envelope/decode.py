@@ -21,6 +21,7 @@ from kafka_s3_platform.converters.base import (
 from kafka_s3_platform.converters.connect_json import Readers
 from kafka_s3_platform.converters.json_text import JSON_CONVERTER
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK
 from kafka_s3_platform.model.notes import Notes
 
 _KEPT_BYTES = 65_536
@@ -71,7 +72,7 @@ def _read_envelope(row: bytes) -> tuple[Schema | None, Any, str | None]:
     None: it lacks none.
     """
     try:
-        envelope = _envelopes.decode(row)
+        envelope = _envelopes.decode(row.removeprefix(BYTE_ORDER_MARK))
         schema, read, readers = _read_schema(bytes(envelope.schema))
         return schema, read(_payloads.decode(envelope.payload), len(row)), readers.left_out
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:

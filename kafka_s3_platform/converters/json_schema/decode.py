@@ -34,6 +34,7 @@ from kafka_s3_platform.converters.connect_json import Readers
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import MISSING, Schema
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK
 from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
 MAX_REFERENCES = 100
@@ -64,7 +65,7 @@ class JsonSchemaConverter(FramedConverter):
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
         made = registry.made(schema_id, self._origin.subject, self._compile)
         try:
-            value = made.read(_exactly.decode(body), len(body))
+            value = made.read(_exactly.decode(body.removeprefix(BYTE_ORDER_MARK)), len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
         if made.readers.left_out is not None:

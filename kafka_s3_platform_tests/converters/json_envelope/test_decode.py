@@ -128,6 +128,10 @@ def test_what_is_no_envelope_fails(row: bytes, said: str) -> None:
     assert said in failure.message
 
 
+def test_a_byte_order_mark_before_the_text_is_passed_over_as_in_connect() -> None:
+    assert converted(b'\xef\xbb\xbf{"schema":{"type":"int32"},"payload":1}').payload.objects == [1]
+
+
 def test_nulls_and_payloads_without_a_schema() -> None:
     optional = {"type": "string", "optional": True}
     result = converted(
