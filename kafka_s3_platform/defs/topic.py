@@ -156,6 +156,15 @@ class Days(Windows):
         super().__init__(_define_days(_find_start_day(config), config.layout.timezone))
 
 
+def find_restorable_windows(config: ConnectorConfig) -> tuple[Windows, Windows]:
+    """Return the hours and days of which something may be archived: also those before the connector's start hour.
+
+    The start hour may have been an earlier one.
+    """
+    start, zone = datetime(1970, 1, 1), config.layout.timezone  # noqa: DTZ001 - of the zone, as Dagster wants it
+    return Windows(_define_hours(start, zone)), Windows(_define_days(start, zone))
+
+
 @cache
 def _define_hours(start: datetime, zone: str) -> dg.TimeWindowPartitionsDefinition:
     return dg.HourlyPartitionsDefinition(start, timezone=zone, end_offset=1)

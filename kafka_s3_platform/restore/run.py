@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.kafka.produce.transactional_producer import try_transactions
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.planned_report import add_schema_ids, log_plan, make_planned_report, name_topics
@@ -84,6 +85,9 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
             return _run_dry(source, request, plan, goals, found, runner)
         log_plan(request, goals, len(source.make_streams(request, plan)), found)
         raise_refusals(name_topics(request, goals), found)
+        if begun is None and request.delivery == "exactly_once" and goals:
+            # its id is that of no stream: nobody is fenced
+            try_transactions(request.target_kafka, goals[0].plan.to_topic, f"restore.{request.restore_id}")
         runner.start()
         # Before the first write: the store's conditional writes protect the plan from a second run.
         check_promises(store, request.config.archive.restore_dir)

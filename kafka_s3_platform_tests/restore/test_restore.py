@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
     IntegrityError,
     LogTruncatedError,
     MissingTopicError,
+    PlatformError,
     PreflightError,
     SparkUnavailableError,
     TopicRecreatedError,
@@ -301,6 +303,17 @@ def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(
         set_broker_config(admin, ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE))
     assert target_of(config) not in topics(config.kafka)
     assert restored(config).record_count == 10
+
+
+def test_a_transaction_timeout_that_the_brokers_refuse_is_told_before_anything_is_created(
+    shared_archive: Callable[..., ConnectorConfig],
+) -> None:
+    config = shared_archive(numbered(10))
+    longer = {"transaction.timeout.ms": SecretStr("1000000")}
+    with pytest.raises(PlatformError, match=r"is 1000000 ms: set producer\.transaction\.timeout\.ms of the target's"):
+        restored(config, target=config.kafka.model_copy(update={"producer": longer}))
+    assert target_of(config) not in topics(config.kafka)
+    assert keys(config.store, config.archive.restore_dir) == []
 
 
 def test_where_spark_does_not_start_nothing_is_created(shared_archive: Callable[..., ConnectorConfig]) -> None:

@@ -17,7 +17,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.defs.restore.option import find_options
 from kafka_s3_platform.defs.restore.values import read_target_cluster, read_time
-from kafka_s3_platform.defs.topic import ArchivedTopic, Windows
+from kafka_s3_platform.defs.topic import ArchivedTopic, Windows, find_restorable_windows
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.outgoing.keys import find_step, parse_outgoing, read_outgoing_file
@@ -146,7 +146,8 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
 
 def _find_picked_windows(topic: ArchivedTopic, config: RestoreConfig) -> Iterator[tuple[datetime, datetime]]:
     """Yield the windows of single hours and days. ConfigError where the connector has no such hour or day."""
-    for name, windows, given in (("hours", topic.hours, config.hours), ("days", topic.days, config.days)):
+    hours, days = find_restorable_windows(topic.config)
+    for name, windows, given in (("hours", hours, config.hours), ("days", days, config.days)):
         for text in given:
             key = text if windows.names(text) else _find_chunk(name, windows, topic, text)
             yield windows.start(key), windows.end(key)
@@ -158,7 +159,7 @@ def _find_chunk(name: str, windows: Windows, topic: ArchivedTopic, text: str) ->
     moment = windows.start(text) if windows.definition.has_partition_key(text) else read_time(name, text, zone)
     key = windows.key(moment)
     if not windows.definition.has_partition_key(key):
-        raise ConfigError(f"{name} {text!r} is no start of one that connector {topic.config.name} may have archived")
+        raise ConfigError(f"{name} {text!r} is no start of one that has begun since 1970")
     if windows.start(key) != moment:
         raise ConfigError(
             f"{name} {text!r} is no start of one: it is within {key}. Take that, or from_time and to_time (--from, "

@@ -88,7 +88,18 @@ class TransactionalReplayProducer(RecordSender):
 
     def begin(self) -> None:
         """Fence older producers with this transactional id, and end a transaction that one of them left open."""
-        self._call(self._producer.init_transactions, "fencing older runs")
+        try:
+            self._call(self._producer.init_transactions, "fencing older runs")
+        except PlatformError as err:
+            cause = err.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                advice = (
+                    f"The transaction timeout is {self.timeout_seconds * 1000:.0f} ms: set "
+                    f"producer.transaction.timeout.ms of the target's worker file to the brokers' "
+                    f"transaction.max.timeout.ms or less"
+                )
+                err.args = (f"{err}. {advice}",)
+            raise
 
     @property
     def room(self) -> int:
@@ -196,3 +207,9 @@ class TransactionalReplayProducer(RecordSender):
             self._producer.abort_transaction(SETTLE_SECONDS)
         except KafkaException as err:
             logger.info("%s: the transaction was left to be aborted by the cluster: %s", self._where, err.args[0].str())
+
+
+def try_transactions(settings: KafkaSettings, topic: str, transactional_id: str) -> None:
+    """Raise what a producer of transactions is refused for, without one: rights, or its timeout."""
+    with TransactionalReplayProducer(settings, topic, transactional_id) as producer:
+        producer.begin()

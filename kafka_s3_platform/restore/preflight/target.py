@@ -263,7 +263,7 @@ def check_rights(
 ) -> Iterator[PreflightFinding]:
     """Find missing rights by the operations that the brokers report as authorized. `topic` None: no such topic.
 
-    Rights on transactional ids are not checked: Kafka has no request for them.
+    Rights on transactional ids are tried later, before anything is created: Kafka has no request for them.
     """
     named = request.to_topic
     if missing := [] if topic is None else _list_missing_rights(topic, "WRITE", "READ", "DESCRIBE"):

@@ -1,7 +1,7 @@
 """What a run's config asks of a restore, without any server."""
 
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -94,6 +94,14 @@ def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
     assert made.request.thawing == (of_source or of_sink)
 
 
+@pytest.mark.parametrize("given", [{"days": ["1999-03-28"]}, {"hours": ["1999-03-28-00:00", "1999-03-28T05:00"]}])
+def test_what_was_archived_before_the_start_hour_was_moved_can_be_picked(given: dict[str, Any]) -> None:
+    [(first, last), *_] = asked({"to_topic": "a", **given}).windows
+    assert first == datetime(1999, 3, 28, tzinfo=timezone.utc)
+    assert last is not None
+    assert last > first
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -108,7 +116,8 @@ def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
         ({"to_topic": "a", "thaw_tier": "Slow"}, "thaw_tier 'Slow' is none of Standard, Bulk, Expedited"),
         ({"to_topic": "a", "behavior_on_error": "skip"}, "behavior_on_error 'skip' is none of fail, ignore, log"),
         ({"to_topic": "a", "hours": ["2026-01-01T12:30"]}, "hours '2026-01-01T12:30' is no start"),
-        ({"to_topic": "a", "days": ["1999-01-01"]}, "days '1999-01-01' is no start"),
+        ({"to_topic": "a", "days": ["2999-01-01"]}, "days '2999-01-01' is no start"),
+        ({"to_topic": "a", "days": ["1969-12-31"]}, "days '1969-12-31' is no start"),
         ({"to_topic": "a", "hours": ["noon"]}, "no ISO 8601 time"),
         ({"to_topic": "a", "hours": ["0001-01-01T00:00+12:00"]}, "hours .* is outside of the years 1 to 9999"),
         ({"to_topic": "a", "hours": ["2026-01-01-12:30"]}, "no start of one: it is within 2026-01-01-12:00"),

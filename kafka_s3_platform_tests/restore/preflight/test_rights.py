@@ -207,7 +207,7 @@ MISSING: list[tuple[str, str, type[PlatformError], str]] = [
         "transactional id",
         "WRITE",
         AuthorizationError,
-        r"as restore\.TARGET@\w+\.0: .*TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        r"as restore\.TARGET: .*TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ),
     ("group", "READ", AuthorizationError, r"group restore\.TARGET@\w+\.0 .*GROUP_AUTHORIZATION_FAILED"),
 ]
