@@ -31,7 +31,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.batches import read_offset_column
 from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.failures import ENTAILED
-from kafka_s3_platform.kafka.produce.producer import LARGEST_MESSAGE, POLL_SECONDS, find_codec
+from kafka_s3_platform.kafka.produce.producer import LARGEST_MESSAGE, POLL_SECONDS, find_sent_codec
 from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, read_milliseconds
 from kafka_s3_platform.model.connect import LETTER_ADVICE, LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
 from kafka_s3_platform.model.record import RECORD_SCHEMA
@@ -269,7 +269,7 @@ class _DeadLetterTopic:
         self._refused_alone = 0
         self._reasons = Reasons()
         # Brokers count compressed bytes, and the record itself may have come compressed.
-        is_plain = find_codec(kafka) == "none"
+        is_plain = find_sent_codec(kafka) == "none"
         limit = max(1000, int(configs["max.message.bytes"])) if is_plain else LARGEST_MESSAGE
         defaults = {"compression.type": "zstd", "message.max.bytes": limit}
         self.producer = open_producer(kafka, self._reasons, defaults, _FIXED)

@@ -49,7 +49,7 @@ _FIXED: Mapping[str, Any] = {
 }
 
 
-def find_codec(settings: KafkaSettings) -> str | None:
+def find_sent_codec(settings: KafkaSettings) -> str | None:
     """Return the codec that the worker file names, None if it says nothing."""
     properties = settings.properties("producer")
     named = properties.get("compression.type", properties.get("compression.codec"))
@@ -79,7 +79,7 @@ class RecordSender:
         self._topic = topic
         self._allow_now = allow_now
         self._answer_seconds = answer_seconds
-        self._is_plain = (find_codec(settings) or codec) == "none"
+        self._is_plain = (find_sent_codec(settings) or codec) == "none"
         self._where = f"replaying to topic {topic} at {settings.bootstrap_servers}"
         self._reasons = Reasons()
         self._fatal: KafkaError | None = None

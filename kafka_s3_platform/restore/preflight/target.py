@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kafka_s3_platform.kafka.admin import ACL_OPERATIONS, ACL_PERMISSIONS
-from kafka_s3_platform.kafka.produce.producer import find_codec
+from kafka_s3_platform.kafka.produce.producer import find_sent_codec
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.model.times import EPOCH, ONE_MS, to_epoch_ms
 from kafka_s3_platform.restore.preflight.keeping import (
@@ -404,7 +404,7 @@ def choose_codec(request: RestoreRequest, plan: TargetPlan, limit: int) -> str:
     Where that says nothing, records that the target takes only compressed, as the archived topic took them, are
     compressed. Brokers compare the compressed bytes with max.message.bytes.
     """
-    given = find_codec(request.target_kafka)
+    given = find_sent_codec(request.target_kafka)
     if given is not None:
         return given
     is_needed = _find_large(request, plan, limit) is not None and limit >= _read_archived_limit(plan)
@@ -424,7 +424,7 @@ def _read_archived_limit(plan: TargetPlan) -> int:
 
 def _judge_large(request: RestoreRequest, holds: str, limit: int, archived: int) -> PreflightFinding:
     """Judge records that are above the limit before compression."""
-    codec = find_codec(request.target_kafka)
+    codec = find_sent_codec(request.target_kafka)
     if limit < archived:
         return make_refusal(f"{holds}. Raise it, or leave them out by time or offset")
     if codec == "none":
