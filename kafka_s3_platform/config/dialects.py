@@ -36,6 +36,8 @@ class Dialect:
     lowest_rotation_ms: int = 1
     is_source: bool = False
     implied: tuple[str, ...] = ()
+    has_dead_letters: bool = False
+    """Whether bad records go to a dead letter topic of its own unless its file says otherwise."""
 
     @property
     def short_name(self) -> str:
@@ -82,6 +84,7 @@ CLOUD = Dialect(
     # Confluent Cloud's default, and the shortest interval that it allows.
     flush_size=1000,
     lowest_rotation_ms=600_000,
+    has_dead_letters=True,
 )
 DEVIANTART = Dialect(
     "deviantart",

@@ -46,7 +46,7 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
     store = read_store(sheet)
     layout = read_layout(sheet, dialect)
     source = read_source(sheet, dialect, layout, worker)
-    records = read_records(sheet, worker, layout, is_source=dialect.is_source)
+    records = read_records(sheet, worker, layout, dialect, name)
     _require_one_topic(sheet, layout, topics, regex)
     if source is not None and needs_topic_key(sheet, layout) and len(topics) != 1:
         sheet.refuse("topics", "no key tells its topic: name the one that all objects are of")

@@ -40,7 +40,15 @@ def test_a_class_is_described_in_its_own_words() -> None:
             "com.deviantart.kafka_connect_s3.S3SinkConnector",
             {"path.format": "YYYY-MM-dd", "format.class": "block_gzip", "s3.prefix": "none", "flush.size": "none"},
         ),
-        ("S3_SINK", {"flush.size": "1000", "rotate.interval.ms": "3600000", "partitioner.class": "Hourly"}),
+        (
+            "S3_SINK",
+            {
+                "flush.size": "1000",
+                "rotate.interval.ms": "3600000",
+                "partitioner.class": "Hourly",
+                "errors.tolerance": "none; all for `S3_SINK`",
+            },
+        ),
         (
             "AivenKafkaConnectS3SinkConnector",
             {

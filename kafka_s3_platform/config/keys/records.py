@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pydantic import Field, PositiveInt
 
 from kafka_s3_platform.config.classes import CONVERTER_CLASS
+from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.converters import ConverterSettings, is_known_option, read_converter
@@ -61,6 +62,7 @@ TOLERANCE: TypedKey[ErrorsTolerance] = declare_key(
     "`none`: a record that cannot be converted or written fails the run, and the error names the record. `all`:"
     " the record is left out and counted.",
     default="none",
+    shown="none; all for `S3_SINK`",
 )
 LOG = declare_key(
     "errors.log.enable",
@@ -79,6 +81,7 @@ DEAD_LETTERS = declare_key(
     _parse_topic,
     "Dead letter topic: a record is written to it before it is left out. The topic is created if it does not exist.",
     default=None,
+    shown="none; `dlq-<name>` for `S3_SINK` with `errors.tolerance=all`",
 )
 REPLICAS = declare_key(
     "errors.deadletterqueue.topic.replication.factor",
@@ -91,6 +94,7 @@ DEAD_LETTER_HEADERS = declare_key(
     values.parse_boolean,
     "Add `__connect.errors.*` headers to dead letters.",
     default=False,
+    shown="false; true for `S3_SINK` with `errors.tolerance=all`",
 )
 NULLS_TO_DEAD_LETTERS = declare_key(
     "report.null.values.to.dlq",
@@ -186,8 +190,11 @@ class RecordSettings(Settings):
     errors: ErrorSettings = Field(default_factory=ErrorSettings)
 
 
-def read_records(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_source: bool = False) -> RecordSettings:
+def read_records(
+    sheet: Sheet, worker: Worker, layout: LayoutSettings, dialect: Dialect, connector: str
+) -> RecordSettings:
     """Read the converters, transforms and error settings of a connector file. A refused key has its default."""
+    is_source = dialect.is_source
     transforms = _read_transforms(sheet, layout, is_source=is_source)
     reads_values = not layout.is_envelope or bool(transforms) or (not is_source and _looks_at_values(layout))
     reads_keys = layout.keys_format is not None or bool(transforms) or find_format(layout.format).envelope == "aiven"
@@ -201,7 +208,7 @@ def read_records(sheet: Sheet, worker: Worker, layout: LayoutSettings, *, is_sou
         key=key or ConverterSettings(),
         value=value or ConverterSettings(),
         transforms=transforms,
-        errors=_read_errors(sheet, layout),
+        errors=_read_errors(sheet, layout, f"dlq-{connector}" if dialect.has_dead_letters else None),
     )
 
 
@@ -339,8 +346,16 @@ def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -
         )
 
 
-def _read_errors(sheet: Sheet, layout: LayoutSettings) -> ErrorSettings:
-    found = sheet.fill(ErrorSettings)
+def _read_errors(sheet: Sheet, layout: LayoutSettings, letters: str | None) -> ErrorSettings:
+    """Read the error settings. `letters` is the dead letter topic that the connector has if its file names none."""
+    tolerance: ErrorsTolerance = sheet.value_or(TOLERANCE, "all" if letters else "none")
+    is_by_itself = letters is not None and tolerance == "all"
+    found = sheet.fill(
+        ErrorSettings,
+        tolerance=tolerance,
+        dead_letter_topic=sheet.value_or(DEAD_LETTERS, letters if is_by_itself else None),
+        dead_letter_headers=sheet.value_or(DEAD_LETTER_HEADERS, is_by_itself),
+    )
     topic = found.dead_letter_topic
     name = NULLS_TO_DEAD_LETTERS.name
     if sheet.value(NULLS_TO_DEAD_LETTERS) and topic is not None and layout.null_values == "ignore":

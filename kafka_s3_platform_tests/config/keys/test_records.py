@@ -251,6 +251,32 @@ def test_errors_and_their_dead_letter_topic_are_honoured(load: Load) -> None:
     )
 
 
+LETTERS = "errors.deadletterqueue.topic.name"
+CLOUD = {"connector.class": "S3_SINK", "input.data.format": "JSON", "output.data.format": "JSON"}
+
+
+@pytest.mark.parametrize(
+    ("given", "tolerance", "topic", "headers"),
+    [
+        ({}, "all", "dlq-events", True),
+        ({LETTERS: "mine", "errors.deadletterqueue.context.headers.enable": False}, "all", "mine", False),
+        ({"errors.tolerance": "none"}, "none", None, False),
+        ({"connector.class": "S3SinkConnector"}, "none", None, False),
+    ],
+)
+def test_a_file_of_confluent_cloud_has_a_dead_letter_topic_by_itself(
+    load: Load, given: dict[str, object], tolerance: str, topic: str | None, headers: bool
+) -> None:
+    errors = load({**CLOUD, **given}).config.records.errors
+    found = (errors.tolerance, errors.dead_letter_topic, errors.dead_letter_headers)
+    assert found == (tolerance, topic, headers)
+
+
+def test_a_dead_letter_topic_of_ones_own_is_not_archived_itself(load: Load) -> None:
+    with pytest.raises(ConfigError, match=rf"{LETTERS}: dlq-a is archived itself"):
+        load({**CLOUD, "name": "a", "topics": "dlq-a"})
+
+
 @pytest.mark.parametrize(
     ("topic", "message"), [("events", "events is archived itself"), ("a,b", "more than one"), ("a b", "no legal topic")]
 )
