@@ -5,6 +5,7 @@ They come from AWS's default chain, from a fixed access key, from a role that is
 it renews credentials before they expire.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -55,6 +56,18 @@ _CHAIN = {
     "container-role": "the container",
     "iam-role": "the instance",
 }
+
+
+def _shorten_record(record: logging.LogRecord) -> bool:
+    """Leave out the traceback of botocore's log, and the record of an error that it raises, which is told as ours."""
+    if record.exc_info:
+        record.msg = f"{record.getMessage()} {record.exc_info[1]}"
+        record.args = ()
+        record.exc_info = None
+    return not record.msg.startswith(("Refreshing temporary credentials failed during mandatory", "Error retrieving"))
+
+
+logging.getLogger("botocore.credentials").addFilter(_shorten_record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ has signed, and refuses what has expired as AWS does.
 """
 
 import gc
+import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -205,11 +206,23 @@ def test_a_refused_role_says_which_and_what_to_check(sts: Sts, sts_server: StsSe
             use(own)
 
 
-def test_an_sts_that_does_not_answer_is_transient() -> None:
+def test_an_sts_that_does_not_answer_is_transient_and_told_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
     gone = RoleSettings(arn=ARN, session_name="kafka", endpoint_url="http://127.0.0.1:1")
     own = settings(role=gone, access_key_id=SecretStr("a"), secret_access_key=SecretStr("s"))
     with pytest.raises(StoreUnavailableError, match=r"AssumeRole .* no answer"):
         find_credentials(own)
+    assert not [record for record in caplog.records if record.name.startswith("botocore")]
+
+
+def test_a_session_that_is_not_renewed_in_time_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise OSError("the network is down")
+    except OSError:
+        told = "Refreshing temporary credentials failed during %s refresh period."
+        logging.getLogger("botocore.credentials").warning(told, "advisory", exc_info=True)
+    [record] = caplog.records
+    assert record.getMessage() == f"{told % 'advisory'} the network is down"
+    assert record.exc_info is None
 
 
 # A user's own class
