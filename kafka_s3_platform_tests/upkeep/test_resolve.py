@@ -140,7 +140,7 @@ def test_a_decision_before_any_archiving_is_about_the_topic_that_was_there(
 def test_nothing_is_decided_while_a_run_is_at_work(config: ConnectorConfig) -> None:
     now = datetime.now(timezone.utc)
     commit(config, Reservation(0, 5, 9, "other", 99, now))
-    with pytest.raises(BusyError, match=r"run other has reserved \[5, 9\).*archive once more"):
+    with pytest.raises(BusyError, match=r"run other has reserved \[5, 9\).*vacuum c --topic .* --older-than 0m"):
         decided(config, Skip(0, OffsetRange(4, 6)))
     assert gaps(config) == []
 
