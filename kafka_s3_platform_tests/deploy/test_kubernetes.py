@@ -1,0 +1,145 @@
+"""The files of deploy/kubernetes: what they name is there, and tools read them."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from kafka_s3_platform.config.files import FOLDER_VARIABLE
+from kafka_s3_platform.definitions import AUTOSTART_VARIABLE
+from kafka_s3_platform.defs.resources import SPARK_VARIABLE
+from kafka_s3_platform_tests.conftest import REPOSITORY
+
+KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
+INSTANCE = REPOSITORY / "deploy" / "dagster.yaml"
+WRITTEN_BY_CHART = {
+    *("run_storage", "event_log_storage", "schedule_storage", "storage", "run_coordinator", "run_launcher"),
+    *("compute_logs", "local_artifact_storage", "telemetry"),
+}
+"""Sections of dagster.yaml that the chart writes of values of its own, or that Kubernetes has otherwise."""
+
+MADE_BY_HAND = {"kafka-s3-env", "kafka-s3-files", "kafka-s3-postgres", "kafka-s3-connectors"}
+MADE_BY_CHART = {"kafka-s3-dagster-instance"}
+SETTINGS = {FOLDER_VARIABLE, AUTOSTART_VARIABLE, SPARK_VARIABLE}
+
+
+def find_tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not on PATH")
+    return found
+
+
+def values() -> Any:
+    return yaml.safe_load((KUBERNETES / "values.yaml").read_text())
+
+
+@cache
+def kustomized() -> list[Any]:
+    command = [find_tool("kubectl"), "kustomize", str(KUBERNETES)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return list(yaml.safe_load_all(found.stdout))
+
+
+def executor() -> Any:
+    return yaml.safe_load((KUBERNETES / "spark" / "executor.yaml").read_text())
+
+
+def visited(node: Any) -> Iterator[dict[str, Any]]:
+    """Every map in a document."""
+    if isinstance(node, dict):
+        yield node
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from visited(each)
+
+
+def named(documents: list[Any], *, key: str, name: str = "name") -> set[str]:
+    return {m[key][name] for document in documents for m in visited(document) if isinstance(m.get(key), dict)}
+
+
+def test_everything_that_is_named_is_made() -> None:
+    documents = [*kustomized(), values(), executor()]
+    made = {d["metadata"]["name"] for d in kustomized() if d["kind"] == "ConfigMap"}
+    wanted = named(documents, key="configMap") | named(documents, key="secretRef")
+    wanted |= named(documents, key="secret", name="secretName") | named(documents, key="secretKeyRef")
+    wanted |= {secret["name"] for m in visited(values()) for secret in m.get("envSecrets", [])}
+    assert wanted == made | MADE_BY_HAND | MADE_BY_CHART
+    accounts = {d["metadata"]["name"] for d in kustomized() if d["kind"] == "ServiceAccount"}
+    used = {m["serviceAccountName"] for document in documents for m in visited(document) if "serviceAccountName" in m}
+    assert used | {values()["dagster-user-deployments"]["serviceAccount"]["name"]} == accounts
+
+
+def test_the_pods_of_runs_have_the_variables_that_spark_asks_for() -> None:
+    asked = set(re.findall(r"\$\{env:(\w+)\}", (KUBERNETES / "spark" / "spark.properties").read_text()))
+    launcher = values()["runLauncher"]["config"]["k8sRunLauncher"]["runK8sConfig"]["containerConfig"]
+    of_runs = {variable["name"] for variable in launcher["env"]}
+    assert of_runs == asked | {FOLDER_VARIABLE, SPARK_VARIABLE}
+    with_spark = [
+        m["env"] for m in visited(kustomized()) if SPARK_VARIABLE in {v.get("name") for v in m.get("env", ())}
+    ]
+    assert len(with_spark) == 2
+    assert all({variable["name"] for variable in env} == {*of_runs, "DAGSTER_PG_PASSWORD"} for env in with_spark)
+
+
+def test_settings_of_the_platform_are_settings_that_it_knows() -> None:
+    documents = [*kustomized(), values()]
+    variables = {v["name"] for d in documents for m in visited(d) for v in m.get("env", ()) if isinstance(v, dict)}
+    assert {name for name in variables if name.startswith("KAFKA_S3_")} == SETTINGS
+
+
+def test_all_pods_are_of_one_image() -> None:
+    repository, tag = (values()["dagsterWebserver"]["image"][key] for key in ("repository", "tag"))
+    maps = [m for document in [*kustomized(), values()] for m in visited(document)]
+    images = {m["image"] for m in maps if isinstance(m.get("image"), str)}
+    images |= {v["value"] for m in maps for v in m.get("env", ()) if v["name"] == "EXECUTOR_IMAGE"}
+    assert images == {f"{repository}:{tag}"}
+
+
+def test_nobody_is_root_or_may_become_it() -> None:
+    maps = [m for document in [*kustomized(), executor(), values()] for m in visited(document)]
+    of_pods = [
+        m[key] for m in maps for key in ("podSecurityContext", "securityContext") if "runAsUser" in m.get(key, {})
+    ]
+    assert len(of_pods) == 8
+    as_user = {"runAsNonRoot": True, **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), 10001)}
+    assert all(context == {**as_user, "seccompProfile": {"type": "RuntimeDefault"}} for context in of_pods)
+    of_containers = [
+        m["securityContext"] for m in maps if "securityContext" in m and m["securityContext"] not in of_pods
+    ]
+    assert len(of_containers) == 8
+    assert all(
+        context == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}} for context in of_containers
+    )
+
+
+def test_the_rules_of_the_instance_are_those_of_every_other_server() -> None:
+    if not INSTANCE.exists():
+        pytest.skip("deploy/dagster.yaml is not there")
+    of_servers = yaml.safe_load(INSTANCE.read_text())
+    rules = {key: section for key, section in of_servers.items() if key not in WRITTEN_BY_CHART}
+    assert values()["additionalInstanceConfig"] == rules
+
+
+def test_schemas_of_kubernetes_hold_for_what_kustomize_and_the_chart_make() -> None:
+    """The chart's folder is in DAGSTER_CHART, and where the schemas are in KUBERNETES_SCHEMAS."""
+    kubeconform = [find_tool("kubeconform"), "-strict", "-summary", "-"]
+    if schemas := os.environ.get("KUBERNETES_SCHEMAS"):
+        kubeconform[1:1] = ["-schema-location", schemas]
+    made = yaml.safe_dump_all([*kustomized(), {**executor(), "metadata": {"name": "executor"}}])
+    if chart := os.environ.get("DAGSTER_CHART"):
+        helm = [find_tool("helm"), "template", "kafka-s3", chart, "--values", str(KUBERNETES / "values.yaml")]
+        rendered = subprocess.run(helm, capture_output=True, text=True, check=True).stdout
+        made += "---\n" + rendered
+        [instance] = (d for d in yaml.safe_load_all(rendered) if d["metadata"]["name"] in MADE_BY_CHART)
+        sections = re.findall(r"^(\w+):", instance["data"]["dagster.yaml"], re.MULTILINE)
+        assert len(sections) == len(set(sections)), "no section is there twice"
+    found = subprocess.run(kubeconform, input=made, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
