@@ -1,4 +1,4 @@
-"""The policies of docs/iam.md against every request of real runs, those of the index's library included."""
+"""The policies of deploy/terraform against every request of real runs, those of the index's library included."""
 
 import json
 import random
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dagster._core.storage.compute_log_manager import ComputeIOType
+from dagster_aws.s3.compute_log_manager import S3ComputeLogManager
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -34,18 +36,16 @@ from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 PART = 5_242_880
-DOCUMENT = REPOSITORY / "docs" / "iam.md"
+POLICIES = REPOSITORY / "deploy" / "terraform" / "policies"
 DAY = date(2026, 1, 1)
 
 Grants = frozenset[tuple[str, str]]
 """Actions with their resources."""
 
 
-def policy(name: str, document: Path = DOCUMENT) -> Grants:
-    """What a policy of the document allows."""
-    found = re.search(rf"<!-- policy: {name} -->\n```json\n(.*?)```", document.read_text(), re.DOTALL)
-    assert found is not None
-    statements = json.loads(found[1])["Statement"]
+def policy(name: str) -> Grants:
+    """What a policy allows."""
+    statements = json.loads((POLICIES / f"{name}.json").read_text())["Statement"]
     assert {s["Effect"] for s in statements} == {"Allow"}
     return frozenset((action, r) for s in statements for action in s["Action"] for r in s["Resource"])
 
@@ -63,6 +63,7 @@ _OF_OBJECTS: Mapping[tuple[str, str], str] = {
     ("DELETE", ""): "s3:DeleteObject",
 }
 _OF_BUCKETS: Mapping[tuple[str, str], str] = {
+    ("GET", ""): "s3:ListBucket",
     ("GET", "list-type"): "s3:ListBucket",
     ("HEAD", ""): "s3:ListBucket",
     ("GET", "uploads"): "s3:ListBucketMultipartUploads",
@@ -74,6 +75,10 @@ def asked(request: HttpRequest) -> Iterator[tuple[str, str]]:
     """The actions that S3 demands for a request, with what they are done to. KeyError: none is known for it."""
     names = {p.partition("=")[0] for p in request.target.partition("?")[2].split("&")}
     parameter = next((name for name in _PARAMETERS if name in names), "")
+    if parameter == "delete":
+        for key in re.findall(r"<Key>(.*?)</Key>", request.body.decode()):
+            yield "s3:DeleteObject", f"arn:aws:s3:::BUCKET/{key}"
+        return
     if not request.key:
         yield _OF_BUCKETS[request.method, parameter], "arn:aws:s3:::BUCKET"
         return
@@ -280,6 +285,34 @@ def test_the_upkeep_of_an_index_touches_nothing_but_the_index(config: ConnectorC
     assert deleted
     assert all(key.startswith("_index/connector=c/") for key in deleted)
     assert archived(config).record_count == 0
+
+
+def test_what_runs_print_takes_the_rights_of_its_policy(
+    store_settings: StoreSettings, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written by a run, read by the webserver, and deleted with the run."""
+    assert store_settings.access_key_id is not None
+    assert store_settings.secret_access_key is not None
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", store_settings.access_key_id.get_secret_value())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", store_settings.secret_access_key.get_secret_value())
+    run, step = "run", ["run", "compute_logs", "step"]
+
+    def open_logs(process: str) -> S3ComputeLogManager:
+        return S3ComputeLogManager(
+            store_settings.bucket, local_dir=str(tmp_path / process), endpoint_url=recorder.endpoint, region="us-east-1"
+        )
+
+    def print_read_and_delete() -> None:
+        with open_logs("run").open_log_stream(step, ComputeIOType.STDERR) as stream:
+            assert stream is not None
+            stream.write("said")
+        assert open_logs("webserver").get_log_data(step).stderr == b"said"
+        open_logs("sensor").delete_logs(prefix=[run])
+
+    done = actions(requests_of(recorder, print_read_and_delete))
+    allowed = frozenset((action, resource.replace("LOGS", "BUCKET")) for action, resource in policy("logs"))
+    assert beyond(done, allowed) == set()
+    assert unused(done, allowed) == set()
 
 
 def test_a_request_outside_of_a_policy_is_found() -> None:
