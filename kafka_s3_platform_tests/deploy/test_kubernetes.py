@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_s3_platform.config.files import FOLDER_VARIABLE
 from kafka_s3_platform.definitions import AUTOSTART_VARIABLE
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform_tests.conftest import REPOSITORY
@@ -26,7 +25,7 @@ WRITTEN_BY_CHART = {
 
 MADE_BY_HAND = {"kafka-s3-env", "kafka-s3-files", "kafka-s3-postgres", "kafka-s3-connectors"}
 MADE_BY_CHART = {"kafka-s3-dagster-instance"}
-SETTINGS = {FOLDER_VARIABLE, AUTOSTART_VARIABLE, SPARK_VARIABLE}
+SETTINGS = {AUTOSTART_VARIABLE, SPARK_VARIABLE}
 
 
 def find_tool(name: str) -> str:
@@ -81,7 +80,7 @@ def test_the_pods_of_runs_have_the_variables_that_spark_asks_for() -> None:
     asked = set(re.findall(r"\$\{env:(\w+)\}", (KUBERNETES / "spark" / "spark.properties").read_text()))
     launcher = values()["runLauncher"]["config"]["k8sRunLauncher"]["runK8sConfig"]["containerConfig"]
     of_runs = {variable["name"] for variable in launcher["env"]}
-    assert of_runs == asked | {FOLDER_VARIABLE, SPARK_VARIABLE}
+    assert of_runs == asked | {SPARK_VARIABLE}
     with_spark = [
         m["env"] for m in visited(kustomized()) if SPARK_VARIABLE in {v.get("name") for v in m.get("env", ())}
     ]

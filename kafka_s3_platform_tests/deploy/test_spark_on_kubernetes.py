@@ -28,7 +28,7 @@ conf = dict(runner._session().sparkContext.getConf().getAll())
 print(json.dumps([found, conf]))
 """
 OF_POD = {"POD_NAME": "run-1", "POD_NAMESPACE": "test", "POD_IP": "127.0.0.2"}
-OF_RUN = {"SERVICE_ACCOUNT": "kafka-s3", "EXECUTOR_IMAGE": "example.com/kafka-s3:1"}
+OF_RUN = {"SERVICE_ACCOUNT": "kafka-s3", "EXECUTOR_IMAGE": "example.com/kafka-s3-platform:1"}
 
 
 def run_on(api: KubernetesApi, folder: Path) -> Any:
