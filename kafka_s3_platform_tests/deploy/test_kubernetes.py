@@ -125,6 +125,9 @@ def test_the_rules_of_the_instance_are_those_of_every_other_server() -> None:
     of_servers = yaml.safe_load(INSTANCE.read_text())
     rules = {key: section for key, section in of_servers.items() if key not in WRITTEN_BY_CHART}
     assert values()["additionalInstanceConfig"] == rules
+    assert values()["postgresql"]["postgresqlScheme"] == of_servers["storage"]["postgres"]["postgres_db"]["scheme"]
+    logs = values()["computeLogManager"]["config"]["s3ComputeLogManager"]
+    assert logs["uploadInterval"] == of_servers["compute_logs"]["config"]["upload_interval"]
 
 
 def test_schemas_of_kubernetes_hold_for_what_kustomize_and_the_chart_make() -> None:
