@@ -131,10 +131,10 @@ def test_the_rules_of_the_instance_are_those_of_every_other_server() -> None:
 
 
 def test_schemas_of_kubernetes_hold_for_what_kustomize_and_the_chart_make() -> None:
-    """The chart's folder is in DAGSTER_CHART, and where the schemas are in KUBERNETES_SCHEMAS."""
-    kubeconform = [find_tool("kubeconform"), "-strict", "-summary", "-"]
-    if schemas := os.environ.get("KUBERNETES_SCHEMAS"):
-        kubeconform[1:1] = ["-schema-location", schemas]
+    """KUBERNETES_SCHEMAS says where the schemas are, and DAGSTER_CHART the chart: nothing is downloaded."""
+    if not (schemas := os.environ.get("KUBERNETES_SCHEMAS")):
+        pytest.skip("KUBERNETES_SCHEMAS does not say where kubeconform finds schemas")
+    kubeconform = [find_tool("kubeconform"), "-strict", "-summary", "-schema-location", schemas, "-"]
     made = yaml.safe_dump_all([*kustomized(), {**executor(), "metadata": {"name": "executor"}}])
     if chart := os.environ.get("DAGSTER_CHART"):
         helm = [find_tool("helm"), "template", "kafka-s3", chart, "--values", str(KUBERNETES / "values.yaml")]

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.conftest import QUICK_JAVA, REPOSITORY
 from kafka_s3_platform_tests.deploy.kubernetes_api import IN_IMAGE, KubernetesApi
 from kafka_s3_platform_tests.store.http_proxy import running
 
@@ -39,7 +40,8 @@ def run_on(api: KubernetesApi, folder: Path) -> Any:
     for old, new in (("instances=2", "instances=1"), ("memory=1g", "memory=512m")):
         assert old in text
         text = text.replace(f"spark.executor.{old}", f"spark.executor.{new}")
-    properties.write_text(text + "spark.driver.memory=512m\nspark.kubernetes.executor.apiPollingInterval=500ms\n")
+    text += f"spark.driver.memory=512m\nspark.executor.extraJavaOptions={' '.join(QUICK_JAVA)}\n"
+    properties.write_text(text + "spark.kubernetes.executor.apiPollingInterval=500ms\n")
     env = {**os.environ, **OF_POD, **OF_RUN, "KAFKA_S3_SPARK_CONF": str(properties)}
     command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-c", RUN]
     found = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
@@ -48,6 +50,7 @@ def run_on(api: KubernetesApi, folder: Path) -> Any:
     return json.loads(found.stdout)
 
 
+@pytest.mark.integration
 def test_a_run_has_executors_in_pods_of_its_own(tmp_path: Path) -> None:
     with running(KubernetesApi(tmp_path, OF_POD["POD_NAME"])) as api:
         seen, conf = run_on(api, tmp_path)
