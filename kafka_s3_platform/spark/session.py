@@ -46,6 +46,8 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
         "spark.python.worker.reuse": "true",
         "spark.log.level": "ERROR",
         "spark.api.mode": "classic",
+        # Python 3.11 and newer: workers import nothing from the folder that Spark was started in.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
     conf |= overrides or {}
     is_local = conf["spark.master"].startswith("local")

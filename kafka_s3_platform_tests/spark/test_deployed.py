@@ -120,3 +120,26 @@ def test_sparks_other_arguments_stay(given: str | None) -> None:
     own = {"KAFKA_S3_SPARK_CONF": "/etc/my spark.properties"}
     made = make_submit_arguments(own if given is None else {**own, SUBMIT_VARIABLE: given})
     assert made == f"--load-spark-defaults --properties-file '/etc/my spark.properties' {given or 'pyspark-shell'}"
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot be told to leave the folder out")
+def test_neither_spark_nor_its_workers_run_what_lies_in_the_working_directory_or_above_it(tmp_path: Path) -> None:
+    folder, script, run = tmp_path / "here", tmp_path / "code" / "look.py", tmp_path / "run"
+    local = tmp_path / "local"
+    for each in (folder, script.parent, local, tmp_path / "bin", tmp_path / "jars"):
+        each.mkdir()
+    for module in ("socket", "numbers", "psutil", "numpy"):
+        (folder / f"{module}.py").write_text(f"open({str(run)!r}, 'a').write('{module} ')")
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/sh\necho spark-submit >> {run}; exit 1\n")
+    submit.chmod(0o755)
+    script.write_text(LOOK)
+    env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONSAFEPATH")}
+    env |= {"PYTHONPATH": str(Path(__file__).parents[2]), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env |= {"TMPDIR": str(local), "SPARK_LOCAL_DIRS": str(local)}
+    found = subprocess.run(
+        [sys.executable, script], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert not run.exists(), run.read_text()
+    assert found.returncode == 0, found.stderr

@@ -25,6 +25,7 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
+from kafka_s3_platform import interpreter
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.errors import TransientError
 
@@ -146,7 +147,16 @@ def _run_protoc(options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     # A separate process, because in ours protoc could take all memory, or never end.
     command = [sys.executable, "-c", PROTOC, *options]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMPILE_SECONDS,
+            cwd=interpreter.FOLDER,
+            env=interpreter.build_environment(),
+        )
     except subprocess.TimeoutExpired as err:
         raise BadRecordError(f"protoc has not compiled it after {COMPILE_SECONDS:g} s") from err
 

@@ -1,17 +1,16 @@
 """A separate process that decides which records pass. If it exceeds memory or time, only that process ends."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
 import weakref
 from contextlib import suppress
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
 
+from kafka_s3_platform import interpreter
 from kafka_s3_platform.restore.filters.frames import read_frame, send_frame, write_stream
 
 MEMORY_BYTES = 1 << 30
@@ -34,10 +33,13 @@ class DecidingProcess:
 
     def __init__(self, module: str, condition: str) -> None:
         command = [sys.executable, "-m", module, str(MEMORY_BYTES)]
-        # The environment may hold credentials, so the process gets only the paths of modules.
-        env = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=interpreter.FOLDER,
+            env=interpreter.build_environment(),
         )
         self._close = weakref.finalize(self, _end_child, self._child)
         send_frame(_require_pipe(self._child.stdin), condition.encode(errors="backslashreplace"))

@@ -93,6 +93,21 @@ def test_a_compiler_that_was_killed_says_nothing_of_the_schema(monkeypatch: pyte
         compile_file(MESSAGE, {})
 
 
+def test_the_compiler_runs_no_module_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("resource", "grpc_tools"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('a module of the working directory was run')")
+    monkeypatch.chdir(tmp_path)
+    assert compile_file(MESSAGE, {}).message_types_by_name["Order"].fields_by_name["id"].number == 1
+
+
+def test_the_compiler_knows_no_secret_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "marked-secret")
+    monkeypatch.setattr(protobuf_files, "PROTOC", "import os, sys; sys.exit(str(dict(os.environ)))")
+    with pytest.raises(BadRecordError, match="PYTHONPATH") as refused:
+        compile_file(MESSAGE, {})
+    assert "marked-secret" not in str(refused.value)
+
+
 def test_no_file_of_this_machine_can_be_imported(tmp_path: Path) -> None:
     secret = tmp_path / "secret.proto"
     secret.write_text('syntax = "proto3"; message Secret {}')

@@ -2,8 +2,10 @@
 
 import gc
 import re
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -364,6 +366,20 @@ def test_the_process_of_a_condition_ends_with_it_and_knows_no_secret_of_ours(mon
     del condition
     gc.collect()
     assert not child.is_running()
+
+
+@pytest.mark.parametrize("is_searched", [False, True], ids=["command", "python -m"])
+def test_the_process_that_decides_imports_nothing_from_the_working_directory(
+    is_searched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where Python searches it for this process, as it does for Dagster's and Spark's."""
+    for module in ("resource", "duckdb", "pyarrow", "json"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('a module of the working directory was run')")
+    monkeypatch.chdir(tmp_path)
+    if is_searched:
+        monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
+    assert offsets_of(filter_batches([batch_of([{"offset": 7}])], RecordFilter(sql='"offset" = 7'))) == [7]
+    assert offsets_of(filter_batches([batch_of([{"key": b"a"}])], RecordFilter(key_regex="a"))) == [0]
 
 
 def test_a_condition_that_fails_on_a_record_names_the_offsets() -> None:
