@@ -31,12 +31,14 @@ setup: .venv/installed ## Install everything into .venv, as locked (the other ta
 demo: setup ## Archive January 2013 of real flights, compact it, restore a day, verify it
 	$(BIN)/kafka-s3 demo
 
-# The same server as `dg dev`, which would be one more tool to install, only to start it.
+# The same server as `dg dev`, which would be one more tool to install, only to start it. The config of runs is in its
+# files, and may hold secrets: they are for this user alone.
 dev: export PYTHONWARNINGS := ignore:Function `dev_command` is superseded
 dev: export DAGSTER_HOME := $(CURDIR)
 dev: export KAFKA_S3_AUTOSTART := 1
 dev: up ## Start the stack and Dagster's UI with sensors and schedules
-	$(BIN)/dagster dev
+	mkdir -p .dagster && chmod 700 .dagster
+	umask 077 && $(BIN)/dagster dev
 
 # Tests wait for servers more than they compute: each of the four processes has servers of its own.
 # When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import sys
 from typing import Any
 
@@ -80,5 +81,7 @@ def _make_exception(err: PlatformError) -> click.ClickException:
 @click.group(cls=PlatformGroup)
 def main() -> None:
     """Archive Kafka topics to S3 in hourly and daily chunks, and restore them exactly."""
+    # Runs, their config and what they log are for this user: `outgoing` may hold secrets.
+    os.umask(0o077)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     logging.getLogger("kafka_s3_platform").setLevel(logging.INFO)

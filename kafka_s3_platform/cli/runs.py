@@ -38,7 +38,7 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kafka_s3_platform.local.processes import lock_folder
+from kafka_s3_platform.local.processes import lock_folder, make_private_folder
 
 topic_option = click.option("--topic", metavar="T", help="Use only this topic of the connector. Default: all of them.")
 
@@ -228,8 +228,10 @@ def _execute(
 def open_instance() -> dg.DagsterInstance:
     """Open the instance of DAGSTER_HOME, or else of the `dagster.yaml` in this folder, as `dagster dev` does.
 
-    Only one process at a time does so. If two create the databases of a fresh home at once, these get two revisions.
+    Where others could read the runs of this folder, they cannot any more. Only one process at a time opens it: if two create the databases of a fresh home at once, these get two revisions.
     """
+    if (data := Path(".dagster")).is_dir():
+        make_private_folder(data)
     home = os.environ.get("DAGSTER_HOME")
     if home and Path(home).is_dir():
         with lock_folder(Path(home) / "kafka_s3_lock"):
