@@ -228,7 +228,8 @@ def _execute(
 def open_instance() -> dg.DagsterInstance:
     """Open the instance of DAGSTER_HOME, or else of the `dagster.yaml` in this folder, as `dagster dev` does.
 
-    Where others could read the runs of this folder, they cannot any more. Only one process at a time opens it: if two create the databases of a fresh home at once, these get two revisions.
+    Only one process at a time does so. If two create the databases of a fresh home at once, these get two revisions.
+    A folder of runs that was open to other users is closed.
     """
     if (data := Path(".dagster")).is_dir():
         make_private_folder(data)

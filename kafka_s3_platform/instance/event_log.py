@@ -26,6 +26,8 @@ from sqlalchemy.pool import QueuePool
 from watchdog.events import FileSystemEvent
 from watchdog.observers import Observer
 
+from kafka_s3_platform.instance.foreign_pages import guard_development_server
+
 
 class OneFileEventLogStorage(SqliteEventLogStorage):
     """`SqliteEventLogStorage` with one file for all runs.
@@ -44,6 +46,11 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     ) -> "OneFileEventLogStorage":
         """Make the storage that `dagster.yaml` describes."""
         return cls(inst_data=inst_data, **config_value)
+
+    def optimize_for_webserver(self, statement_timeout: int, pool_recycle: int, max_overflow: int) -> None:
+        """Guard the webserver, whose process calls this before it serves: Dagster has no other place for it."""
+        super().optimize_for_webserver(statement_timeout, pool_recycle, max_overflow)
+        guard_development_server()
 
     @property
     def is_run_sharded(self) -> bool:

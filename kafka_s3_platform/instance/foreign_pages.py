@@ -1,0 +1,66 @@
+"""Refuses requests that a page of another origin makes a browser send to `dagster dev`, which has no login.
+
+Dagster runs mutations that come by GET, and asks for neither Origin nor Host. A link in any page could start a restore,
+and a page whose name is made to lead to this machine (DNS rebinding) could read the answers.
+"""
+
+import os
+from ipaddress import ip_address
+from typing import final
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+def guard_development_server() -> None:
+    """Refuse such requests, if this process is the webserver of `dagster dev`. A deployment has its own proxy."""
+    if "DAGSTER_IS_DEV_CLI" not in os.environ:
+        return
+    # imported by the webserver's process anyway, and by no other
+    from dagster_webserver.webserver import DagsterWebserver
+
+    build = DagsterWebserver.build_middleware
+
+    def build_middleware(server: "DagsterWebserver[object, object]") -> list[Middleware]:
+        return [Middleware(_Guard), *build(server)]
+
+    DagsterWebserver.build_middleware = build_middleware
+
+
+@final
+class _Guard:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        flaw = _find_flaw(scope) if scope["type"] in ("http", "websocket") else None
+        if flaw is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await PlainTextResponse(f"refused: {flaw}\n", 403)(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+
+def _find_flaw(scope: Scope) -> str | None:
+    headers = Headers(scope=scope)
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if not _is_own_name(host):
+        return f"it is for {host!r}: use localhost or the address of this machine, which no name of others leads to"
+    if origin is not None and urlsplit(origin).netloc != host:
+        return f"it comes from a page of {origin!r}, not of {host!r}"
+    # A browser says no origin with GET. Dagster's own pages use POST.
+    if scope.get("method") == "GET" and "query" in parse_qs(scope["query_string"].decode("latin-1")):
+        return "a GraphQL query by GET may come from a page of others: use POST"
+    return None
+
+
+def _is_own_name(host: str) -> bool:
+    name = urlsplit(f"//{host}").hostname
+    try:
+        return name == "localhost" or bool(ip_address(name or ""))
+    except ValueError:
+        return False
