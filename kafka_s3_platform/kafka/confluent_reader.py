@@ -75,9 +75,13 @@ _DEFAULTS = {
 }
 
 
+def limit_answers(settings: KafkaSettings) -> int:
+    """Return how large an answer may be: as large as a batch. It limits most decompressed sizes too."""
+    return max(100_000_000, settings.batch_bytes)
+
+
 def _make_defaults(settings: KafkaSettings) -> dict[str, Any]:
-    """Return the defaults. The largest answer limits most decompressed sizes too; librdkafka's default is 100 MB."""
-    return {**_DEFAULTS, "receive.message.max.bytes": max(100_000_000, settings.batch_bytes)}
+    return {**_DEFAULTS, "receive.message.max.bytes": limit_answers(settings)}
 
 
 _FIXED = {

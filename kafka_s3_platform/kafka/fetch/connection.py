@@ -6,6 +6,7 @@ confluent-kafka reads instead.
 
 import socket
 import ssl
+import time
 from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import final
@@ -17,6 +18,13 @@ from kafka_s3_platform.model.offsets import TopicPartition
 
 # Every answer begins with its length, in four bytes.
 _FRAME = 4
+# What answers may take. Nobody is trusted before authentication, and it needs little. No other answer but records needs
+# more than 8 MiB: that tells the leaders of 200,000 kafka partitions.
+_UNTRUSTED_BYTES = 64 << 10
+_ANSWER_BYTES = 8 << 20
+# Answers with records: librdkafka's defaults of `receive.message.max.bytes` and `socket.timeout.ms`.
+_RECORD_BYTES = 100_000_000
+_RECORD_SECONDS = 60.0
 # The properties that we obey. If any other one decides how to connect, librdkafka has to connect.
 _UNDERSTOOD = frozenset(
     {
@@ -65,11 +73,16 @@ def is_supported(properties: Mapping[str, str]) -> bool:
 
 @final
 class BrokerConnection:
-    """One connection. Methods raise OSError if it breaks, and ValueError or IndexError if an answer makes no sense."""
+    """One connection. Methods raise OSError if it breaks, and ValueError or IndexError if an answer makes no sense.
+
+    `timeout` is for each answer as a whole; one with records has a minute.
+    """
 
     def __init__(self, host: str, port: int, properties: Mapping[str, str], timeout: float) -> None:
         self._correlation_id = 0
         self.unanswered = 0
+        self._timeout = timeout
+        self._record_bytes = int(properties.get("receive.message.max.bytes", _RECORD_BYTES))
         self._socket = socket.create_connection((host, port), timeout)
         # A request is a few hundred bytes and would wait for more to send.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -108,7 +121,7 @@ class BrokerConnection:
 
     def answer(self) -> FetchAnswer:
         """Read the answer to the oldest `ask` that is not answered yet."""
-        found = wire.read_fetch_answer(self._receive())
+        found = wire.read_fetch_answer(self._receive(self._record_bytes, _RECORD_SECONDS))
         self.unanswered -= 1
         return found
 
@@ -128,14 +141,14 @@ class BrokerConnection:
     def _authenticate(self, properties: Mapping[str, str]) -> None:
         mechanism = _read_mechanism(properties)
         self._send(wire.SASL_HANDSHAKE, wire.write_handshake_request(mechanism))
-        _check_authenticated(wire.read_handshake_error(self._receive()))
+        _check_authenticated(wire.read_handshake_error(self._receive(_UNTRUSTED_BYTES)))
         user = properties.get("sasl.username", "")
         password = properties.get("sasl.password", "")
         sasl.authenticate(mechanism, user, password, self._said)
 
     def _said(self, token: bytes) -> bytes:
         self._send(wire.SASL_AUTHENTICATE, wire.write_authenticate_request(token))
-        error, answered = wire.read_authenticate_answer(self._receive())
+        error, answered = wire.read_authenticate_answer(self._receive(_UNTRUSTED_BYTES))
         _check_authenticated(error)
         return answered
 
@@ -143,14 +156,23 @@ class BrokerConnection:
         self._correlation_id += 1
         self._socket.sendall(wire.frame_request(api, self._correlation_id, body))
 
-    def _receive(self) -> memoryview:
-        return self._read(int.from_bytes(self._read(_FRAME), "big"))
+    def _receive(self, most: int = _ANSWER_BYTES, seconds: float | None = None) -> memoryview:
+        deadline = time.monotonic() + (seconds or self._timeout)
+        size = int.from_bytes(self._read(_FRAME, deadline), "big")
+        if size > most:
+            raise ValueError(f"an answer of {size:,} bytes, where {most:,} are the most: this may be no broker")
+        return self._read(size, deadline)
 
-    def _read(self, size: int) -> memoryview:
+    def _read(self, size: int, deadline: float) -> memoryview:
         view = memoryview(bytearray(size))
         at = 0
         while at < size:
-            read = self._socket.recv_into(view[at:])
+            # A server that sends a byte now and then is not waited for any longer than a silent one.
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                read = self._socket.recv_into(view[at:])
+            except TimeoutError as err:
+                raise TimeoutError(f"the broker took too long: it has sent {at:,} of {size:,} bytes") from err
             if not read:
                 raise ConnectionResetError("the broker closed the connection")
             at += read

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
 from kafka_s3_platform.kafka.batches import cut_batches, make_unkept_error, measure_payloads
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
+from kafka_s3_platform.kafka.confluent_reader import ConfluentReader, limit_answers
 from kafka_s3_platform.kafka.failures import ERROR_CLASSES
 from kafka_s3_platform.kafka.fetch.arrow_columns import build_record_batch
 from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError, is_supported
@@ -130,7 +130,10 @@ class FetchReader:
             answer_seconds=answer_seconds,
             end_seconds=end_seconds,
         )
-        self._properties = settings.properties("consumer")
+        self._properties = {
+            "receive.message.max.bytes": str(limit_answers(settings)),
+            **settings.properties("consumer"),
+        }
         self._batch_bytes = settings.batch_bytes
         self._connection: BrokerConnection | None = None
         self._connected_to: TopicPartition | None = None

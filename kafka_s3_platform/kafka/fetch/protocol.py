@@ -32,6 +32,12 @@ _FETCH_PLACE = Struct(">iiqiqi")
 _NO_TAGS = b"\0"
 # Versions without the compact strings and tagged fields of KIP-482.
 _WITHOUT_TAGS = frozenset({SASL_HANDSHAKE, API_VERSIONS, OFFSET_DELETE})
+# No answer has more items in one array. A broker has 4,000 kafka partitions; 8 MiB of batches are at most 60,000
+# aborted transactions.
+_MOST_ITEMS = 200_000
+# No version of an answer has more tagged fields, or numbers of more than 32 bits, in seven bits a byte.
+_MOST_TAGS = 100
+_MOST_SHIFT = 28
 # The tagged field by which a broker reports that its log differs below the offset (KIP-595).
 _DIVERGING_EPOCH = 0
 
@@ -183,14 +189,14 @@ class _Answer:
         return int.from_bytes(self.take(size), "big", signed=True)
 
     def unsigned(self) -> int:
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, _MOST_SHIFT + 7, 7):
             byte = self._frame[self._at]
             self._at += 1
             value |= (byte & 0x7F) << shift
             if byte < 128:
                 return value
-            shift += 7
+        raise ValueError("the broker's answer has a number of more than five bytes")
 
     def take(self, size: int) -> memoryview:
         taken = self._frame[self._at : self._at + size]
@@ -207,12 +213,18 @@ class _Answer:
         return bytes(self.data()).decode()
 
     def array(self, item: "Callable[[_Answer], T]") -> Iterator[T]:
-        for _ in range(self.unsigned() - 1):
+        for _ in range(self._count(_MOST_ITEMS) - 1):
             yield item(self)
 
     def tags(self) -> dict[int, memoryview]:
         """Read tagged fields by their number."""
-        return {self.unsigned(): self.take(self.unsigned()) for _ in range(self.unsigned())}
+        return {self.unsigned(): self.take(self.unsigned()) for _ in range(self._count(_MOST_TAGS))}
+
+    def _count(self, most: int) -> int:
+        count = self.unsigned()
+        if count > most:
+            raise ValueError(f"the broker's answer has {count:,} items, where {most:,} are the most")
+        return count
 
 
 def _read_broker(answer: _Answer) -> tuple[int, tuple[str, int]]:
