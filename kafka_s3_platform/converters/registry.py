@@ -17,16 +17,23 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
+from kafka_s3_platform.converters.registry_http import LimitedSession
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
+from kafka_s3_platform.model.connect import cut_reason
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
 
 # A text, like all properties of the client.
 TIMEOUT_SECONDS = "30"
 NOT_FOUND = 404
-NOT_FOUND_CODES = frozenset({40401, 40402, 40403, 40408})
+NOT_FOUND_CODES = (40401, 40402, 40403, 40408)
 """The registry's codes for an unknown subject, version, schema or mode. Any other 404 is not from a registry."""
 
 CONFLICT = 409
+
+MOST_REFERENCES = 1_000
+MOST_SUBJECTS = 10_000
+MOST_CHARACTERS = 8 << 20
+"""Limits of what a schema leads to: its references are in memory together."""
 
 NUMBERS = frozenset(
     {"timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
@@ -88,6 +95,9 @@ class Registry:
         conf: dict[str, Any] = {key: float(value) if key in NUMBERS else value for key, value in given.items()}
         try:
             self._client = SchemaRegistryClient({"url": url, **conf})
+            # Nothing public of the client leads to its session.
+            rest: Any = self._client._rest_client  # noqa: SLF001
+            rest.session = LimitedSession(rest.session, rest.timeout)
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
         self._made: dict[Any, Any] = {}
@@ -129,6 +139,8 @@ class Registry:
             schema = self._client.get_schema(schema_id)
             places = self._client.get_schema_versions(schema_id, deleted=True)
             pairs = [(str(p.subject), int(p.version or 0)) for p in places]
+            _check_number("subjects", len(pairs), MOST_SUBJECTS)
+            _check_number("references", len(schema.references or []), MOST_REFERENCES)
             references = tuple(map(self._reference, schema.references or []))
         subjects = tuple(SubjectVersion(s, v, self.compatibility(s)) for s, v in sorted(pairs))
         return ArchivedSchema(
@@ -241,10 +253,13 @@ class Registry:
             subject = str(reference.subject)
             version = int(reference.version or 1)
             if name not in found:
+                _check_number("references", len(found) + 1, MOST_REFERENCES)
                 asked = _check_subject(subject)
                 other = self._client.get_version(asked, version, deleted=True, fmt="serialized").schema
                 self._refer(other, found, (*outer, schema.schema_str))
                 found[name] = other.schema_str or ""
+                if sum(map(len, found.values())) > MOST_CHARACTERS:
+                    raise BadRecordError(f"has a schema whose references have more than {MOST_CHARACTERS:,} characters")
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -258,11 +273,13 @@ class Registry:
             raise kind(f"{self._where}: no token to ask for {what} with: {err.message}") from err
         except httpx.TransportError as err:
             raise self._unreached(err, what) from err
-        except (ValueError, KeyError, TypeError) as err:
-            raise ConfigError(f"{self._where} answers for {what} what no registry does: check its URL: {err}") from err
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
+            said = cut_reason(str(err))
+            raise ConfigError(f"{self._where} answers for {what} what no registry does: check its URL: {said}") from err
 
     def _answered(self, err: SchemaRegistryError, what: str) -> Exception:
-        said = f"{self._where} answers for {what}: {err.error_message} (HTTP status {err.http_status_code})"
+        message = cut_reason(str(err.error_message))
+        said = f"{self._where} answers for {what}: {message} (HTTP status {err.http_status_code})"
         # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.
         if err.error_code in NOT_FOUND_CODES:
             return BadRecordError(f"has a schema that the registry does not know. {said}")
@@ -310,6 +327,11 @@ def _check_subject(subject: str) -> str:
 def _check_references(outer: Sequence[object], schema: object) -> None:
     if flaw := find_references_flaw(outer, schema):
         raise BadRecordError(f"has a schema that {flaw}")
+
+
+def _check_number(what: str, number: int, most: int) -> None:
+    if number > most:
+        raise BadRecordError(f"has a schema with more than {most:,} {what}, of which each is a request")
 
 
 def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:

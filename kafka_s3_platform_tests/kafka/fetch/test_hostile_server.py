@@ -1,12 +1,6 @@
 """What is no broker, or a hostile one, on the port of a broker: it costs little memory and no more than its time."""
 
-import socket
 import struct
-import threading
-import time
-import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 
 import pytest
 from pydantic import SecretStr
@@ -17,62 +11,10 @@ from kafka_s3_platform.kafka.disk_space import measure_disk_space
 from kafka_s3_platform.kafka.fetch import protocol as wire
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform_tests.hostile.servers import MIB, costing, drips, sends, serving
 
-MIB = 1 << 20
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
-
-
-@contextmanager
-def serving(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server on a free port, which answers each connection in a thread."""
-
-    def serve(peer: socket.socket) -> None:
-        with closing(peer):
-            try:
-                peer.recv(MIB)
-                answer(peer)
-            except OSError:
-                pass
-
-    def accept() -> None:
-        while True:
-            try:
-                peer, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=[peer], daemon=True).start()
-
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield listener.getsockname()[1]
-
-
-def sends(data: bytes) -> Callable[[socket.socket], None]:
-    def answer(peer: socket.socket) -> None:
-        peer.sendall(data)
-        peer.recv(1)
-
-    return answer
-
-
-def drips(peer: socket.socket) -> None:
-    peer.sendall(struct.pack(">i", 1000))
-    while True:
-        peer.sendall(b"\0")
-        time.sleep(0.2)
-
-
-@contextmanager
-def costing(mib: int, seconds: float) -> Iterator[None]:
-    tracemalloc.start()
-    start = time.monotonic()
-    try:
-        yield
-        assert time.monotonic() - start < seconds
-        assert tracemalloc.get_traced_memory()[1] < mib * MIB
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("security", [{}, SASL], ids=["plain", "before authentication"])
@@ -102,7 +44,7 @@ def test_a_broker_that_sends_a_byte_now_and_then_is_given_the_time_of_one_answer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.kafka.disk_space.ANSWER_SECONDS", 1.0)
-    with serving(drips) as port, costing(2, 5):
+    with serving(drips(struct.pack(">i", 1000))) as port, costing(2, 5):
         [space] = measure_disk_space(KafkaSettings(bootstrap_servers="any"), {1: ("127.0.0.1", port)}).values()
     assert "took too long" in space.reason
 
