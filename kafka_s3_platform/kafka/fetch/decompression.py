@@ -5,7 +5,8 @@ this. Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's frame format, snappy-java
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import cramjam
@@ -30,10 +31,15 @@ _XERIAL_HEAD = 16
 # A copy makes at most 64 bytes of three, about 21 times as many.
 _SNAPPY_MOST = 32
 
+# snappy-java makes no smaller blocks, except the last one of a stream and where a writer flushes. Each costs time.
+_SMALL_BYTES = 1024
+_MOST_SMALL = 10_000
+
 # Magic numbers; of skippable frames there are sixteen, which differ in the last four bits.
 _ZSTD_FRAME = 0xFD2FB528
 _ZSTD_SKIPPABLE = 0x184D2A5
 _ZSTD_BLOCK = 128 * 1024
+_MOST_PARTS = 100_000
 # Sizes of two fields of a frame's header, by the two bits of its descriptor that name each.
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 _SIZE_BYTES = (0, 2, 4, 8)
@@ -72,27 +78,47 @@ def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
 def _bound_size(codec: int, body: memoryview) -> int:
     """Return the largest size that the bytes can decompress to, without decompressing them; sys.maxsize if unknown."""
     if codec == _ZSTD:
-        return sum(_bound_zstd_blocks(body))
+        # So many parts are a library's work, which needs a limit anyway, and less time for each than we.
+        parts = list(islice(_bound_zstd_blocks(body), _MOST_PARTS))
+        return sum(parts) if len(parts) < _MOST_PARTS else sys.maxsize
     return _MOST[codec] * len(body)
 
 
 def _decompress_snappy(body: memoryview, most: int) -> bytes:
     """Decompress raw snappy, or the blocks in which snappy-java (Kafka's Java clients) frames it."""
-    blocks = list(_split_xerial(body)) if bytes(body[:8]) == _XERIAL else [body]
-    sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-    # Memory is taken for the size that the writer claims. So that is first compared with what the bytes can become.
-    if any(size > _SNAPPY_MOST * len(b) for size, b in zip(sizes, blocks, strict=True)):
-        raise ValueError(f"snappy data of {len(body)} bytes says it is {sum(sizes)}")
-    if sum(sizes) > most:
-        raise TooLargeError(f"there are more than {most:,} bytes")
-    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+    if bytes(body[:8]) != _XERIAL:
+        return b"".join(_decompress_blocks([body], most))
+    return b"".join(_decompress_blocks(_split_xerial(body), most))
+
+
+def _decompress_blocks(blocks: Iterable[memoryview], most: int) -> Iterator[bytes]:
+    """Decompress blocks of snappy one after the other."""
+    taken = small = 0
+    for block in blocks:
+        size = cramjam.snappy.decompress_raw_len(block)
+        # Memory is taken for the size that the writer claims. So that is first compared with what the bytes can become.
+        if size > _SNAPPY_MOST * len(block):
+            raise ValueError(f"a snappy block of {len(block)} bytes says it is {size}")
+        taken += size
+        if taken > most:
+            raise TooLargeError(f"there are more than {most:,} bytes")
+        small = _count_small(small, size)
+        yield bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _count_small(before: int, size: int) -> int:
+    """Return how many parts were small so far, including this one of `size`."""
+    if before + (size < _SMALL_BYTES) > _MOST_SMALL:
+        raise ValueError(f"more than {_MOST_SMALL:,} of its parts have fewer than {_SMALL_BYTES:,} bytes")
+    return before + (size < _SMALL_BYTES)
 
 
 def _split_xerial(body: memoryview) -> Iterator[memoryview]:
     """Yield the blocks of one stream, or of several that follow one another."""
-    at = 0
+    at = streams = 0
     while at < len(body):
         if bytes(body[at : at + 8]) == _XERIAL:
+            streams = _count_small(streams, 0)
             at += _XERIAL_HEAD
             continue
         size = int.from_bytes(body[at : at + 4], "big")
@@ -109,6 +135,7 @@ def _bound_zstd_blocks(body: memoryview) -> Iterator[int]:
         magic = int.from_bytes(body[at : at + 4], "little")
         if magic >> 4 == _ZSTD_SKIPPABLE:
             at += 8 + int.from_bytes(body[at + 4 : at + 8], "little")
+            yield 0
             continue
         if magic != _ZSTD_FRAME:
             # The library also reads frames of zstd before 0.8. Their blocks are others, and grow as much.

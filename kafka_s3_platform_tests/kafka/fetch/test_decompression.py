@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import cramjam
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.kafka.fetch import decompression as compression
 from kafka_s3_platform.kafka.fetch.decompression import decompress_batch
 from kafka_s3_platform_tests.hostile.measure import kilobytes
+from kafka_s3_platform_tests.hostile.servers import costing
 from kafka_s3_platform_tests.kafka.wire import COMPRESS, GZIP, LZ4, SNAPPY, ZSTD
 
 MEBIBYTE = 1024 * 1024
@@ -81,7 +83,7 @@ def test_a_damaged_body_keeps_none_of_the_memory_that_it_was_allowed(
 
 @pytest.mark.parametrize("body", [b"\xff\xff\xff\xff\x07" + b"x" * 50, b"\xff\xff\xff\xff\x0f"])
 def test_snappy_data_that_lies_about_its_size_is_refused_before_memory_is_taken(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"snappy data of \d+ bytes says it is \d+"):
+    with pytest.raises(ValueError, match=r"snappy block of \d+ bytes says it is \d+"):
         undone(SNAPPY, body, 2**31 - 1)
 
 
@@ -107,3 +109,29 @@ def test_garbage_is_refused_or_within_what_is_allowed(
         assert len(undone(codec, bytes(body), MOST)) <= MOST
     except ValueError:
         return
+
+
+XERIAL = b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
+
+
+@pytest.mark.parametrize(
+    ("codec", "head", "part"),
+    [
+        (SNAPPY, XERIAL, b"\0\0\0\1\0"),
+        (SNAPPY, XERIAL, b"\0\0\0\3\1\0x"),
+        (SNAPPY, XERIAL, b"\0\0\0\0"),
+        (SNAPPY, b"", XERIAL),
+    ],
+    ids=["empty blocks", "blocks of one byte", "blocks of no bytes", "streams of no blocks"],
+)
+def test_a_batch_of_very_many_small_parts_is_refused_at_once(codec: int, head: bytes, part: bytes) -> None:
+    with costing(20, 5), pytest.raises(ValueError, match=r"parts have fewer than 1,024 bytes|corrupt input"):
+        undone(codec, head + part * (8 * MEBIBYTE // len(part)))
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_very_many_empty_streams_are_read_in_little_time(codec: int) -> None:
+    empty = COMPRESS[codec](b"")
+    start = time.monotonic()
+    assert undone(codec, empty * (8 * MEBIBYTE // len(empty)) + COMPRESS[codec](b"at last")) == b"at last"
+    assert time.monotonic() - start < 10
