@@ -6,7 +6,7 @@ and a page whose name is made to lead to this machine (DNS rebinding) could read
 
 import os
 from ipaddress import ip_address
-from typing import final
+from typing import Any, final
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
@@ -22,12 +22,13 @@ def guard_development_server() -> None:
     # imported by the webserver's process anyway, and by no other
     from dagster_webserver.webserver import DagsterWebserver
 
-    build = DagsterWebserver.build_middleware
+    webserver: Any = DagsterWebserver
+    build = webserver.build_middleware
 
-    def build_middleware(server: "DagsterWebserver[object, object]") -> list[Middleware]:
+    def build_middleware(server: object) -> list[Middleware]:
         return [Middleware(_Guard), *build(server)]
 
-    DagsterWebserver.build_middleware = build_middleware
+    webserver.build_middleware = build_middleware
 
 
 @final
