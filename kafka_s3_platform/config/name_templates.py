@@ -82,6 +82,8 @@ class Variable:
 
 TemplatePart = str | Variable
 
+_ANY = Variable("any")
+
 _REWRITE: tuple[TemplatePart, ...] = ("@", Variable("ordinal"), "+", Variable("epoch"))
 """The parts of a template that match REWRITTEN."""
 
@@ -122,7 +124,15 @@ class NameTemplate:
         named: set[str] = set()
         for at, part in enumerate(self.parts):
             if isinstance(part, str):
-                found.append(re.escape(part))
+                # Where the text between two `any` is found first, it is found for good: the second `any` takes what
+                # else the first could take. A pattern that tried all places, for many `any`, would never end. (An
+                # atomic group says the same; Python 3.10 has none.)
+                if self.parts[at - 1 : at] == (_ANY,) and self.parts[at + 1 : at + 2] == (_ANY,):
+                    found[-1] = f"(?=(?P<any{at}>{found[-1]}?{re.escape(part)}))(?P=any{at})"
+                else:
+                    found.append(re.escape(part))
+                continue
+            if part == _ANY and self.parts[at - 1 : at] == (_ANY,):
                 continue
             found.append(_in_group(part, part.pattern(is_exact=is_exact or at in touching), named))
             named.add(part.group)

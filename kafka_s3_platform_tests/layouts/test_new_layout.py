@@ -1,6 +1,7 @@
 """Keys are those of the sinks that people come from, tell what they were made of, and are never used twice."""
 
 import string
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -348,3 +349,25 @@ def test_the_object_that_keeps_offsets_is_told_by_its_name_and_tells_whose_they_
 def test_a_template_says_what_every_key_begins_with() -> None:
     assert compile_template("a/b-{{topic}}-{{partition}}-{{start_offset}}").prefix == "a/b-"
     assert compile_template("{{topic}}-{{partition}}-{{start_offset}}").prefix == ""
+
+
+ANYTHING = "{{any}}-{{any}}-{{any}}/{{topic}}-{{any}}-{{any}}-{{partition}}_{{start_offset}}.json"
+
+
+def read_anything(key: str) -> object:
+    layout = LayoutSettings(key_layout="template", file_name_template=ANYTHING, topics_dir="")
+    return new_key_reader(ConnectorConfig.model_construct(layout=layout, topics=("t",))).read(key)
+
+
+def test_a_template_with_several_texts_of_any_kind_reads_what_is_of_it() -> None:
+    found = read_anything("a-b-c-d/t-1-2-3-4_5.json")
+    assert isinstance(found, ReadKey)
+    assert (found.segment.kafka_partition, found.segment.first_offset) == (4, 5)
+
+
+@pytest.mark.parametrize("text", ["-", "-1", "a"])
+def test_the_longest_key_that_is_not_of_the_template_is_refused_in_little_time(text: str) -> None:
+    key = text * (1000 // len(text)) + "/t-1_2.json"
+    start = time.monotonic()
+    assert not isinstance(read_anything(key), ReadKey)
+    assert time.monotonic() - start < 5
