@@ -156,6 +156,11 @@ URLS = (
     "ftp://me:{}@host",
     "http://me:x y{}@host",
     "http://one:1,http://me:{}@two:2",
+    "http://host/?apikey={}",
+    "http://host:80/path?apikey={}",
+    "http://host#{}",
+    "host?apikey={}",
+    "http://one:1,http://two:2/?apikey={}",
 )
 
 
@@ -173,7 +178,7 @@ URLS = (
         "kafka.endpoint",
     ],
 )
-def test_no_password_of_a_url_is_shown_however_it_is_written(folder: Folder, key: str) -> None:
+def test_no_password_or_query_of_a_url_is_shown_however_it_is_written(folder: Folder, key: str) -> None:
     role = {"sts.role.arn": "arn:aws:iam::1:role/a", "sts.role.session.name": "me"} if "sts" in key else {}
     for url in URLS:
         folder.look({**AVRO, **role, key: url.format(mark(key))})

@@ -266,6 +266,9 @@ def _split_login(url: str) -> tuple[str, str]:
         raise ValueError("has an @ behind its host; write /, ?, # and @ of a password as %2F, %3F, %23 and %40")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("is no URL such as https://registry.example.com:8081")
+    if parts.query or parts.fragment:
+        # not quoted: it may be a secret
+        raise ValueError("has a ? or #, which no request to a registry keeps: name scheme, host, port and path only")
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/"), login
 

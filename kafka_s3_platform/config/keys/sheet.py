@@ -34,6 +34,9 @@ _OF_CREDENTIALS = re.compile(r"credentials\.(source|provider|provider\.class)$")
 
 _AFTER_USER = re.compile(r"(?<=[^\s/,]):(?!//)")
 
+_QUERY = re.compile(r"[?#]")
+"""What begins that part of a URL which may hold a secret behind its path."""
+
 _QUOTED = re.compile(r"""'([^']+)'|"([^"]+)\"""")
 _PLACEHOLDER = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
 """Of bounded length, so that the time does not grow with the square of a value's length."""
@@ -239,9 +242,13 @@ def is_secret(name: str) -> bool:
 
 
 def mask_shown(name: str, value: str) -> str:
-    """Return the value as it may be shown, with secrets and the credentials of URLs masked."""
+    """Return the value as it may be shown, with secrets and the credentials and queries of URLs masked."""
     if value and is_secret(name):
         return MASK
+    if "://" in value or name.endswith(("url", "endpoint")):
+        # a user's password may hold a ? or # too, and is masked as a whole
+        query = _QUERY.search(value, value.rfind("@") + 1)
+        value = f"{value[: query.end()]}{MASK}" if query else value
     return _mask_user_info(value)
 
 

@@ -218,10 +218,12 @@ def parse_endpoint_url(text: str) -> str:
     if "@" in text:
         raise ValueError("holds credentials; set aws.access.key.id and aws.secret.access.key instead")
     parts = urlsplit(text)
+    # not quoted whole: what follows may be a secret
+    shown = re.split(r"[?#]", text)[0]
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or not _is_host(text):
-        raise ValueError(f"{text!r} is no endpoint such as https://s3.example.com")
+        raise ValueError(f"{shown!r} is no endpoint such as https://s3.example.com")
     if parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f"{text!r} names more than a host; an endpoint has no path")
+        raise ValueError(f"{shown!r} names more than a host; an endpoint has no path, and nothing behind ? or #")
     return text.rstrip("/")
 
 
