@@ -257,8 +257,9 @@ class RestoreConfig(dg.Config):
     thaw_seconds: Annotated[float, RestoreOption(metavar="S", into="thaw.wait_seconds")] = Field(
         default=0.0,
         ge=0,
-        description="Wait up to this many seconds for these copies. Default: 0. If some are missing then, the run "
-        "ends: run it again later with the same restore ID.",
+        le=2_592_000,  # 30 days; the slowest tier takes two
+        description="Wait up to this many seconds for these copies, 30 days at most. Default: 0. If some are missing "
+        "then, the run ends: run it again later with the same restore ID.",
     )
     allow_source_topic: Annotated[bool, RestoreOption()] = Field(
         default=False,

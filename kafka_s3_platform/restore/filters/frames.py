@@ -9,6 +9,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from kafka_s3_platform.model.connect import cut_reason
+
 Decide = Callable[[pa.RecordBatch], pa.Buffer]
 """Decides which records of a batch pass. The result is a stream of one column, `passes`."""
 
@@ -64,6 +66,6 @@ def serve_decisions(condition: Callable[[str], Decide], why: Callable[[Exception
             decide = decide or condition(text)
             passing = decide(pa.ipc.open_stream(frame).read_next_batch())
         except Exception as err:  # noqa: BLE001 - `why` raises what it does not know
-            error = why(err)
+            error = cut_reason(why(err))
         send_frame(sink, json.dumps({"error": error}).encode())
         send_frame(sink, passing)

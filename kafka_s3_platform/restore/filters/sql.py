@@ -5,6 +5,7 @@ from typing import final
 import pyarrow as pa
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
+from kafka_s3_platform.model.connect import cut_reason
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.restore.filters import deciding
 from kafka_s3_platform.restore.filters.deciding import DecidingProcess, FailedError
@@ -50,11 +51,12 @@ class SqlCondition:
         except FailedError as err:
             offsets = batch.column("offset")
             raise PermanentError(
-                f"{OPTION} {self._condition!r} failed on a record of offsets {offsets[0]} to {offsets[-1]}: {err}. "
-                f"`try(...)` makes a null of what fails, which does not pass"
+                f"{OPTION} {cut_reason(repr(self._condition))} failed on a record of offsets {offsets[0]} to "
+                f"{offsets[-1]}: {err}. `try(...)` makes a null of what fails, which does not pass"
             ) from err
 
 
 def _explain_unusable(condition: str, why: str) -> ConfigError:
     quoted = ' Write the column offset as "offset", in double quotes.' if "offset" in why.lower() else ""
-    return ConfigError(f"{OPTION} {condition!r} is no condition over {', '.join(RECORD_SCHEMA.names)}: {why}.{quoted}")
+    columns = ", ".join(RECORD_SCHEMA.names)
+    return ConfigError(f"{OPTION} {cut_reason(repr(condition))} is no condition over {columns}: {why}.{quoted}")

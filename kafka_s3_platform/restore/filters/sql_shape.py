@@ -78,6 +78,8 @@ def check_shape(connection: duckdb.DuckDBPyConnection, condition: str) -> None:
 
 def _check_select(tree: Mapping[str, Any]) -> None:
     node = tree["statements"][0]["node"]
+    if node["type"] != "SELECT_NODE":
+        raise UnusableError("it is several statements in one, such as by UNION")
     clauses = [
         name for name in ("where_clause", "having", "qualify", "group_expressions", "modifiers") if node.get(name)
     ]

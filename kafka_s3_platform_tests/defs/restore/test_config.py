@@ -102,6 +102,11 @@ def test_what_was_archived_before_the_start_hour_was_moved_can_be_picked(given: 
     assert last > first
 
 
+def test_copies_from_cold_storage_are_waited_for_no_longer_than_any_takes() -> None:
+    with pytest.raises(ValueError, match=r"thaw_seconds[\s\S]*less than or equal to 2592000"):
+        RestoreConfig(to_topic="other", thaw_seconds=1e18)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
