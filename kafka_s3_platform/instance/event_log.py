@@ -26,8 +26,6 @@ from sqlalchemy.pool import QueuePool
 from watchdog.events import FileSystemEvent
 from watchdog.observers import Observer
 
-from kafka_s3_platform.instance.foreign_pages import guard_development_server
-
 
 class OneFileEventLogStorage(SqliteEventLogStorage):
     """`SqliteEventLogStorage` with one file for all runs.
@@ -49,6 +47,9 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
 
     def optimize_for_webserver(self, statement_timeout: int, pool_recycle: int, max_overflow: int) -> None:
         """Guard the webserver, whose process calls this before it serves: Dagster has no other place for it."""
+        # imports Starlette, which no other process needs
+        from kafka_s3_platform.instance.foreign_pages import guard_development_server
+
         super().optimize_for_webserver(statement_timeout, pool_recycle, max_overflow)
         guard_development_server()
 
