@@ -17,7 +17,7 @@ from kafka_s3_platform.restore.polls import check_same_records, claim_successor,
 from kafka_s3_platform.restore.preflight.checks import measure_room
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.preflight.space import describe_space
-from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_refusal, make_remark
+from kafka_s3_platform.restore.preflight.target import PreflightFinding, check_newest, make_refusal, make_remark
 from kafka_s3_platform.restore.preflight.thaw import describe_cold
 from kafka_s3_platform.restore.preflight.trial import TrialTask, count_foreign, find_unwritable
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
@@ -115,7 +115,14 @@ class ForeignSource:
             counts = list(runner.run(count_foreign, trials, request.config.tasks_max))
         except RecordError as err:
             return DryRunCount(findings=(make_refusal(str(err)),))
+        goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
+        late = (
+            check_newest(c.newest, goal_of[c.topic].target.configs)
+            for c in counts
+            if goal_of[c.topic].target.description
+        )
         return DryRunCount(
+            findings=tuple(dict.fromkeys(chain.from_iterable(late))),
             record_count=sum(c.record_count for c in counts),
             record_bytes=sum(c.record_bytes for c in counts),
             is_exact=not is_filtered(request.records),

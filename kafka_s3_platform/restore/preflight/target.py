@@ -16,7 +16,7 @@ from kafka_s3_platform.restore.preflight.keeping import (
     changes_sizes,
 )
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan
+from kafka_s3_platform.restore.source.base import EARLIEST, LATEST, ObjectFacts, TargetPlan
 
 FOREVER_MS = 2**63 - 1
 MAX_MESSAGE_BYTES = 1_048_588
@@ -106,7 +106,11 @@ def check_configs(
     yield from _check_retention_bytes(request, plan, target, arrived)
     if plan.has_timestamps:
         yield from _check_timestamp_type(target)
-    yield from _check_timestamp_limits(oldest, newest, target, lasts)
+    yield from _check_oldest(oldest, target, lasts)
+    if newest == LATEST:
+        yield from _remark_latest(target)
+    else:
+        yield from check_newest(newest, target)
     yield from _check_message_size(request, plan, target)
 
 
@@ -159,7 +163,7 @@ def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: Targe
         kept["retention.ms"] = own["retention.ms"]
     if not list(_check_retention_bytes(request, plan, made, {})):
         kept["retention.bytes"] = own["retention.bytes"]
-    if list(_check_timestamp_limits(oldest, newest, made, lasts)):
+    if [*_check_oldest(oldest, made, lasts), *check_newest(newest, made)]:
         names = [BEFORE_MAX_MS, AFTER_MAX_MS, *({DIFFERENCE_MAX_MS} & own.keys())]
         kept |= dict.fromkeys(names, str(FOREVER_MS))
     return kept
@@ -309,12 +313,27 @@ def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetC
 def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
     limit = target.number("retention.ms", -1) if "delete" in target.policies else -1
     # Retention goes by the timestamps of records, and they have to be there until the restore ends.
-    if 0 <= limit < target.now_ms + lasts - oldest:
+    if 0 <= limit < _find_age(oldest, target, lasts):
         yield make_refusal(
-            f"{target.topic} has retention.ms={limit}: records as old as {_write_moment(oldest)} would be deleted soon "
-            f"after they arrive, or before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Set "
-            f"retention.ms=-1, or longer, on it",
+            f"{target.topic} has retention.ms={limit}: {_write_oldest(oldest)} would be deleted soon after they "
+            f"arrive, or before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Set "
+            f"retention.ms=-1, or longer, on it{_write_choice(oldest)}",
         )
+
+
+def _find_age(oldest: int, target: TargetConfigs, lasts: int) -> int:
+    """Return the age (ms) that the oldest record has when the restore ends. No record is older than FOREVER_MS."""
+    return min(FOREVER_MS, target.now_ms + lasts - oldest)
+
+
+def _write_oldest(oldest: int) -> str:
+    if oldest == EARLIEST:
+        return "records may be of any age, as no name of an object tells their timestamps, and old ones"
+    return f"records as old as {_write_moment(oldest)}"
+
+
+def _write_choice(oldest: int) -> str:
+    return ", or choose records that are not too old: --from (from_time)" if oldest == EARLIEST else ""
 
 
 def _check_retention_bytes(
@@ -348,23 +367,40 @@ def _check_timestamp_type(target: TargetConfigs) -> Iterator[PreflightFinding]:
         )
 
 
-def _check_timestamp_limits(oldest: int, newest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
+def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[PreflightFinding]:
     for name in (BEFORE_MAX_MS, DIFFERENCE_MAX_MS):
         limit = target.number(name, FOREVER_MS)
-        if target.now_ms + lasts - oldest > limit:
+        if limit < _find_age(oldest, target, lasts):
             yield make_refusal(
-                f"{target.topic} has {name}={limit}: it rejects records as old as {_write_moment(oldest)}, or may "
-                f"before the restore has ended, which is given {timedelta(milliseconds=lasts)}. Raise it to "
-                f"{FOREVER_MS}",
+                f"{target.topic} has {name}={limit}: {_write_oldest(oldest)} are rejected, or may be before the "
+                f"restore has ended, which is given {timedelta(milliseconds=lasts)}. Raise it to "
+                f"{FOREVER_MS}{_write_choice(oldest)}",
             )
-    for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS):
-        limit = target.number(name, FOREVER_MS)
+
+
+def check_newest(newest: int, target: TargetConfigs) -> Iterator[PreflightFinding]:
+    """Refuse records that the target rejects because they are too far in the future."""
+    for name, limit in _list_limits_after(target):
         # Without the restore's duration: as time passes, late records come nearer to now.
         if newest - target.now_ms > limit:
             yield make_refusal(
                 f"{target.topic} has {name}={limit}: it rejects records as late as {_write_moment(newest)}. Raise it "
                 f"to {FOREVER_MS}",
             )
+
+
+def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
+    """Remark on a limit where nobody knows how late records are. The brokers reject those above it: none is lost."""
+    for name, limit in _list_limits_after(target):
+        if limit < FOREVER_MS:
+            yield make_remark(
+                f"{target.topic} has {name}={limit}: records that lie so far in the future, if there are any, would "
+                f"stop the restore at the first of them. A dry run that reads everything tells: --exact (exact)"
+            )
+
+
+def _list_limits_after(target: TargetConfigs) -> list[tuple[str, int]]:
+    return [(name, target.number(name, FOREVER_MS)) for name in (AFTER_MAX_MS, DIFFERENCE_MAX_MS)]
 
 
 def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: TargetConfigs) -> Iterator[PreflightFinding]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from kafka_s3_platform.errors import IntegrityError, RecordError
 from kafka_s3_platform.formats.columns import count_record_bytes
 from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.restore.outgoing.sent import SentSettings, new_outgoing_stream
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
 from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_refusal
@@ -35,8 +36,13 @@ class TrialTask:
 
 @dataclass(frozen=True)
 class ForeignCount:
-    """How much of the windows a stream holds, before filters and transforms. Bytes are those that were read."""
+    """How much of the windows a stream holds, before filters and transforms. Bytes are those that were read.
 
+    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one.
+    """
+
+    topic: str
+    newest: int
     record_count: int
     record_bytes: int
     skipped: tuple[str, ...]
@@ -54,14 +60,16 @@ def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: A
     wanted = WantedRecords(task.stream, ObjectStore(task.stream.store))
     outgoing = task.outgoing()
     count = size = 0
+    newest = NO_TIMESTAMP
     for batch in wanted:
+        newest = max(newest, int(batch.timestamps.max()))
         count = count + batch.num_rows
         size = size + int(count_record_bytes(batch.records).sum())
         if task.stream.is_decoded:
             outgoing.encoded(type_strings(batch, task.stream.config.records))
     failed = (f"{outgoing.failed_count} records cannot be written and would be left out",)
     notes = (*wanted.notes, *failed * bool(outgoing.failed_count))
-    return ForeignCount(count, size, wanted.skipped, notes, wanted.gaps)
+    return ForeignCount(task.stream.topic, newest, count, size, wanted.skipped, notes, wanted.gaps)
 
 
 def find_unwritable(tasks: Iterable[TrialTask], store: ObjectStore) -> Iterator[PreflightFinding]:

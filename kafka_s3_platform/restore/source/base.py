@@ -18,6 +18,10 @@ from kafka_s3_platform.restore.source.terms import Asked
 from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.store.objects import ObjectStore
 
+EARLIEST = -(2**63)
+LATEST = 2**63 - 1
+"""Bounds (epoch ms) of timestamps that nobody knows."""
+
 RECORDS_PER_SECOND = 150_000
 BYTES_PER_SECOND = 60_000_000
 """What one task sends and verifies in a second on one core of a small machine. Only estimates use it."""
@@ -121,15 +125,19 @@ class TargetPlan:
         return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
 
     def oldest(self, now_ms: int) -> int | None:
-        """Return the earliest timestamp that is sent, or an earlier one. None if there is no object.
+        """Return the earliest timestamp that is sent, or an earlier one: EARLIEST where nobody knows it.
 
-        An unknown timestamp counts as `now_ms`.
+        None if there is no object. Records without a timestamp get `now_ms`.
         """
-        return min((now_ms if o.oldest is None else o.oldest for o in self.objects), default=None)
+        if not self.has_timestamps:
+            return now_ms if self.objects else None
+        return min((EARLIEST if o.oldest is None else o.oldest for o in self.objects), default=None)
 
     def newest(self, now_ms: int) -> int | None:
-        """Return the latest timestamp that is sent, or a later one. None and unknown timestamps as in `oldest`."""
-        return max((now_ms if o.newest is None else o.newest for o in self.objects), default=None)
+        """Return the latest timestamp that is sent, or a later one: LATEST where nobody knows it. Else as `oldest`."""
+        if not self.has_timestamps:
+            return now_ms if self.objects else None
+        return max((LATEST if o.newest is None else o.newest for o in self.objects), default=None)
 
 
 def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:

@@ -5,7 +5,7 @@ The plan stays in the bucket.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from itertools import chain
@@ -210,9 +210,9 @@ _NOT_READ_IN = {
 def tells_times(config: ConnectorConfig) -> bool:
     """Whether objects hold the timestamps of their records."""
     source = config.source or SourceSettings()
-    # Objects of Aiven's connector hold timestamps only if its file lists that field.
-    is_aivens = find_format(config.layout.format).envelope == "aiven" and "timestamp" in source.fields
-    return config.layout.is_envelope or is_aivens or source.timestamp_field is not None
+    # Envelopes of other sinks hold timestamps only if their files list that field.
+    is_told = find_format(config.layout.format).envelope is not None and "timestamp" in source.fields
+    return config.layout.is_envelope or is_told or source.timestamp_field is not None
 
 
 def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
@@ -227,24 +227,34 @@ def _make_target(
     config: ConnectorConfig, plan: ForeignPlan, to_topic: str, objects: Sequence[ForeignObject]
 ) -> TargetPlan:
     topics = tuple(sorted(topic for topic, target in plan.targets.items() if target == to_topic))
-    told = tells_times(config)
     return TargetPlan(
         topics=topics,
         to_topic=to_topic,
         asked=plan.asked,
-        objects=tuple(_collect_facts(o, o.window if told else None) for o in objects),
+        objects=tuple(_collect_facts(config, plan, o) for o in objects),
         is_exact=False,
         start=(plan.starts or {}).get(to_topic),
         source_kafka_partitions=tuple(sorted({o.kafka_partition for o in objects})),
-        has_timestamps=told,
+        has_timestamps=tells_times(config),
     )
 
 
-def _collect_facts(item: ForeignObject, window: tuple[int, int] | None) -> ObjectFacts:
-    facts = ObjectFacts(key=item.key, kafka_partition=item.kafka_partition, size=item.size)
-    if window is None:
-        return facts
-    return replace(facts, oldest=window[0], newest=window[1] - 1)
+def _collect_facts(config: ConnectorConfig, plan: ForeignPlan, item: ForeignObject) -> ObjectFacts:
+    """Collect what is known of an object's wanted records: those that tell their times are in the plan's windows."""
+    layout = config.layout
+    # Folders may be those of a wall clock or of a field. Names of Lenses' objects have their records' own times.
+    is_of_records = layout.key_layout == "lenses" or (layout.is_envelope and layout.timestamp_extractor == "Record")
+    oldest, newest = item.window if item.window and is_of_records else (-FOREVER, FOREVER)
+    if plan.times:
+        oldest = max(oldest, plan.times[0][0])
+        newest = min(newest, max(end for _, end in plan.times))
+    return ObjectFacts(
+        key=item.key,
+        kafka_partition=item.kafka_partition,
+        size=item.size,
+        oldest=None if oldest == -FOREVER else oldest,
+        newest=None if newest == FOREVER else newest - 1,
+    )
 
 
 def _is_past(item: ForeignObject, end_offset: int | None) -> bool:
