@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping, map_schemas
+from kafka_s3_platform.restore.outgoing.stream import check_decoding
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.archive_checks import check_archive, check_counts, count_exactly
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
@@ -26,6 +27,7 @@ class ArchiveSource:
 
     def complete(self) -> RestoreRequest:
         """Return the request as it is: a connector's file adds nothing."""
+        check_decoding(self.request.config.name, self.request.config.records, self.request.outgoing)
         return self.request
 
     def read_plan(self, request: RestoreRequest, content: bytes) -> ArchivePlan:

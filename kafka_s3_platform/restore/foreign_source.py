@@ -11,7 +11,7 @@ from itertools import chain
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
-from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
+from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, check_decoding
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
 from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_known, save_known
 from kafka_s3_platform.restore.preflight.checks import measure_room
@@ -191,6 +191,7 @@ def _complete_request(request: RestoreRequest) -> RestoreRequest:
         raise ConfigError(f"connector {config.name} is a source: its objects tell no {what}, so none can be restored")
     source = config.source.model_copy(update={"behavior_on_error": request.on_error})
     made = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
+    check_decoding(config.name, config.records, made)
     if not config.layout.is_envelope:
         key = _choose_converter(outgoing, outgoing.key, config.records.key)
         value = _choose_converter(outgoing, outgoing.value, config.records.value)

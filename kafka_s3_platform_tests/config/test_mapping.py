@@ -176,7 +176,6 @@ def test_what_cannot_be_honoured_is_refused_by_name(load: Load, key: str, value:
         ("s3.compression.level", 6),
         ("keys.format.class", "JsonFormat"),
         ("connect.meta.data", False),
-        ("key.converter", "org.apache.kafka.connect.converters.ByteArrayConverter"),
         ("value.converter", "io.confluent.connect.avro.AvroConverter"),
         ("value.converter.schema.registry.url", "http://registry:8081"),
         ("value.converter.basic.auth.user.info", "me:secret"),

@@ -142,13 +142,15 @@ class RegistrySettings(Settings):
 class ConverterSettings(Settings):
     """How to decode the bytes of keys or values. `schemas_enable`: JSON has Connect's envelope of schema and payload.
 
-    `options` are the other options of the converter, without their prefix.
+    `options` are the other options of the converter, without their prefix. `unread` are the keys of the file by which
+    its converter cannot be used, where archiving does without. Empty: it can.
     """
 
     format: Literal["BYTES", "STRING", "JSON", "JSON_SR", "AVRO", "PROTOBUF"] = "BYTES"
     schemas_enable: bool = False
     registry: RegistrySettings | None = None
     options: Mapping[str, str] = Field(default_factory=dict)
+    unread: str = ""
 
 
 def read_converter(

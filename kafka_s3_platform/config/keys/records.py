@@ -1,7 +1,7 @@
 """The keys that decide what happens to records between Kafka and objects: converters, transforms, errors."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field, PositiveInt
@@ -10,7 +10,7 @@ from kafka_s3_platform.config.classes import CONVERTER_CLASS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
 from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.keys.converters import ConverterSettings, is_known_option, read_converter
+from kafka_s3_platform.config.keys.converters import WITH_REGISTRY, ConverterSettings, is_known_option, read_converter
 from kafka_s3_platform.config.keys.general import TOPICS
 from kafka_s3_platform.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD, LayoutSettings
 from kafka_s3_platform.config.keys.matrix import FIELDLESS, explain_refusal
@@ -41,10 +41,7 @@ ErrorsTolerance = Literal["none", "all"]
 
 _WORDS = tuple(word for word in INPUTS if word != JSON_WITH_SCHEMA)
 _TOLERANCES: tuple[ErrorsTolerance, ...] = get_args(ErrorsTolerance)
-_UNREAD: "Mapping[Side, str]" = {
-    "key": "No object holds keys, and nothing reads keys.",
-    "value": "The envelope keeps the bytes of values unchanged.",
-}
+_UNREAD = "No object holds keys, and nothing reads keys."
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
 
@@ -114,7 +111,7 @@ RECORD_KEYS: tuple[Key, ...] = (
         "value.converter",
         "that of worker.properties",
         f"How to decode values: {_CONVERTERS}. `ByteArrayFormat` and `BlockGzipFormat` work without it. An envelope"
-        " uses it only if something looks at values.",
+        " needs it only if something looks at values, or a restore changes records.",
     ),
     declare_honoured("key.converter", "that of worker.properties", "How to decode keys, by the same names."),
     declare_honoured("value.converter.*", None, "An option of the value converter; see below."),
@@ -196,10 +193,12 @@ def read_records(
     """Read the converters, transforms and error settings of a connector file. A refused key has its default."""
     is_source = dialect.is_source
     transforms = _read_transforms(sheet, layout, is_source=is_source)
+    envelope = find_format(layout.format).envelope
     reads_values = not layout.is_envelope or bool(transforms) or (not is_source and _looks_at_values(layout))
-    reads_keys = layout.keys_format is not None or bool(transforms) or find_format(layout.format).envelope == "aiven"
-    value = _read_converter(sheet, worker, "value", needed=reads_values or _names_a_registry(sheet, "value"))
-    key = _read_converter(sheet, worker, "key", needed=reads_keys or _names_a_registry(sheet, "key"))
+    reads_keys = layout.keys_format is not None or bool(transforms) or envelope in {"aiven", "lenses"}
+    value = _read_converter(sheet, worker, "value", layout, needed=reads_values)
+    key = _read_converter(sheet, worker, "key", layout, needed=reads_keys)
+    _leave_shared(sheet, (key, value))
     if is_source:
         judge_converters(sheet, layout, key, value, transforms)
     else:
@@ -212,12 +211,6 @@ def read_records(
     )
 
 
-def _names_a_registry(sheet: Sheet, side: "Side") -> bool:
-    """Whether the file names a converter and its registry. Then schemas are archived, whatever the objects hold."""
-    named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
-    return named and f"{side}.converter.schema.registry.url" in sheet
-
-
 def _looks_at_values(layout: LayoutSettings) -> bool:
     return layout.partitioner == "Field" or "." in layout.partitioner or not _is_clock(layout)
 
@@ -226,12 +219,37 @@ def _is_clock(layout: LayoutSettings) -> bool:
     return layout.timestamp_extractor in {"Record", "Wallclock"}
 
 
-def _read_converter(sheet: Sheet, worker: Worker, side: "Side", *, needed: bool) -> ConverterSettings | None:
-    """Read the converter of one side: the file's own, else the worker's with the worker's options, as in Connect."""
-    name, word = f"{side}.converter", CLOUD_FORMATS[side]
-    if not needed:
-        _leave_converter(sheet, side)
+def _read_converter(
+    sheet: Sheet, worker: Worker, side: "Side", layout: LayoutSettings, *, needed: bool
+) -> ConverterSettings | None:
+    """Read the converter of one side. One that is not `needed` to archive is used by restores that change records.
+
+    Such restores decode what an envelope holds, and the registry of a converter says which schemas are archived. So it
+    is read too, but nothing that is wrong with it refuses the file.
+    """
+    if needed:
+        return _read_named_converter(sheet, worker, side)
+    if not layout.is_envelope and not _names_a_registry(sheet, side):
+        _leave_converter(sheet, side, _UNREAD)
         return None
+    found, refused = sheet.attempt(lambda: _read_named_converter(sheet, worker, side))
+    if not refused:
+        if f"{side}.converter" not in sheet and CLOUD_FORMATS[side] not in sheet:
+            _leave_converter(sheet, side, "This file names no converter.")
+        return found
+    _leave_converter(sheet, side, f"The envelope keeps the bytes of {side}s unchanged.", refused)
+    return ConverterSettings(unread=", ".join(refused))
+
+
+def _names_a_registry(sheet: Sheet, side: "Side") -> bool:
+    """Whether the file names a converter and its registry. Then schemas are archived, whatever the objects hold."""
+    named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
+    return named and f"{side}.converter.schema.registry.url" in sheet
+
+
+def _read_named_converter(sheet: Sheet, worker: Worker, side: "Side") -> ConverterSettings | None:
+    """Read the file's own converter, else the worker's with the worker's options, as in Connect."""
+    name, word = f"{side}.converter", CLOUD_FORMATS[side]
     if name in sheet and word in sheet:
         sheet.refuse(word, f"{name} says the same; keep one")
     # JsonConverter expects a schema with each value by default. Cloud's word JSON means JSON without one.
@@ -250,7 +268,7 @@ def _read_own_converter(
     if not format_name:
         return None
     prefix = f"{side}.converter."
-    shared = {name: value for name, value in sheet.under("").items() if name.startswith("schema.registry.")}
+    shared = _read_shared(sheet) if format_name in WITH_REGISTRY else {}
     own = sheet.under(prefix)
     found, outcome = read_converter(format_name, {**shared, **own}, schemas_enable=schemas_enable)
     sheet.take(prefix, outcome.only(own))
@@ -275,12 +293,28 @@ def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> Conver
     return found
 
 
-def _leave_converter(sheet: Sheet, side: "Side") -> None:
-    """Report that the converter of this side changes nothing, because nothing decodes this side."""
-    own = [name for name in sheet.under("") if name.startswith(f"{side}.converter")]
-    shared = [name for name in sheet.under("") if name.startswith("schema.registry.")] if side == "value" else []
-    sheet.leave((*own, *shared, CLOUD_FORMATS[side]), _UNREAD[side])
-    sheet.show(name for name in (*own, *shared) if is_known_option(name.removeprefix(f"{side}.converter.")))
+def _read_shared(sheet: Sheet) -> dict[str, str]:
+    """Read the keys of the registry that both converters share."""
+    return {name: value for name, value in sheet.under("").items() if name.startswith("schema.registry.")}
+
+
+def _leave_shared(sheet: Sheet, converters: Iterable[ConverterSettings | None]) -> None:
+    """Report that the shared keys of a registry change nothing, if no converter of the file asks a registry."""
+    shared = _read_shared(sheet)
+    sheet.show(name for name in shared if is_known_option(name))
+    if not any(converter and converter.registry for converter in converters):
+        left = [name for name in shared if not sheet.is_refused(name)]
+        sheet.leave(left, "No converter of this file needs a registry.")
+
+
+def _leave_converter(sheet: Sheet, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
+    """Report that the converter of this side changes nothing. `refused` is key -> why restores cannot use it."""
+    own = [name for name in sheet.under("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]]
+    absent = "".join(f"; {name}: {reason}" for name, reason in refused.items() if name not in sheet)
+    for name in own:
+        reason = refused.get(name, "") + (absent if name in {f"{side}.converter", CLOUD_FORMATS[side]} else "")
+        sheet.leave([name], f"{why} No restore can change them: {reason.removeprefix('; ')}" if reason else why)
+    sheet.show(name for name in own if is_known_option(name.removeprefix(f"{side}.converter.")))
 
 
 def _judge_pairs(

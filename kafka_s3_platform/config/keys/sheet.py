@@ -1,7 +1,7 @@
 """Judges the keys of one file one by one, so that all errors of a file are reported together."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -205,6 +205,22 @@ class Sheet:
         """Whether a key is refused so far."""
         found = self._judged.get(self.written(name))
         return found is not None and found[0] is KeyClass.REFUSED
+
+    def attempt(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
+        """Return what `read` returns, and the keys that it refuses, with the reasons.
+
+        If there are any, its judgements are taken back.
+        """
+        before = dict(self._judged)
+        found = read()
+        refused = {
+            name: reason
+            for name, (key_class, reason) in self._judged.items()
+            if key_class is KeyClass.REFUSED and before.get(name) != (key_class, reason)
+        }
+        if refused:
+            self._judged = before
+        return found, refused
 
     def findings(self) -> Iterator[KeyFinding]:
         """Return a finding for every key of the file, in its order, then for the required keys that it lacks."""

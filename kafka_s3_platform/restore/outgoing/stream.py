@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.config.keys.transforms.steps import keeps_content
-from kafka_s3_platform.config.settings import TransformSettings
+from kafka_s3_platform.config.settings import RecordSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform
 from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
@@ -42,6 +42,23 @@ class Conversion(Protocol):
     def encode(self, batch: ConnectBatch) -> Rewritten:
         """Return the records with the keys and values that are sent."""
         ...
+
+
+def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> None:
+    """Check that what the restore changes can be decoded by the converters of connector `name`.
+
+    Raises:
+        ConfigError: a converter of its file is one that nobody can use here.
+    """
+    sees_all = any(map(_sees_values, outgoing.transforms))
+    for side, converter, wanted in (("key", source.key, outgoing.key), ("value", source.value, outgoing.value)):
+        if converter.unread and (wanted or sees_all):
+            raise ConfigError(
+                f"connector {name}: no restore can decode its {side}s, since the converter that its file (or "
+                f"worker.properties) names cannot be used: {converter.unread}. `kafka-s3 check` tells why. Correct it, "
+                f"or name ByteArrayConverter there, which takes them as bytes; or send the records as they are: "
+                f"without converters and transforms that look into them (--outgoing, outgoing_file)"
+            )
 
 
 class OutgoingStream:

@@ -337,3 +337,12 @@ def test_a_converter_that_needs_a_schema_is_refused_where_objects_hold_none(
 def test_a_template_judges_no_key_that_means_nothing_to_the_format(load: Load, key: str) -> None:
     own = {"connector.class": FULL, "archive.source.template": "{{topic}}/{{any}}.json", key: "no"}
     assert load(own).config.layout.key_layout == "template"
+
+
+@pytest.mark.parametrize("name", ["lenses.json", "lenses.avro", "lenses.parquet"])
+def test_keys_of_lenses_envelopes_are_written_by_the_files_converter(load: Load, name: str) -> None:
+    own = {"connector.class": AIVEN_SOURCE, "input.format": name, "format.output.type": ""}
+    records = load(
+        {**AIVEN, **own, "key.converter": "JsonConverter", "value.converter": "JsonConverter"}
+    ).config.records
+    assert (records.key.format, records.value.format) == ("JSON", "JSON")
