@@ -63,6 +63,11 @@ def is_marker(name: str) -> bool:
     return _MARKERS.fullmatch(name) is not None
 
 
+def names_part(key: str) -> bool:
+    """Whether a key names an object of keys or headers, as Connect's sinks name them."""
+    return bool(set(key.rsplit("/", 1)[-1].split(".")[1:]) & PART_NAMES.keys())
+
+
 def refuse_ending(endings: Iterable[str]) -> Refusal:
     """Refuse a name that has none of these endings."""
     return Refusal("extension", f"its name does not end in {' or '.join(endings)}")

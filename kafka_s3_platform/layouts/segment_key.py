@@ -22,6 +22,7 @@ _OFFSETS = ".offsets"
 Problem = Literal[
     "outside",
     "extension",
+    "unread_part",
     "index",
     "marker",
     "other_topic",

@@ -126,6 +126,17 @@ class ScanReport:
             if kind in _BAD:
                 self.bad.append(line)
 
+    def list_bad(self) -> tuple[str, ...]:
+        """List the lines of the objects that were left out, how many have no line, and what the file does not read."""
+        unnamed = sum(self.counts.get(kind, 0) for kind in _BAD) - len(self.bad)
+        more = (f"{unnamed:,} more objects, which are not named, were left out as bad",)
+        unread = self.counts.get("unread_part", 0)
+        parts = (
+            f"{unread:,} objects of keys or headers were not read, since by the connector's file none were kept: "
+            f"store.kafka.keys and store.kafka.headers"
+        )
+        return (*self.bad, *more * bool(unnamed), *(parts,) * bool(unread))
+
 
 MAX_LINES = 1_000
 """Most lines of one kind that a report keeps. The rest is only counted: a bucket may hold millions of bad objects."""

@@ -51,12 +51,14 @@ class GroupFolders:
 class PositionBounds:
     """What is known about the offsets of an object: its first record is at `first` or before, all are before `end`.
 
-    `first` is -1 if nothing tells it. `is_dense`: there is no hole between the known first and last offset.
+    `first` is None if nothing tells it, and below 0 if a name has fewer offsets than its object has records.
+    `is_dense`: there is no hole between the known first and last offset. `is_last_known`: a record lies at `end` - 1.
     """
 
-    first: int
+    first: int | None
     end: int
     is_dense: bool
+    is_last_known: bool = False
 
 
 def find_extent(item: ForeignObject, told: ToldOffsets, count: int) -> PositionBounds:
@@ -65,9 +67,9 @@ def find_extent(item: ForeignObject, told: ToldOffsets, count: int) -> PositionB
     last = told.last
     if first is not None:
         end = first + count if last is None else last + 1
-        return PositionBounds(first, end, is_dense=last is not None and end - first == count)
+        return PositionBounds(first, end, last is not None and end - first == count, last is not None)
     return (
-        PositionBounds(-1, 0, is_dense=False)
+        PositionBounds(None, 0, is_dense=False)
         if last is None
         else PositionBounds(last + 1 - count, last + 1, is_dense=False)
     )
@@ -79,7 +81,8 @@ class Reach:
 
     `next` is the least offset that the next position may have. `reached` is the offset after all offsets that records
     are known to have. `blurred` is the offset after all records whose offsets are unknown, and after the positions
-    that they got. `ends` maps each folder to the end of its objects. `is_whole`: the object before was read, so a gap
+    that they got. `ends` maps each folder to the end of its objects. `dense_end` is the end of all objects without a
+    hole. `lasts` are last offsets that objects are known to hold. `is_whole`: the object before was read, so a gap
     behind it can be recognized.
     """
 
@@ -88,9 +91,11 @@ class Reach:
     blurred: int = 0
     is_whole: bool = False
     ends: dict[FolderKey, int] = field(default_factory=dict)
+    dense_end: int = 0
+    lasts: list[int] = field(default_factory=list)
 
-    def offsets(self, first: int, found: ReadBatch) -> Int64s:
-        """Return the offsets of a batch, of an object whose name begins at offset `first`.
+    def offsets(self, first: int | None, found: ReadBatch) -> Int64s:
+        """Return the offsets of a batch, of an object whose name begins at offset `first` (None: it does not tell).
 
         An offset that a record has is kept if the offsets ascend. The other records count on from the one before.
         """
@@ -98,7 +103,7 @@ class Reach:
         told = np.full(size, -1, np.int64) if found.offsets is None else found.offsets
         # `base` is the offset minus the row. Its running maximum keeps known offsets and counts on behind them.
         base = np.where(told >= 0, told - np.arange(size), -(2**62))
-        base[0] = max(base[0], self.next, first if told[0] < 0 else -1)
+        base[0] = max(base[0], self.next, first if first is not None and told[0] < 0 else -1)
         offsets: Int64s = np.maximum.accumulate(base) + np.arange(size)
         self.put(int(offsets[-1]) + 1)
         return offsets
@@ -114,8 +119,26 @@ class Reach:
         self.reached = max(self.reached, last + 1)
         self.is_whole = True
 
-    def counted(self, end: int, folder: FolderKey | None) -> None:
-        """Note that an object without known offsets has records up to the offset `end` at least."""
+    def find_shared(self, extent: PositionBounds, item: ForeignObject) -> int | None:
+        """Find an offset that this object and one before it hold for certain, whatever their folders are.
+
+        Objects are read in the order of their first offsets.
+        """
+        if item.first_offset is None:
+            return None
+        if item.first_offset < self.dense_end:
+            return item.first_offset
+        inside = (last for last in self.lasts if extent.is_dense and item.first_offset <= last < extent.end)
+        return next(inside, None)
+
+    def counted(self, extent: PositionBounds, folder: FolderKey | None) -> None:
+        """Note that an object without known offsets has records up to the end of `extent` at least."""
+        end = extent.end
+        if extent.is_dense:
+            self.dense_end = max(self.dense_end, end)
+        elif extent.is_last_known and extent.first is not None:
+            # No later object begins before this one.
+            self.lasts = [*(last for last in self.lasts if last >= extent.first), end - 1]
         self.reached = max(self.reached, end)
         self.blurred = max(self.blurred, end)
         self.is_whole = True

@@ -14,8 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.formats.reading import ReadBatch
@@ -34,7 +33,7 @@ from kafka_s3_platform.sources.read_batches import (
     mark_records_without_offset,
 )
 from kafka_s3_platform.sources.report import ReadReport
-from kafka_s3_platform.sources.told import ToldOffsets, read_told_offsets
+from kafka_s3_platform.sources.told import ToldOffsets, read_told_offsets, tells_offsets
 from kafka_s3_platform.sources.tolerance import Tolerance
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -83,6 +82,7 @@ class ForeignStream:
         self._store = store or ObjectStore(config.store)
         self._contents = Contents(config, self._store)
         self._folders = GroupFolders(config, group)
+        self._each_tells = tells_offsets(config)
         self._begin()
 
     def _begin(self) -> None:
@@ -124,14 +124,6 @@ class ForeignStream:
         for batch in self._merged.before(None):
             yield self._counted(batch)
 
-    @property
-    def _each_tells(self) -> bool:
-        """Whether each record has its own offset, by the connector file."""
-        source = self._config.source or SourceSettings()
-        if self._config.layout.is_envelope or source.offset_field is not None:
-            return True
-        return find_format(self._config.layout.format).envelope is not None and "offset" in source.fields
-
     def _is_order_told(self) -> bool:
         """Whether all objects that may overlap tell the offsets of their records."""
         if self._each_tells:
@@ -158,7 +150,8 @@ class ForeignStream:
         except IntegrityError as err:
             self._is_bad(objects.name, err)
             return
-        self._tell_gap(objects.name)
+        if objects.name.first_offset is not None:
+            self._tell_gap(objects.name, objects.name.first_offset)
         if self._each_tells or (told.offsets is not None and self._is_clear(told.offsets.first)):
             if told.last is None or told.last >= self._start:
                 self._merge(objects, told)
@@ -188,6 +181,8 @@ class ForeignStream:
         if seen.least is None:
             self._tell_bad(item, found)
             return
+        if item.first_offset is None:
+            self._tell_gap(item, seen.least)
         is_ascending = seen.is_ascending
         self._positions.told(seen.greatest)
         kept = map(partial(self._kept, item), found.batches)
@@ -273,10 +268,12 @@ class ForeignStream:
             extent = find_extent(item, told, left_out + (0 if found is None else found.count))
             # Before the first record goes out, because it may refuse the window.
             self._tell_disorder(item, extent)
-            self._positions.counted(extent.end, self._folders.of(item))
+            if item.first_offset is None and extent.first is not None:
+                self._tell_gap(item, extent.first)
+            self._positions.counted(extent, self._folders.of(item))
             if blocks is not None:
                 self._positions.put(blocks.next_offset)
-        is_proven = found is not None and extent.is_dense and self._positions.next <= extent.first
+        is_proven = found is not None and extent.is_dense and self._positions.next <= (extent.first or 0)
         for batch in () if found is None else found.batches:
             yield from self._sent(objects.name, extent.first, batch, is_proven=is_proven)
         if blocks is not None:
@@ -292,17 +289,31 @@ class ForeignStream:
     def _fault(self, item: ForeignObject, told: ToldOffsets, left_out: int, found: int, bad: dict[int, str]) -> str:
         """Explain what is wrong with an object of `found` records, plus `left_out` records that were not read."""
         count = found + left_out
-        folder = self._folders.of(item)
         if what := self._tolerance.explain_bad_lines(item, bad) or _explain_cut_off(item, count, told.count):
             return what
-        first = find_extent(item, told, count).first
-        end = 0 if folder is None else self._positions.ends.get(folder, 0)
-        if told.is_ours or not found or first < 0:
+        return "" if told.is_ours or not found else self._explain_place(item, told, count)
+
+    def _explain_place(self, item: ForeignObject, told: ToldOffsets, count: int) -> str:
+        """Explain why an object of so many records cannot lie where its name says."""
+        extent = find_extent(item, told, count)
+        first = extent.first
+        if first is None:
             return ""
+        if first < 0:
+            return (
+                f"object {item.key} holds {count} records, and the offset {told.last} in its name leaves room for fewer"
+            )
+        folder = self._folders.of(item)
+        end = 0 if folder is None else self._positions.ends.get(folder, 0)
         if first < end:
             return (
                 f"object {item.key} begins at offset {first}, but the objects before it hold records up to {end - 1}:"
                 f" records would come twice"
+            )
+        if (shared := self._positions.find_shared(extent, item)) is not None:
+            return (
+                f"object {item.key} holds offset {shared}, and so does an object before it, by their names and numbers"
+                f" of records: records would come twice"
             )
         if item.first_offset is not None and item.last_offset is not None and count > item.last_offset - first + 1:
             return f"object {item.key} holds {count} records, more than its name has offsets"
@@ -310,7 +321,7 @@ class ForeignStream:
 
     def _tell_disorder(self, item: ForeignObject, extent: PositionBounds) -> None:
         """Report that an object overlaps the objects before it. Refuse it if the window is `by_offset`."""
-        if extent.first < 0 or extent.first >= self._positions.reached:
+        if extent.first is None or extent.first >= self._positions.reached:
             return
         line = f"object {item.key} begins at offset {extent.first}, those before it reach {self._positions.reached - 1}"
         if self._by_offset:
@@ -321,15 +332,17 @@ class ForeignStream:
         if len(self.report.disordered) < MAX_LINES:
             self.report.disordered.append(line)
 
-    def _tell_gap(self, item: ForeignObject) -> None:
-        """Report the offsets between the objects before and this one that are in none of them."""
-        first = item.first_offset
+    def _tell_gap(self, item: ForeignObject, first: int) -> None:
+        """Report the offsets between the objects before and this one, whose first is `first`, that are in none."""
         at = self._positions
-        if first is None or not at.is_whole or not self._folders.is_one:
+        if not at.is_whole or not self._folders.is_one:
             return
         start = max(at.reached, self._start)
         end = min(first, self._end)
-        if start < end and len(self.report.gaps) < MAX_LINES:
+        if start >= end:
+            return
+        self.report.gap_count += 1
+        if len(self.report.gaps) < MAX_LINES:
             self.report.gaps.append(
                 f"{item.topic}-{item.kafka_partition}: offsets [{start}, {end}) are in no object, by their names and"
                 f" numbers of records: an object is missing, or was emptied or cut off at the end of a line; or there"
@@ -363,7 +376,9 @@ class ForeignStream:
         self._tolerance.skip_object(item, err, max(self._positions.blurred, item.first_offset or 0))
         self._positions.is_whole = False
 
-    def _sent(self, item: ForeignObject, first: int, found: ReadBatch, *, is_proven: bool) -> Iterator[ConnectBatch]:
+    def _sent(
+        self, item: ForeignObject, first: int | None, found: ReadBatch, *, is_proven: bool
+    ) -> Iterator[ConnectBatch]:
         offsets = self._positions.offsets(first, found)
         batch = self._kept(item, replace(found, offsets=offsets))
         if batch.num_rows:

@@ -16,8 +16,8 @@ class ReadReport:
     """Counts of what a stream read, and sentences about it.
 
     `position_count` records have no proven offset. For `unnamed_count` of these, not even the object's name has one.
-    `gaps` are sentences about holes between objects. `disordered` are sentences about objects that overlap others, so
-    that the order of the records is unknown.
+    `gaps` are sentences about holes between objects; the list may be cut, `gap_count` is not. `disordered` are
+    sentences about objects that overlap others, so that the order of the records is unknown.
     """
 
     record_count: int = 0
@@ -26,9 +26,11 @@ class ReadReport:
     timeless_count: int = 0
     tombstone_count: int = 0
     gaps: list[str] = field(default_factory=list)
+    gap_count: int = 0
     disordered: list[str] = field(default_factory=list)
     skipped_objects: list[str] = field(default_factory=list)
     skipped_records: list[str] = field(default_factory=list)
+    skipped_object_count: int = 0
     skipped_record_count: int = 0
     bad_objects: dict[str, BadObject] = field(default_factory=dict)
 
@@ -65,7 +67,7 @@ class ReadReport:
                 " restore (CreateTime)"
             )
         if self.skipped_objects:
-            yield f"{len(self.skipped_objects)} objects were skipped: {'; '.join(self.skipped_objects[:_NAMED])}"
+            yield f"{self.skipped_object_count} objects were skipped: {'; '.join(self.skipped_objects[:_NAMED])}"
         if self.skipped_records:
             yield f"{self.skipped_record_count} records were skipped: {'; '.join(self.skipped_records[:_NAMED])}"
 

@@ -7,13 +7,14 @@ from itertools import islice
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
 from kafka_s3_platform.java.regex import compile_java_regex
-from kafka_s3_platform.layouts.endings import is_marker
+from kafka_s3_platform.layouts.endings import is_marker, names_part
 from kafka_s3_platform.layouts.key_reader import KeyReader
 from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import Problem, ReadKey, Refusal
 from kafka_s3_platform.sources.objects import ForeignObject, ScanReport, group_objects, order_by_name
 from kafka_s3_platform.sources.own import is_own_document
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.sources.told import tells_offsets
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ _WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
 _INSTEAD: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
     "extension": "end otherwise",
+    "unread_part": "hold keys or headers, which the file does not read",
     "index": "are indexes of the blocks of others",
     "marker": "are markers of Spark, Hadoop and the like",
     "other_topic": "are of other topics",
@@ -156,16 +158,23 @@ class SourceListing:
         line = f"object {key}: {refusal.reason}"
         if refusal.problem in _WRONG:
             self._refuse(refusal.problem, line, wrong)
+        elif refusal.problem == "extension" and names_part(key):
+            self.report.add("unread_part")
         else:
             self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
         return refusal.read
 
     def _distinct(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
-        """Leave out the objects that begin at the offset of another one in the same folder."""
+        """Leave out the objects that begin at the offset of another one: both hold its record, whatever their folders.
+
+        Where records tell their offsets themselves, those of two folders are told apart one by one when they are read.
+        """
+        by_folder = tells_offsets(self._config)
         seen: dict[tuple[object, ...], str] = {}
         kept = []
         for item in objects:
-            name = (item.topic, item.kafka_partition, item.place, item.encoded_partition, item.part)
+            folder = item.encoded_partition if by_folder else None
+            name = (item.topic, item.kafka_partition, item.place, folder, item.part)
             if item.place is not None and name in seen:
                 does = "ends" if item.first_offset is None else "begins"
                 line = f"object {item.key}: it {does} where {seen[name]} does, so records would come twice"

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.kept_offsets import BESIDE, METADATA, REPEATED, KeptOffsets
 from kafka_s3_platform.layouts.segment_key import make_offsets_key
@@ -33,6 +34,14 @@ RECORD_COUNT = "record-count"
 def is_written_here(info: ObjectInfo) -> bool:
     """Whether this platform wrote the object. Its metadata show it."""
     return RECORD_COUNT in info.metadata or Provenance.of(info) is not None
+
+
+def tells_offsets(config: ConnectorConfig) -> bool:
+    """Whether each record has its own offset, by the connector file."""
+    source = config.source or SourceSettings()
+    if config.layout.is_envelope or source.offset_field is not None:
+        return True
+    return find_format(config.layout.format).envelope is not None and "offset" in source.fields
 
 
 def read_told_offsets(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> ToldOffsets:

@@ -21,6 +21,7 @@ class Tolerance:
     def __init__(self, config: ConnectorConfig, group: ObjectGroup, left_out: Mapping[str, str] | None) -> None:
         self._group = group
         self._left_out = left_out
+        self._skipped: set[str] = set()
         self.report = ReadReport()
         behavior = (config.source or SourceSettings()).behavior_on_error
         # The earlier run also skipped bad records of good objects, so these must not fail now.
@@ -40,15 +41,22 @@ class Tolerance:
         if self.fails or self._left_out is not None:
             raise IntegrityError(f"{item.topic}-{item.kafka_partition}: {err}") from err
         self.report.bad_objects.setdefault(item.key, BadObject(item.key, start_offset, str(err)))
-        if str(err) not in self.report.skipped_objects:
-            self._add_line(self.report.skipped_objects, str(err))
+        self._note_object(item, str(err))
 
     def leaves_out(self, item: ForeignObject) -> bool:
         """Whether an earlier run left the object out. If so, report why."""
         why = (self._left_out or {}).get(item.key)
-        if why is not None and why not in self.report.skipped_objects:
-            self._add_line(self.report.skipped_objects, why)
+        if why is not None:
+            self._note_object(item, why)
         return why is not None
+
+    def _note_object(self, item: ForeignObject, why: str) -> None:
+        """Count and report a skipped object, once however often it is met."""
+        if item.key in self._skipped:
+            return
+        self._skipped.add(item.key)
+        self.report.skipped_object_count += 1
+        self._add_line(self.report.skipped_objects, why)
 
     def skip_records(self, item: ForeignObject, bad: Mapping[int, str]) -> None:
         """Count and report the bad records of an object (row -> why)."""

@@ -188,9 +188,12 @@ def test_no_tombstone_and_no_null_key_is_made_of_an_object_that_was_lost(
     assert (scanned.report.counts, len(scanned.report.bad)) == ({"incomplete": 1}, 1)
 
 
-def test_keys_that_nobody_asked_for_are_counted_as_a_wrong_extension() -> None:
-    objects, scanned = found([FIRST, FIRST.replace(".avro", ".keys.avro")])
-    assert (len(objects), scanned.report.counts) == (1, {"extension": 1})
+@pytest.mark.parametrize("part", ["keys", "headers"])
+def test_keys_and_headers_that_nobody_asked_for_are_told_as_what_is_left_out(part: str) -> None:
+    objects, scanned = found([FIRST, FIRST.replace(".avro", f".{part}.avro")])
+    assert (len(objects), scanned.report.counts) == (1, {"unread_part": 1})
+    [line] = scanned.report.list_bad()
+    assert line.startswith("1 objects of keys or headers were not read")
 
 
 def test_delimiters_are_those_of_the_file() -> None:
