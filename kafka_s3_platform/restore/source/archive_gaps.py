@@ -6,12 +6,12 @@ from itertools import chain, count, groupby, takewhile
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.model.offsets import RangeSet, make_span
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.selection import Selection
+from kafka_s3_platform.restore.source.selection import FOREVER, Selection
 
 MAX_STRETCHES = 20
 """A sentence names so many stretches of offsets or hours at most."""
@@ -32,16 +32,22 @@ def describe_gaps(
         p = window.kafka_partition
         covered = state.coverage(window.kafka_partition)
         mine = [s for s in chosen if s.kafka_partition == p]
-        # What lies after the archive's end is not archived yet. That is no gap.
-        asked = make_span(window.start_offset, min(window.end_offset, covered.end_offset or 0))
+        # Without an end of its own, a window goes to the archive's end: what lies after that is no gap.
+        end = (covered.end_offset or 0) if window.end_offset == FOREVER else window.end_offset
+        asked = make_span(window.start_offset, end)
         if selection.is_timed:
             asked &= _surround(state, p, mine)
         for is_lost, what in _GAPS.items():
             gaps = (g for g in state.gaps if g.kafka_partition == p and g.is_lost == is_lost)
             ranges = RangeSet(chain.from_iterable(make_span(g.start_offset, g.end_offset) for g in gaps))
             yield from (f"{topic}-{p}: offsets {r} {what}" for r in asked & ranges)
-        yield from (f"{topic}-{p}: offsets {r} are not archived" for r in asked - covered)
+        yield from (f"{topic}-{p}: offsets {r} are not archived{_write_end(r, covered)}" for r in asked - covered)
     yield from _describe_incomplete(request, state, selection)
+
+
+def _write_end(missing: OffsetRange, covered: RangeSet) -> str:
+    end = covered.end_offset or 0
+    return f", or were never there: the archive ends at offset {end}" if missing.end_offset > end else ""
 
 
 def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]:
