@@ -13,7 +13,13 @@ RECORD_OVERHEAD = 128
 """Bytes of a record besides keys, values and headers, in Kafka's record format 2.
 
 61 for a batch, because a batch may hold a single record where records come slowly. Up to 24 for the record's own
-fields. The rest is for the lengths of 20 headers.
+fields. The rest is for the lengths of 20 empty headers.
+"""
+
+WITH_LENGTHS = 3
+"""A header has two lengths of a byte or more. With at least a byte in it, it takes so many times its bytes at most.
+
+Nobody knows how many headers there are, so all bytes may be those of headers.
 """
 
 CONTROL_BATCH = 78
@@ -37,7 +43,7 @@ def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mappin
     if not _knows_sizes(request, plan):
         return None
     each = _sum_overhead(request)
-    left = max((average_record_bytes(o) for o in plan.objects), default=0) + each
+    left = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + each
     if not plan.asked.keeps_numbers:
         # The keys of all records may belong to one kafka partition.
         return _sum_bytes(plan.objects, each) + max(arrived.values(), default=0) * left
@@ -78,4 +84,4 @@ def _sum_overhead(request: RestoreRequest) -> int:
 
 
 def _sum_bytes(objects: tuple[ObjectFacts, ...], each: int) -> int:
-    return sum(o.largest_bytes + (o.wanted_count or 0) * each for o in objects)
+    return sum(WITH_LENGTHS * o.largest_bytes + (o.wanted_count or 0) * each for o in objects)

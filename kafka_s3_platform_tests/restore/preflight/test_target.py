@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConverterSettings, KafkaSettings, TransformSettings
 from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
+from kafka_s3_platform.restore.preflight.keeping import CONTROL_BATCH, bound_largest_log
 from kafka_s3_platform.restore.preflight.target import (
     FOREVER_MS,
     TargetConfigs,
@@ -25,6 +26,7 @@ from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan
 from kafka_s3_platform.restore.source.selection import round_up_to_ms, select_records
+from kafka_s3_platform_tests.kafka.wire import WireRecord, record_batch
 from kafka_s3_platform_tests.restore.source.test_selection import NOON, planned, request
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
@@ -62,7 +64,7 @@ def going(of: ArchivePlan) -> TargetPlan:
 HOUR_MS = 3_600_000
 """How long a restore of a few records is given."""
 
-BOUND = 50 + 5 * (128 + 78)
+BOUND = 3 * 50 + 5 * (128 + 78)
 """What five records of 10 bytes may take of the log."""
 
 
@@ -160,7 +162,7 @@ def test_of_objects_that_tell_no_counts_nobody_knows_what_their_records_take() -
 
 
 def test_what_killed_runs_left_in_the_log_counts() -> None:
-    limit = {"retention.bytes": str(BOUND + 3 * 216)}
+    limit = {"retention.bytes": str(BOUND + 3 * 236)}
     assert said(limit, plan(), {0: 3}) == []
     [(refuses, text)] = said(limit, plan(), {0: 4})
     assert (refuses, "with what earlier runs have sent or left there" in text) == (True, True)
@@ -381,3 +383,15 @@ def test_an_acl_that_lets_everyone_in_is_told_by_itself() -> None:
     everyone = replace(ALLOW, principal="User:*", operation="ALL")
     found = [f.text for f in check_acls(request(restore_acls=True), going(with_acls(ALLOW, everyone)), (ALLOW,))]
     assert any(text.endswith(f"everyone may use {request().to_topic} as the ACL says: {everyone}") for text in found)
+
+
+@pytest.mark.parametrize("headers", [(), ((b"h", b"x"),) * 200, ((b"h", None),) * 200, ((b"h" * 70, b"x" * 90),) * 50])
+def test_a_log_of_single_records_with_many_headers_is_within_the_bound(
+    headers: tuple[tuple[bytes, bytes | None], ...],
+) -> None:
+    record = WireRecord(0, b"k", b"v" * 100, headers)
+    content = 101 + sum(len(name) + len(value or b"") for name, value in headers)
+    [item] = plan().objects
+    five = replace(plan(), objects=(replace(item, record_bytes=5 * content),))
+    log = 5 * (len(record_batch([record])) + CONTROL_BATCH)
+    assert log <= (bound_largest_log(request(), going(five), {}) or 0)
