@@ -92,7 +92,7 @@ def verify(
     With --against, compare the archived records with the records of TOPIC: their number, their order and their content.
 
     Exit status 1 if an object is damaged, or if TOPIC lacks an archived record. With --exactly, also if TOPIC holds a
-    record twice or anything else, or if something could not be compared.
+    record twice or anything else, or if something, or everything, could not be compared.
     """
     if against is not None:
         if topic is None or deep:
@@ -152,9 +152,9 @@ def _format_comparison(found: Comparison) -> Iterator[str]:
     parts = found.kafka_partitions
     yield (
         f"{found.topic} against {found.to_topic}: {_describe_comparison(found)}; "
-        f"{sum(p.found_count for p in parts):,} of {sum(p.archived_count for p in parts):,} archived records found in "
-        f"order, "
-        f"{sum(p.doubled_count for p in parts):,} once more, {sum(p.foreign_count for p in parts):,} records of others"
+        f"{sum(p.found_count for p in parts):,} of {found.archived_count:,} archived records found in order, "
+        f"{sum(p.doubled_count for p in parts):,} once more, {sum(p.foreign_count for p in parts):,} other records "
+        f"(outside of the window, or of other writers)"
     )
     yield from (f"  {_format_kafka_partition(p)}" for p in parts)
     yield from (f"  {text}" for text in (*found.gaps, *found.notes))
@@ -163,6 +163,8 @@ def _format_comparison(found: Comparison) -> Iterator[str]:
 def _describe_comparison(found: Comparison) -> str:
     if not found.ok:
         return "NOT the same"
+    if not found.archived_count:
+        return "nothing was compared, since nothing is archived in the window"
     if found.exact:
         return "exactly the same"
     if found.notes:

@@ -44,9 +44,9 @@ class KafkaPartitionComparison:
 
     `found_count` archived records, from the first on, are in the topic in their order. `first_missing` is the source
     offset of the first that is not, None if all are. Of the topic's other records, `doubled_count` equal an archived
-    one and `foreign_count` equal none. If a record is missing, the two are not told apart, and all count as foreign.
-    The digests are of all archived records, and of those found as read from the topic. `fault` says what ended the
-    comparison early.
+    one and `foreign_count` equal none (they lie outside of the window, or other writers wrote them). If a record is
+    missing, the two are not told apart, and all count as foreign. The digests are of all archived records, and of those
+    found as read from the topic. `fault` says what ended the comparison early.
     """
 
     kafka_partition: int
@@ -87,9 +87,17 @@ class Comparison:
 
     @property
     def exact(self) -> bool:
-        """Whether the topic holds those records, each once, and nothing else, and all of it was compared."""
+        """Whether the topic holds those records, each once, and nothing else, and all of it was compared.
+
+        Of no record at all, nothing was compared.
+        """
         others = sum(p.doubled_count + p.foreign_count for p in self.kafka_partitions)
-        return self.ok and not others and not self.notes
+        return self.ok and not others and not self.notes and bool(self.archived_count)
+
+    @property
+    def archived_count(self) -> int:
+        """How many archived records were compared."""
+        return sum(p.archived_count for p in self.kafka_partitions)
 
 
 def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Comparison:

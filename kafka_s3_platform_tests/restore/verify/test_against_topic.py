@@ -209,3 +209,14 @@ def test_exactly_the_same_is_not_said_of_objects_that_hold_values_only(
     assert (found.ok, found.exact, found.gaps) == (True, False, ())
     [note] = found.notes
     assert f"{topic}-0: 1 objects (1 records within offsets [0, 1)) are of format json" in note
+
+
+def test_where_nothing_is_archived_in_the_window_nothing_is_exactly_the_same(
+    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+) -> None:
+    config = shared_archive(numbered(3))
+    target = create_topic(f"empty-{target_of(config)}")
+
+    found = compared(config, to_topic=target, from_offset=2**40)
+
+    assert (found.archived_count, found.ok, found.exact) == (0, True, False)
