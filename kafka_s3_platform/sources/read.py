@@ -123,6 +123,9 @@ class ForeignStream:
                 yield from self._begun(objects, [s for _, s in sets[at + 1 : at + 3]])
         for batch in self._merged.before(None):
             yield self._counted(batch)
+        if self._by_offset and self._end < MAX_OFFSET and sets:
+            # The user named the end, so that records up to there are missing if no object has them.
+            self._tell_gap(sets[-1][1].name, self._end)
 
     def _is_order_told(self) -> bool:
         """Whether all objects that may overlap tell the offsets of their records."""

@@ -64,3 +64,18 @@ def test_offsets_between_two_envelopes_that_are_in_none_are_told(tmp_path: Path)
     found = stream(tmp_path, ENVELOPES, {3: envelopes(0, 4), 11: envelopes(8, 4)})
     list(found)
     assert ["t-0: offsets [4, 8) are in no object" in gap for gap in found.report.gaps] == [True]
+
+
+@pytest.mark.parametrize(("end", "hole"), [(10, (8, 10)), (8, None), (None, None)])
+def test_offsets_that_were_asked_for_behind_the_last_object_are_told(
+    tmp_path: Path, end: int | None, hole: tuple[int, int] | None
+) -> None:
+    config = config_of(tmp_path, TEMPLATE)
+    store = MemoryStore({"topics/t/0/3.json": lines(0, 4), "topics/t/0/7.json": lines(4, 4)})
+    (group,) = group_objects(scan_objects(config, store=store))
+    found = ForeignStream(config, group, store, 2, end, by_offset=True)
+    list(found)
+    assert [f"offsets [{hole[0]}, {hole[1]}) are in no object" in gap for gap in found.report.gaps if hole] == [
+        True
+    ] * bool(hole)
+    assert found.report.gap_count == bool(hole)
