@@ -24,6 +24,10 @@ LONGEST_SHOWN = timedelta(days=31)
 """The run of a longer window selects the newest hour only: Dagster needs milliseconds for the event of each hour."""
 
 
+INCOMPLETE = 3
+"""Exit status of a restore that is verified, and lacks something of what was asked for."""
+
+
 @click.command
 @click.argument("connector")
 @click.option(
@@ -54,7 +58,9 @@ def restore(
     If CONNECTOR is a source connector, replays the objects that its file describes. A RegexRouter in the file may name
     the target topics.
 
-    Exit status 1 if a dry run finds that the restore would be refused.
+    Exit status 1 if a dry run finds that the restore would be refused, or if nothing could be restored. Exit status 3
+    if a restore is verified, but something of what was asked for is missing (gaps of the archive, what was left out),
+    or is in doubt.
     """
     terms = split_pairs(given)
     after = terms.pop("after")
@@ -69,7 +75,13 @@ def restore(
         outcome = _restore_archived(connector, topics, RestoreConfig(**terms))
     report = {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}
     print_result(report, as_json, _format_report(report))
-    ctx.exit(1 if report["refusals"] else 0)
+    ctx.exit(_choose_exit_status(report))
+
+
+def _choose_exit_status(report: dict[str, Any]) -> int:
+    if report["refusals"]:
+        return 1
+    return 0 if report["dry_run"] or report["complete"] else INCOMPLETE
 
 
 def _restore_archived(connector: str, topics: tuple[str, ...], config: RestoreConfig) -> RunOutcome:
@@ -134,7 +146,7 @@ def _format_summary(report: dict[str, Any]) -> str:
         counts = f"{report['records']:,} records{_format_doubled(report)}"
         return (
             f"restore {report['restore_id']} was finished before, with {counts}. Nothing was sent or read now; what "
-            f"follows is of then"
+            f"follows is of then: {report['verdict']}"
         )
     if report["dry_run"]:
         return _format_forecast(report)
@@ -160,8 +172,8 @@ def _format_forecast(report: dict[str, Any]) -> str:
 
 def _format_done(report: dict[str, Any]) -> str:
     if not report["records"]:
-        return "no record was to be restored, so none was compared"
+        return str(report["verdict"])
     seconds = report["replay_seconds"] + report["verify_seconds"]
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
     done = f"{report['records']:,} records restored, each found in the target{now}, in {seconds:.1f} s"
-    return f"{done}{_format_doubled(report)}"
+    return f"{done}. {report['verdict']}"

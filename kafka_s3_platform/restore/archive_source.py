@@ -80,6 +80,7 @@ class ArchiveSource:
             is_exact=True,
             findings=tuple(check_counts(request, goal.plan, goal.target.configs, counts)),
             skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
+            skipped_count=sum(len(c.skipped) for c in counts),
         )
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:

@@ -104,7 +104,7 @@ def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
     parts = found.kafka_partitions
     notes: dict[str, None] = {}
     for part in parts:
-        notes |= dict.fromkeys(f"{part.topic}-{part.kafka_partition}: {note}" for note in part.notes)
+        notes |= dict.fromkeys(f"{part.topic or planned.topic}-{part.kafka_partition}: {note}" for note in part.notes)
     return replace(
         planned,
         kafka_partitions=parts,
@@ -115,6 +115,8 @@ def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
         gaps=(*planned.gaps, *chain.from_iterable(p.gaps for p in parts)),
         notes=(*planned.notes, *notes, *found.notes),
         skipped=(*planned.skipped, *chain.from_iterable(p.skipped for p in parts)),
+        skipped_count=planned.skipped_count + sum(p.skipped_count for p in parts),
+        gap_count=planned.gap_count + sum(p.gap_count for p in parts),
         targets=found.targets,
         verified=True,
     )

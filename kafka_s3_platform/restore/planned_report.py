@@ -110,6 +110,7 @@ def make_planned_report(
         gaps=plan.gaps,
         notes=tuple(dict.fromkeys(f.text for f in found if not f.refuses)),
         refusals=tuple(f.text for f in found if f.refuses),
+        doubts=tuple(f.text for f in found if f.doubts),
         plan_key=request.documents.plan,
         plan_digest=plan.digest,
         estimated_seconds=_estimate_seconds(request, targets),
@@ -120,5 +121,7 @@ def make_planned_report(
         before_transforms=before_transforms,
         asked=plan.terms,
         skipped=plan.skipped,
+        skipped_count=len(plan.skipped),
+        gap_count=len(plan.gaps),
         of_others=request.config.source is not None,
     )

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from kafka_s3_platform.restore.replay.checkpoint import save_document
 from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport
+from kafka_s3_platform.restore.verdict import judge_report
 from kafka_s3_platform.store.objects import ObjectStore
 
 BAR_WIDTH = 90
@@ -92,38 +93,18 @@ def render_page(report: RestoreReport) -> str:
 
 
 def _render_head(report: RestoreReport) -> Markup:
-    kind, word = _choose_verdict(report)
+    verdict = judge_report(report)
     return Markup(
         '<div class="head"><h1>Restore {}</h1><span class="badge {}">{}</span></div>\n'
         '<p class="way">{} &rarr; {}{}</p>\n'
     ).format(
         report.restore_id,
-        kind,
-        word,
+        verdict.kind,
+        verdict.text,
         report.topic,
         report.to_topic,
         f", finished {report.finished_at}" if report.finished_at else "",
     )
-
-
-def _choose_verdict(report: RestoreReport) -> tuple[str, str]:
-    if report.refusals:
-        return "bad", "would be refused"
-    if report.dry_run:
-        return "plan", "dry run, nothing was sent"
-    if not report.verified:
-        return "bad", "not verified"
-    return _choose_verified(report)
-
-
-def _choose_verified(report: RestoreReport) -> tuple[str, str]:
-    if report.doubled_count:
-        return "part", f"all records were found, plus {report.doubled_count:,} extra copies"
-    if report.gaps or report.skipped:
-        return "part", "verified, but not everything could be restored"
-    if not report.record_count:
-        return "plan", "no record was to be restored, so none was compared"
-    return "good", f"verified: every record {'read' if report.of_others else 'sent'} was found once"
 
 
 def _render_tiles(report: RestoreReport) -> Markup:
@@ -147,7 +128,7 @@ def _render_tiles(report: RestoreReport) -> Markup:
         tiles.append((_format_duration(seconds), parts))
         tiles.append((f"{rate:,.0f}", "records/s sent"))
         tiles.append((f"{report.sent_count:,}", who))
-    tiles.append((f"{len(report.gaps):,}", "gaps in the archive"))
+    tiles.append((f"{report.gap_count:,}", "gaps in the archive"))
     inside = _render_each(Markup('<div class="tile"><b>{}</b><span>{}</span></div>'), tiles)
     return Markup('<div class="tiles">{}</div>\n').format(inside)
 
@@ -351,9 +332,14 @@ def _render_schema_ids(report: RestoreReport) -> Markup:
 
 
 def _render_evidence(report: RestoreReport) -> Markup:
+    left_out = report.left_out_records
     rows = [
         ("plan", _render_code(report.plan_key)),
         ("plan digest", _render_code(report.plan_digest)),
+        ("records left out by transforms", f"{left_out.filtered:,}"),
+        ("records that failed and were left out", f"{left_out.failed:,}"),
+        ("records without a key that were left out", f"{left_out.without_key:,}"),
+        ("records routed to other topics", f"{left_out.elsewhere:,}"),
         ("records outside all hours", f"{report.out_of_range_count:,}"),
         ("extra copies of records", f"{report.doubled_count:,}"),
         ("records of other writers", f"{report.foreign_count:,}"),

@@ -208,7 +208,8 @@ class KafkaPartitionReport:
     restore may share it: then `RestoreReport.targets` has them. `altered_timestamps` counts records whose timestamp
     the client cannot send. `digest` is the record digest of the selected archived records. For objects of another
     sink, `topic` is the source's, `skipped` names bad objects and records that were left out, `notes` describe what is
-    not known of the records, and `gaps` are offsets between two objects that no object holds.
+    not known of the records, and `gaps` are offsets between two objects that no object holds. The lists may be cut:
+    `skipped_count` and `gap_count` tell how many there are.
     """
 
     kafka_partition: int
@@ -229,6 +230,8 @@ class KafkaPartitionReport:
     notes: tuple[str, ...] = ()
     doubled_count: int = 0
     gaps: tuple[str, ...] = ()
+    skipped_count: int = 0
+    gap_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +271,10 @@ class RestoreReport:
     `asked` is the request, with its windows, as JSON. `skipped` are sentences, one for each object or record that was
     left out because it is bad. `schema_ids` are pairs of an archived id and the id in the target's registry.
     `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka partitions to
-    which records may have gone, as read back. `of_others`: objects were read by their format and names, not by an
-    index.
+    which records may have gone, as read back. `skipped_count` and `gap_count` count also what the lists, which may be
+    cut, do not name. `doubts` are those of the notes without which a verdict would say too much: that records may have
+    been read in a wrong way, or are not in the target (any more). `of_others`: objects were read by their format and
+    names, not by an index.
     """
 
     restore_id: str
@@ -302,6 +307,9 @@ class RestoreReport:
     before_transforms: bool = False
     targets: tuple[TargetReport, ...] = ()
     of_others: bool = False
+    skipped_count: int = 0
+    gap_count: int = 0
+    doubts: tuple[str, ...] = ()
 
     @property
     def records_per_second(self) -> float:
@@ -314,6 +322,11 @@ class RestoreReport:
     def page_key(self) -> str:
         """The object key of the HTML page of this report."""
         return RestoreDocuments.of_plan(self.plan_key).page
+
+    @property
+    def left_out_records(self) -> LeftOut:
+        """Records that were read and not sent, by their reasons."""
+        return sum((p.left_out for p in self.kafka_partitions), LeftOut())
 
     @property
     def foreign_count(self) -> int:

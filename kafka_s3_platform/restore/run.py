@@ -226,5 +226,7 @@ def _run_dry(
         exact=counted.is_exact and not planned.before_transforms,
         gaps=(*planned.gaps, *counted.gaps),
         skipped=(*planned.skipped, *counted.skipped),
+        gap_count=planned.gap_count + counted.gap_count,
+        skipped_count=planned.skipped_count + counted.skipped_count,
         notes=(*planned.notes, *counted.notes),
     )

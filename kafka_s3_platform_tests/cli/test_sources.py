@@ -86,3 +86,31 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
     groups = kafka_s3("groups", "mine")
     assert groups.returncode == 1
     assert "objects that others wrote tell of none" in groups.stderr
+
+
+@pytest.mark.integration
+def test_a_restore_that_left_records_out_says_how_many_and_is_no_success(
+    kafka_s3: KafkaS3, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+) -> None:
+    cast = {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "n:int32"}
+    values = {"some": [b'{"n":1}\n', b'{"n":[]}\n'], "all": [b'{"n":[]}\n', b'{"n":{}}\n']}
+    for name, lines in values.items():
+        topic = f"{topic_name}-{name}"
+        # An object for each record: a trial of the first object finds nothing that fails all records of a topic.
+        for first, line in enumerate([b'{"n":0}\n' * (name == "some"), *lines]):
+            key = f"topics/{topic}/partition=0/{topic}+0+{first:010d}.json"
+            if line:
+                s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=line)
+    keys = {k: v for k, v in SOURCE.items() if not k.startswith("transforms")} | cast
+    write_reachable_connector(
+        kafka_s3, kafka_settings, store_settings, topic_name, **keys, **{"behavior.on.error": "ignore"}
+    )
+    some, everything = (
+        kafka_s3("restore", "c", "--topic", f"{topic_name}-{name}", "--to-topic", "{topic}-copy", "--create-topic")
+        for name in values
+    )
+    assert some.returncode == 3, some.stderr
+    assert "2 records restored" in some.stdout
+    assert "not everything could be restored: 1 records failed and left out" in some.stdout
+    assert everything.returncode == 1
+    assert "none of the first 1 records" in everything.stderr

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.report_page import render_page, save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, TargetReport
+from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut, RestoreReport, TargetReport
+from kafka_s3_platform.restore.verdict import check_something_restored
 from kafka_s3_platform.store.objects import ObjectStore
 
 VOID = {"meta", "rect", "br", "col"}
@@ -124,6 +126,43 @@ def test_of_no_record_it_does_not_say_that_every_one_was_found() -> None:
     assert "found once" not in found
 
 
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        (LeftOut(failed=25), "25 records failed and left out"),
+        (LeftOut(without_key=3), "3 records without a key left out"),
+        (LeftOut(elsewhere=1_204), "1,204 records routed to other topics and left out"),
+    ],
+)
+def test_records_that_were_left_out_take_the_verdict_with_their_number(left_out: LeftOut, said: str) -> None:
+    found = text(report(kafka_partitions=(part(0, 120_000, left_out=left_out),)))
+    assert f"verified, but not everything could be restored: {said}" in found
+    assert "found once" not in found
+
+    empty = part(0, 0, first_source_offset=None, last_source_offset=None, left_out=left_out)
+    nothing = report(kafka_partitions=(empty,), record_count=0)
+    assert f"nothing was restored: {said}" in text(nothing)
+    with pytest.raises(IntegrityError, match=f"nothing was restored: {said}.*under another restore id"):
+        check_something_restored(nothing)
+
+
+def test_a_doubt_about_the_reading_takes_the_verdict() -> None:
+    found = text(report(doubts=("values have the fields of an envelope",), notes=("values have the fields of an env",)))
+    assert "every record sent was found once, but values have the fields of an envelope" in found
+    assert "verified: every record" not in found
+
+
+def test_what_transforms_were_to_drop_is_told_beside_the_verdict_and_is_not_missing() -> None:
+    given = report(kafka_partitions=(part(0, 120_000, left_out=LeftOut(filtered=7)),))
+    assert "every record sent was found once; 7 left out by transforms" in text(given)
+    check_something_restored(replace(given, record_count=0))
+
+
+def test_a_list_that_was_cut_tells_how_many_there_are() -> None:
+    found = text(report(gaps=("a gap",) * 10, gap_count=1_299, skipped=("bad",) * 10, skipped_count=2_000))
+    assert "restored: 1,299 gaps in the archive; 2,000 objects or records skipped" in found
+
+
 def test_nothing_on_it_comes_from_elsewhere() -> None:
     assert not re.search(r"https?:|url\(|@import", render_page(report()))
 
@@ -131,7 +170,7 @@ def test_nothing_on_it_comes_from_elsewhere() -> None:
 def test_gaps_are_drawn_and_told_and_the_verdict_says_so() -> None:
     gap = "flights-1: offsets [80500, 90000) were lost to retention before they were archived"
 
-    found = render_page(report(gaps=(gap,)))
+    found = render_page(report(gaps=(gap,), gap_count=1))
 
     assert gap in found
     assert "[80,500, 90,000) is not in the archive" in found
@@ -236,7 +275,7 @@ def test_no_field_of_a_report_can_become_html(name: str) -> None:
 
 @pytest.mark.parametrize("name", fields_of(part(0, 5)))
 def test_no_field_of_a_kafka_partition_can_become_html(name: str) -> None:
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, AttributeError):
         text(report(kafka_partitions=(replace(part(0, 5), **{name: HOSTILE}),)))  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ from kafka_s3_platform.defs.metadata import Metadata
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.restored import make_restore_metadata, name_restored_op
+from kafka_s3_platform.defs.restore.restored import make_restore_metadata, name_restored_op, yield_outcome
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
 
@@ -71,10 +71,7 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
             **make_restore_metadata(report, topics.config.restore_store.bucket),
             **_make_after_metadata(report),
         }
-        if report.dry_run:
-            yield dg.AssetObservation(key, metadata=metadata)
-        else:
-            yield dg.MaterializeResult(metadata=metadata)
+        yield from yield_outcome(context, key, report, metadata)
 
     return restored
 

@@ -51,10 +51,7 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
             report = restore(ArchiveSource(asked), spark.make_runner())
         key = topic.key("restored")
         metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
-        if report.dry_run:
-            yield dg.AssetObservation(key, metadata=metadata)
-        else:
-            yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+        yield from yield_outcome(context, key, report, metadata)
 
     return make_topic_assets(
         restored,
@@ -63,6 +60,20 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
         pool=f"{connector.name}/restore",
         config_schema=make_plain_schema(RestoreConfig),
     )
+
+
+def yield_outcome(
+    context: dg.AssetExecutionContext, key: dg.AssetKey, report: "RestoreReport", metadata: Metadata
+) -> "Iterator[dg.AssetObservation | dg.MaterializeResult[None]]":
+    """Yield the event of a restore. If nothing of what was there was restored, the run fails after an observation."""
+    from kafka_s3_platform.restore.verdict import check_something_restored, judge_report
+
+    if report.dry_run or judge_report(report).kind == "bad":
+        yield dg.AssetObservation(key, metadata=metadata)
+    else:
+        yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+    with raise_dagster_failures(context):
+        check_something_restored(report)
 
 
 def find_picked_topic(topics: Sequence[ArchivedTopic], picked: Collection[dg.AssetKey]) -> ArchivedTopic:
@@ -105,6 +116,8 @@ def read_restore_request(
 
 def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     """Make metadata of what was restored: by kafka partition, with offsets at the source and at the target."""
+    from kafka_s3_platform.restore.verdict import judge_report, list_missing
+
     columns = [
         *(["topic"] if any(p.topic for p in report.kafka_partitions) else []),
         "kafka_partition",
@@ -119,12 +132,22 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
         "mapping_key",
     ]
     rows = [{name: getattr(p, name) for name in columns} for p in report.kafka_partitions]
+    verdict = judge_report(report)
+    left_out = report.left_out_records
     return {
+        "verdict": dg.MetadataValue.text(verdict.text),
+        "complete": dg.MetadataValue.bool(not list_missing(report) and not report.doubts),
         "to_topic": dg.MetadataValue.text(report.to_topic),
         "restore_id": dg.MetadataValue.text(report.restore_id),
         "records": dg.MetadataValue.int(report.record_count),
         "record_bytes": dg.MetadataValue.int(report.record_bytes),
         "sent_records": dg.MetadataValue.int(report.sent_count),
+        "failed_records": dg.MetadataValue.int(left_out.failed),
+        "records_without_key": dg.MetadataValue.int(left_out.without_key),
+        "records_routed_elsewhere": dg.MetadataValue.int(left_out.elsewhere),
+        "filtered_records": dg.MetadataValue.int(left_out.filtered),
+        "gap_count": dg.MetadataValue.int(report.gap_count),
+        "skipped_count": dg.MetadataValue.int(report.skipped_count),
         "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
         "objects": dg.MetadataValue.int(report.object_count),
         "object_bytes": dg.MetadataValue.int(report.object_bytes),

@@ -105,9 +105,19 @@ class SentStream:
         return self._source.gaps
 
     @property
+    def skipped_count(self) -> int:
+        """How many of the bad objects and records there are. `skipped` may be cut."""
+        return self._source.skipped_count
+
+    @property
+    def gap_count(self) -> int:
+        """How many of the gaps there are. `gaps` may be cut."""
+        return self._source.gap_count
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the records of another sink that were read so far."""
-        return self._source.notes
+        """Sentences about what was read so far: of another sink's records, and of records that failed."""
+        return (*self._source.notes, *self._outgoing.notes)
 
     @property
     def left_out(self) -> LeftOut:

@@ -160,13 +160,27 @@ class OutgoingStream:
             for failure in failures:
                 logger.error("%s", self._said(failure))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about the records that failed so far, and the first of them."""
+        if self.first_failure is None:
+            return ()
+        return (
+            f"{self.failed_count:,} records cannot be written and are left out. First, {_describe(self.first_failure)}",
+        )
+
     def _said(self, failure: RecordFailure) -> str:
         return (
-            f"restore of {self._topic}-{self._kafka_partition} to {self._to_topic}: the record of source offset "
-            f"{failure.offset} fails in {failure.executing_class} ({failure.stage}): {failure.exception}: "
-            f"{failure.message}. The same restore id with --behavior-on-error ignore or log (behavior_on_error) leaves "
-            f"such records out"
+            f"restore of {self._topic}-{self._kafka_partition} to {self._to_topic}: {_describe(failure)}. The same "
+            f"restore id with --behavior-on-error ignore or log (behavior_on_error) leaves such records out"
         )
+
+
+def _describe(failure: RecordFailure) -> str:
+    return (
+        f"the record of source offset {failure.offset} fails in {failure.executing_class} ({failure.stage}): "
+        f"{failure.exception}: {failure.message}"
+    )
 
 
 class _Bytes:

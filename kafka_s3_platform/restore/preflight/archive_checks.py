@@ -67,7 +67,8 @@ def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[Prefl
     yield from (
         make_refusal(
             f"{told}. Leave them out with windows of offsets (--from-offset, --to-offset) or with "
-            f"--behavior-on-error log (behavior_on_error); what they hold is restored by a file of an S3SourceConnector"
+            f"--behavior-on-error ignore or log (behavior_on_error); what they hold is restored by a file of an "
+            f"S3SourceConnector"
         )
         for told in plan.values_only
     )
@@ -81,7 +82,9 @@ def remark_left_out(text: str) -> PreflightFinding:
 def _check_objects(
     request: RestoreRequest, plan: ArchivePlan, objects: Sequence[ObjectInfo | None], runner: TaskRunner
 ) -> Iterator[PreflightFinding]:
-    damaged = describe_differences(request.topic, plan.objects, objects, ObjectStore(request.config.store))
+    damaged = describe_differences(
+        request.topic, plan.objects, objects, ObjectStore(request.config.store), request.on_error
+    )
     say = make_refusal if request.on_error == "fail" else remark_left_out
     yield from (say(text) for text in damaged[:MAX_NAMED])
     if len(damaged) > MAX_NAMED:

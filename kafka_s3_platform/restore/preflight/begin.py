@@ -171,7 +171,13 @@ def read_finished_report(
         since: list[str] = []
         for name, start in starts.items():
             since += _describe_deleted(request, name, start, admin)
-    return replace(done, already_finished=True, dry_run=request.dry_run, notes=(*done.notes, *since))
+    return replace(
+        done,
+        already_finished=True,
+        dry_run=request.dry_run,
+        notes=(*done.notes, *since),
+        doubts=(*done.doubts, *since),
+    )
 
 
 def _describe_deleted(request: RestoreRequest, to_topic: str, start: TargetStart, admin: ClusterAdmin) -> Iterator[str]:

@@ -55,6 +55,8 @@ class DryRunCount:
     gaps: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    skipped_count: int = 0
+    gap_count: int = 0
 
 
 def look_at_goals(request: RestoreRequest, plans: Iterable[TargetPlan], admin: ClusterAdmin) -> list[Goal]:

@@ -41,10 +41,14 @@ NOT_CARRIED_OVER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PreflightFinding:
-    """One result of preflight. If it `refuses`, the restore stops before its first record."""
+    """One result of preflight. If it `refuses`, the restore stops before its first record.
+
+    If it `doubts`, the restore goes on, and its verdict is not green.
+    """
 
     refuses: bool
     text: str
+    doubts: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -58,6 +62,11 @@ def make_refusal(text: str) -> PreflightFinding:
 def make_remark(text: str) -> PreflightFinding:
     """Make a finding that stops nothing."""
     return PreflightFinding(refuses=False, text=text)
+
+
+def make_doubt(text: str) -> PreflightFinding:
+    """Make a finding that stops nothing, and without which the verdict would say too much."""
+    return PreflightFinding(refuses=False, text=text, doubts=True)
 
 
 @dataclass(frozen=True)

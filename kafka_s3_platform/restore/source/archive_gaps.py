@@ -115,7 +115,10 @@ def _join_stretches(hours: Sequence[datetime]) -> list[str]:
 
 
 def _list_hours(request: RestoreRequest) -> Iterator[datetime]:
-    """List the hours of the connector's timezone that the windows touch, from the archive's start up to now."""
+    """List the hours of the connector's timezone that the windows touch, from the archive's start up to now.
+
+    Of a window without an end, only hours whose lateness has passed.
+    """
     found: set[datetime] = set()
     for window_start, window_end in request.windows or [(None, None)]:
         found.update(_list_hours_of(request, window_start, window_end))
@@ -129,7 +132,10 @@ def _list_hours_of(
     archive_start = request.config.archive.start_hour
     zone = ZoneInfo(request.config.layout.timezone)
     start = max(t for t in (request.from_time, window_start, archive_start) if t is not None)
-    end = min(t for t in (request.to_time, window_end, now) if t is not None)
+    # Without an end, a window goes to what can be archived by now: hours that are not over yet lack nothing.
+    lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
+    end = min((t for t in (request.to_time, window_end) if t is not None), default=now - HOUR - lateness)
+    end = min(end, now)
     # An hour begins as in its zone, which may differ from UTC by less than whole hours.
     first = start.astimezone(zone).replace(minute=0, second=0, microsecond=0).astimezone(timezone.utc)
     # Steps in UTC: when clocks change, a local hour is missing or comes twice.

@@ -33,8 +33,8 @@ COPIES_AT_ONCE = 8
 """Objects that are compared at once. A copy with another ETag is read to compare it."""
 
 LEAVE_OUT = (
-    "The restore does without it under the same restore id with --behavior-on-error log (behavior_on_error), or with "
-    "windows of offsets around it, to another topic under other restore ids"
+    "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
+    "or log (behavior_on_error); else with windows of offsets around it, to another topic under other restore ids"
 )
 
 
@@ -143,6 +143,7 @@ class ArchivedStream:
 
     gaps: tuple[str, ...] = ()
     """Always empty: the plan has the gaps, because the index knows them."""
+    gap_count: int = 0
     notes: tuple[str, ...] = ()
 
     def __init__(self, task: StreamTask, store: ObjectStore, start_offset: int = 0) -> None:
@@ -151,6 +152,11 @@ class ArchivedStream:
         self._start = start_offset
         self.out_of_range_count = 0
         self.skipped: tuple[str, ...] = ()
+
+    @property
+    def skipped_count(self) -> int:
+        """How many bad objects were left out."""
+        return len(self.skipped)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         self.out_of_range_count = 0
@@ -298,7 +304,11 @@ class ArchivedStream:
 
 
 def describe_differences(
-    topic: str, objects: Sequence[PlannedObject], found: Sequence[ObjectInfo | None], store: ObjectStore
+    topic: str,
+    objects: Sequence[PlannedObject],
+    found: Sequence[ObjectInfo | None],
+    store: ObjectStore,
+    on_error: OnError,
 ) -> list[str]:
     """Describe each object that is missing, or differs from the plan. `found` is what the store answered for each.
 
@@ -306,7 +316,8 @@ def describe_differences(
     """
     with ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copies") as pool:
         told = list(zip(objects, pool.map(partial(_describe_difference, store), objects, found), strict=True))
-    return [str(_make_damage_error_at(f"{topic}-{o.kafka_partition}", o, what, LEAVE_OUT)) for o, what in told if what]
+    advice = LEAVE_OUT if on_error == "fail" else MENDED
+    return [str(_make_damage_error_at(f"{topic}-{o.kafka_partition}", o, what, advice)) for o, what in told if what]
 
 
 def _describe_difference(store: ObjectStore, item: PlannedObject, found: ObjectInfo | None) -> str:

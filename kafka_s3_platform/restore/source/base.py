@@ -175,8 +175,18 @@ class SourceRecords(Protocol):
         ...
 
     @property
+    def skipped_count(self) -> int:
+        """How many of these there are. `skipped` may be cut."""
+        ...
+
+    @property
     def gaps(self) -> tuple[str, ...]:
         """Offsets that no object holds although they lie between two objects."""
+        ...
+
+    @property
+    def gap_count(self) -> int:
+        """How many of these there are. `gaps` may be cut."""
         ...
 
     @property

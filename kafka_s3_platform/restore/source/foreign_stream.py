@@ -117,9 +117,9 @@ class ForeignStreamTask:
 
 
 LEAVE_OUT = (
-    "The restore does without it under the same restore id with --behavior-on-error ignore or log (behavior_on_error). "
-    "It sends objects as they were when it began: what was put in the place of one is restored to another topic, under "
-    "another restore id"
+    "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
+    "or log (behavior_on_error); else a restore to another topic does, under another restore id. A restore sends "
+    "objects as they were when it began: what was put in the place of one is sent by another restore, too"
 )
 
 
@@ -163,9 +163,19 @@ class WantedRecords:
         return (*self._stream.report.skipped_objects, *self._stream.report.skipped_records)
 
     @property
+    def skipped_count(self) -> int:
+        """How many of these there are. `skipped` may be cut."""
+        return self._stream.report.skipped_object_count + self._stream.report.skipped_record_count
+
+    @property
     def gaps(self) -> tuple[str, ...]:
         """Offsets between two objects that no object holds, of what was read so far."""
         return tuple(self._stream.report.gaps)
+
+    @property
+    def gap_count(self) -> int:
+        """How many of these there are. `gaps` may be cut."""
+        return self._stream.report.gap_count
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -215,9 +225,19 @@ class ForeignRecords:
         return self._wanted.skipped
 
     @property
+    def skipped_count(self) -> int:
+        """As `WantedRecords` has it."""
+        return self._wanted.skipped_count
+
+    @property
     def gaps(self) -> tuple[str, ...]:
         """As `WantedRecords` has it."""
         return self._wanted.gaps
+
+    @property
+    def gap_count(self) -> int:
+        """As `WantedRecords` has it."""
+        return self._wanted.gap_count
 
     @property
     def notes(self) -> tuple[str, ...]:

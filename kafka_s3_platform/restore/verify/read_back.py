@@ -100,6 +100,7 @@ class _Tally:
         self._skipped: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
         self._gaps: tuple[str, ...] = ()
+        self._skipped_count = self._gap_count = 0
 
     def note(self, stream: SentStream) -> None:
         """Keep what the stream reports of itself once it is read to its end. It is the same after every reading."""
@@ -108,6 +109,8 @@ class _Tally:
         self._skipped = stream.skipped
         self._notes = stream.notes
         self._gaps = stream.gaps
+        self._skipped_count = stream.skipped_count
+        self._gap_count = stream.gap_count
 
     def add(self, source: pa.RecordBatch, target: pa.RecordBatch, *, mapped: bool) -> None:
         if mapped:
@@ -146,4 +149,6 @@ class _Tally:
             skipped=self._skipped,
             notes=self._notes,
             gaps=self._gaps,
+            skipped_count=self._skipped_count,
+            gap_count=self._gap_count,
         )

@@ -22,6 +22,7 @@ from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.report_page import render_page
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.verdict import Verdict, judge_report
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
@@ -199,9 +200,12 @@ def test_a_finished_restore_tells_what_became_of_its_target(
     assert (again.already_finished, again.dry_run) == (True, dry_run)
 
     delete_records(config.kafka, target, 5)
-    assert finished(config, dry_run=dry_run).notes[-1] == (
-        f"{target}-0 begins at offset 5 now: what was in offsets [0, 5) when the restore ended has been deleted since"
+    less = finished(config, dry_run=dry_run)
+    assert less.doubts == less.notes[-1:]
+    assert less.doubts == (
+        f"{target}-0 begins at offset 5 now: what was in offsets [0, 5) when the restore ended has been deleted since",
     )
+    assert judge_report(less) == Verdict("part", f"every record sent was found once, but {less.doubts[0]}")
     delete_topic(config.kafka, target)
     with pytest.raises(MissingTopicError, match="was deleted since it began"):
         finished(config, dry_run=dry_run)
