@@ -17,9 +17,15 @@ from kafka_s3_platform.restore.polls import check_same_records, claim_successor,
 from kafka_s3_platform.restore.preflight.checks import measure_room
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.preflight.space import describe_space
-from kafka_s3_platform.restore.preflight.target import PreflightFinding, check_newest, make_refusal, make_remark
+from kafka_s3_platform.restore.preflight.target import (
+    PreflightFinding,
+    check_newest,
+    make_doubt,
+    make_refusal,
+    make_remark,
+)
 from kafka_s3_platform.restore.preflight.thaw import describe_cold
-from kafka_s3_platform.restore.preflight.trial import TrialTask, count_foreign, find_unwritable
+from kafka_s3_platform.restore.preflight.trial import TrialTask, count_foreign, try_first_records
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.restore_source import MadePlan
 from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
@@ -32,6 +38,7 @@ from kafka_s3_platform.restore.source.foreign_plan import (
 )
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.restore.source.selection import find_offset_bound
+from kafka_s3_platform.restore.source.sent_before import Known
 from kafka_s3_platform.restore.source.terms import check_terms
 from kafka_s3_platform.restore.target_topic import Rename
 from kafka_s3_platform.sources.how_read import explain_missing
@@ -101,9 +108,11 @@ class ForeignSource:
         """Check the listing, and try to write the first records of each topic."""
         for goal in goals:
             self._check_outgoing(goal)
-        # A restore that has begun has passed the trial before.
-        trials = [] if is_begun else self._make_trials(request, plan, goals)
-        found = [*_check_objects(request, plan, goals), *find_unwritable(trials, ObjectStore(request.config.store))]
+        trials = self._make_trials(request, plan, goals)
+        store = ObjectStore(request.config.store)
+        found = [*_check_objects(request, plan, goals), *try_first_records(trials, store, is_begun=is_begun)]
+        known = read_known(request, self.after, ObjectStore(request.config.restore_store))
+        found += [] if known is None else _find_other_targets(known, goals)
         return Checked(tuple(found), tuple(o.key for o in plan.objects if o.is_cold))
 
     def count(
@@ -128,6 +137,8 @@ class ForeignSource:
             is_exact=not is_filtered(request.records),
             gaps=tuple(chain.from_iterable(c.gaps for c in counts)),
             skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
+            skipped_count=sum(c.skipped_count for c in counts),
+            gap_count=sum(c.gap_count for c in counts),
             notes=tuple(dict.fromkeys(chain.from_iterable(c.notes for c in counts))),
         )
 
@@ -167,6 +178,21 @@ class ForeignSource:
             settings = self.make_values(goal, topic)
             values = None if settings is None else new_values(settings)
             OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
+
+
+def _find_other_targets(known: Known, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
+    """Find targets that lack what the restores before this one have sent, since it went to another topic."""
+    for goal in goals:
+        description = goal.target.description
+        target = (goal.plan.to_topic, description.topic_id if description else "")
+        for topic in goal.plan.topics:
+            for (to_topic, topic_id), count in sorted(known.count_elsewhere(topic, target).items()):
+                now = "another topic" if description else "a new topic"
+                yield make_doubt(
+                    f"{target[0]} lacks what the restores before this one have sent of {topic}: {count:,} objects went "
+                    f"to {to_topic} of id {topic_id}, and this is {now}. A restore that comes after none (without "
+                    f"--after) sends all"
+                )
 
 
 def _check_objects(request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:

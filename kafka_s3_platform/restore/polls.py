@@ -15,7 +15,7 @@ from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.documents import parse_document
 from kafka_s3_platform.restore.preflight.begin import read_stored_report
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, check_found
+from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, check_found, collect_foreign_terms
 from kafka_s3_platform.restore.source.sent_before import Known, Unsent
 from kafka_s3_platform.restore.source.terms import (
     Asked,
@@ -72,7 +72,9 @@ def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> Known:
         for one in group.sets:
             if left_out.isdisjoint(o.key for o in one.objects):
                 objects += one.objects
-    return Known.of(objects)
+    starts = plan.starts or {}
+    targets = {topic: (name, starts[name].topic_id) for topic, name in plan.targets.items() if name in starts}
+    return Known.of(objects, targets)
 
 
 def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[ForeignPlan, RestoreReport]:
@@ -218,6 +220,9 @@ class Polls:
     def new_objects(self, number: int) -> Unsent:
         """Find the objects in the bucket that no restore up to `number` has sent.
 
+        Those that the restore `number` left out as bad are none, as long as they and the file's reading are the same:
+        they are tried again beside new ones.
+
         Raises:
             PlatformError: planning the next restore would raise it too.
         """
@@ -227,7 +232,19 @@ class Polls:
         check_found(found, objects, known)
         if known is None and not objects:
             return Unsent((), (found.searched(),))
-        return (known or Known.of(())).unsent(objects)
+        unsent = (known or Known.of(())).unsent(objects)
+        return self._without_tried(number, unsent) if number else unsent
+
+    def _without_tried(self, number: int, unsent: Unsent) -> Unsent:
+        request = self._request(number)
+        plan, _ = _read_finished(request, self._store)
+        if plan.terms.get("read_as") != collect_foreign_terms(request, (), None, None)["read_as"]:
+            return unsent
+        tried = {(o.key, o.etag) for o in plan.objects}
+        new = tuple(o for o in unsent.objects if (o.key, o.etag) not in tried)
+        count = len(unsent.objects) - len(new)
+        what = f"{count:,} objects are as they were when restore {request.restore_id} left them out as bad"
+        return Unsent(new, (*unsent.notes, *(what,) * bool(count)), unsent.skipped)
 
     def _listed(self) -> set[int]:
         # There is no restore 0. The key of its plan shows with what the keys of all these plans begin.

@@ -4,7 +4,7 @@ A verified restore proves that the target holds the records that were read. Noth
 right way, so the report explains how.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
@@ -44,14 +44,43 @@ def _explain_records(layout: LayoutSettings) -> str:
     return find_format(layout.format).counted or f"records as {layout.format} counts them"
 
 
+_AIVEN = {"key", "value", "offset", "timestamp", "headers"}
+_LENSES = {"key", "value", "headers", "metadata", "keyIsArray", "valueIsArray"}
+
+
+def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
+    """Explain why an object's values, which are read alone, look like something else. Empty if they do not."""
+    if find_format(config.layout.format).envelope is not None:
+        return ""
+    first = next((value for value in values if value is not None), None)
+    if isinstance(first, list) and len(values) == 1 and len(first) > 1:
+        return (
+            f"an object holds one record, which is a JSON array of {len(first):,} elements, and is sent as one. If "
+            f"each element is a record, a file of Aiven's class says so: format.output.type=json and "
+            f"format.output.envelope=false"
+        )
+    names = set(first) if isinstance(first, Mapping) else set[str]()
+    metadata = first.get("metadata") if isinstance(first, Mapping) else None
+    if names <= _LENSES and isinstance(metadata, Mapping) and {"topic", "partition", "offset"} <= set(metadata):
+        how = "Lenses' ('store.envelope'=true in the KCQL, or input.format=lenses.*)"
+    elif names <= _AIVEN and "value" in names and len(names) > 1:
+        how = "Aiven's (format.output.envelope=true and format.output.fields)"
+    else:
+        return ""
+    return (
+        f"values have the fields {', '.join(sorted(names))}, as whole records in an envelope have, and by the "
+        f"connector's file they are sent as values alone. If it is an envelope, it is {how}"
+    )
+
+
 def explain_missing(config: ConnectorConfig) -> Iterator[str]:
     """List what objects with these settings do not keep of their records."""
     source = config.source or SourceSettings()
     format_name = config.layout.format
     if not _has_part(config, "key"):
-        yield "this archive holds no keys: records were sent with a null key"
+        yield "by the connector's file, objects hold no keys: records are sent with a null key"
     if not _has_part(config, "headers"):
-        yield "this archive holds no headers: records were sent without"
+        yield "by the connector's file, objects hold no headers: records are sent without"
     elif not config.layout.is_envelope and source.header_converter not in _EXACT_HEADERS:
         yield (
             f"values of headers are what the sink's {source.header_converter} made of them: by SimpleHeaderConverter,"

@@ -449,8 +449,8 @@ def test_the_report_says_how_objects_were_read_and_what_they_do_not_hold(tmp_pat
         " without a timestamp. Verified is that the target holds these records, not that this reading is right"
     )
     assert list(explain_missing(config_of(tmp_path, keys))) == [
-        "this archive holds no keys: records were sent with a null key",
-        "this archive holds no headers: records were sent without",
+        "by the connector's file, objects hold no keys: records are sent with a null key",
+        "by the connector's file, objects hold no headers: records are sent without",
     ]
     csv = aiven("csv", BYTES, BYTES, "", format_output_fields="key,value,headers")
     assert [note.split(":")[0] for note in explain_missing(config_of(tmp_path, csv))] == [

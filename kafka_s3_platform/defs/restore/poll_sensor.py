@@ -84,5 +84,5 @@ def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
     unsent = tick.read("which objects there are", lambda: polls.new_objects(newest))
     if not unsent.objects:
         since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"
-        tick.reasons.extend([since, *unsent.notes])
+        tick.reasons.extend([since, *unsent.notes, *unsent.skipped])
     return bool(unsent.objects)

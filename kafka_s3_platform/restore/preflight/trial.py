@@ -10,9 +10,10 @@ from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.restore.outgoing.sent import SentSettings, new_outgoing_stream
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_refusal
+from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_doubt, make_refusal
 from kafka_s3_platform.restore.request import OnError
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
+from kafka_s3_platform.sources.how_read import explain_doubt
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -48,6 +49,8 @@ class ForeignCount:
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
     gaps: tuple[str, ...]
+    skipped_count: int
+    gap_count: int
 
 
 def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
@@ -67,15 +70,25 @@ def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: A
         size = size + int(count_record_bytes(batch.records).sum())
         if task.stream.is_decoded:
             outgoing.encoded(type_strings(batch, task.stream.config.records))
-    failed = (f"{outgoing.failed_count} records cannot be written and would be left out",)
-    notes = (*wanted.notes, *failed * bool(outgoing.failed_count))
-    return ForeignCount(task.stream.topic, newest, count, size, wanted.skipped, notes, wanted.gaps)
+    notes = (*wanted.notes, *outgoing.notes)
+    return ForeignCount(
+        task.stream.topic,
+        newest,
+        count,
+        size,
+        wanted.skipped,
+        notes,
+        wanted.gaps,
+        wanted.skipped_count,
+        wanted.gap_count,
+    )
 
 
-def find_unwritable(tasks: Iterable[TrialTask], store: ObjectStore) -> Iterator[PreflightFinding]:
-    """Find topics whose first records cannot be written.
+def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
+    """Find topics whose first records cannot be written, or look otherwise than the connector's file says.
 
-    For each topic, the first stream is tried whose first object is small.
+    For each topic, the first stream is tried whose first object is small. A restore that `is_begun` has passed the
+    trial of writing before.
     """
     looked_at = set[str]()
     for task in tasks:
@@ -85,6 +98,10 @@ def find_unwritable(tasks: Iterable[TrialTask], store: ObjectStore) -> Iterator[
         # Bad objects are reported by the run that reads all of them.
         with suppress(IntegrityError):
             first = next(iter(WantedRecords(task.stream, store)), None)
+            if first is not None and (doubt := explain_doubt(task.stream.config, first.value.objects)):
+                yield make_doubt(f"{task.stream.topic}: {doubt}")
+            if is_begun:
+                continue
             if first is not None and (why := _try_writing(task, type_strings(first, task.stream.config.records))):
                 yield make_refusal(why)
 

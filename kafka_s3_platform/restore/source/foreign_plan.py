@@ -146,7 +146,7 @@ def make_foreign_plan(
         targets={topic: _name_target(request, rename, topic) for topic in topics_found},
         times=times,
         notes=(*_describe_listing(found.report), *unsent.notes, *notes),
-        skipped=tuple(found.report.bad),
+        skipped=(*found.report.list_bad(), *unsent.skipped),
         created_at=datetime.now(timezone.utc).isoformat(),
         place=hash_place(request.config),
     )

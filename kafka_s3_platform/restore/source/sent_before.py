@@ -1,10 +1,12 @@
 """The objects that earlier restores of a source connector have sent. The restore after them leaves them out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.restore.documents import parse_table
@@ -17,16 +19,32 @@ KNOWN_SCHEMA = pa.schema(
         pa.field("topic", pa.string(), nullable=False),
         pa.field("kafka_partition", pa.int32(), nullable=False),
         pa.field("first_offset", pa.int64()),
+        pa.field("to_topic", pa.string()),
+        pa.field("topic_id", pa.string()),
     ]
 )
+
+Place = tuple[str, str]
+"""A target topic and its id."""
+
+
+_REPLACED = "was replaced after it was sent: it is not sent again, and records that came with the change are missing"
+_AGAIN = "A restore to another topic, under another restore id and not after this one, sends it as it is now"
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """The objects of a listing that no restore has sent. `notes` are sentences about these and the other objects."""
+    """The objects of a listing that no restore has sent. `notes` are sentences about these and the other objects.
+
+    `skipped` are sentences about objects whose records may be missing in the target, and that are not sent.
+    """
 
     objects: tuple[ForeignObject, ...]
     notes: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
+
+
+_PLACE = ("to_topic", "topic_id")
 
 
 @dataclass(frozen=True)
@@ -36,9 +54,13 @@ class Known:
     table: pa.Table
 
     @staticmethod
-    def of(objects: Iterable[ForeignObject]) -> "Known":
-        """Return these objects of a plan as known."""
-        rows = [{name: getattr(o, name) for name in KNOWN_SCHEMA.names} for o in objects]
+    def of(objects: Iterable[ForeignObject], targets: Mapping[str, Place] = {}) -> "Known":
+        """Return these objects of a plan as known. `targets` is source topic -> where its records were sent."""
+        own = KNOWN_SCHEMA.names[:-2]
+        rows = [
+            {name: getattr(o, name) for name in own} | dict(zip(_PLACE, targets.get(o.topic, ()), strict=False))
+            for o in objects
+        ]
         return Known(pa.Table.from_pylist(rows, KNOWN_SCHEMA).sort_by("key"))
 
     def __or__(self, other: "Known") -> "Known":
@@ -48,6 +70,12 @@ class Known:
     def etags(self) -> dict[str, str]:
         """The ETags of the objects, by key."""
         return dict(zip(self.table["key"].to_pylist(), self.table["etag"].to_pylist(), strict=True))
+
+    def count_elsewhere(self, topic: str, target: Place) -> dict[Place, int]:
+        """Return how many objects of a source topic were sent to other targets than this one, by target."""
+        of_topic = self.table.filter(pc.equal(self.table["topic"], topic))
+        counts = Counter(zip(*(of_topic[name].to_pylist() for name in _PLACE), strict=True))
+        return {place: count for place, count in counts.items() if place != target}
 
     @cached_property
     def streams(self) -> frozenset[tuple[str, int]]:
@@ -65,17 +93,15 @@ class Known:
         beside = [o for o in others if o.first_offset is not None and _identify_records(o) in sent]
         left_out = {o.key for o in beside}
         new = tuple(o for o in others if o.key not in left_out)
-        told = {
-            "was replaced after it was sent: it is not sent again": [
-                o for o in found if self.etags.get(o.key, o.etag) != o.etag
-            ],
-            "came after the other objects of its records were sent: it is left out": beside,
-            "lies before what was sent of its kafka partition: its records come after that": list(self._earlier(new)),
-        }
-        lines: list[str] = []
-        for what, objects in told.items():
-            lines += _describe_objects(objects, what)
-        return Unsent(new, tuple(lines))
+        replaced = [o for o in found if self.etags.get(o.key, o.etag) != o.etag]
+        skipped = (
+            *_describe_objects(replaced, f"{_REPLACED}. {_AGAIN}"),
+            *_describe_objects(
+                beside, f"came after the other objects of its records were sent: it is left out. {_AGAIN}"
+            ),
+        )
+        late = "lies before what was sent of its kafka partition: its records come after that"
+        return Unsent(new, tuple(_describe_objects(list(self._earlier(new)), late)), skipped)
 
     def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
         for item in new:

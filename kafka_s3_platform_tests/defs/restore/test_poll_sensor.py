@@ -170,7 +170,8 @@ def test_one_that_failed_for_good_stops_the_chain_by_name_until_its_cause_is_men
     tolerant = config.model_copy(update={"source": source})
     [again] = poll(tolerant, instance).run_requests or ()
     assert asked(poll(tolerant, instance)) == [("poll.c.2", "poll.c.1")]
-    assert launch(tolerant, again, instance).success
+    # It finishes its restore id and fails, since its only object is left out: the chain goes on.
+    assert not launch(tolerant, again, instance).success
     run_asked(tolerant, poll(tolerant, instance))
     assert sent(config, topic_name) == [0, 1, 5]
 
@@ -234,3 +235,28 @@ def test_a_listing_may_take_longer_where_dagster_gives_ticks_more_time(
         assert "the store answers slowly" in str(poll(slow, instance).skip_reason)
         monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "90")
         assert "there are no objects" in str(poll(slow, instance).skip_reason)
+
+
+def test_what_a_restore_left_out_as_bad_is_no_news_before_it_or_the_file_is_changed(
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, s3_client: Any, topic_name: str
+) -> None:
+    assert config.source is not None
+    ignoring = config.model_copy(update={"source": config.source.model_copy(update={"behavior_on_error": "ignore"})})
+    put(0, [0])
+    bad = put(1, [1])
+    s3_client.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n{"n')
+    run_asked(ignoring, poll(ignoring, instance))
+    for _ in range(2):
+        idle = poll(ignoring, instance)
+        assert not idle.run_requests
+        assert "1 objects are as they were when restore poll.c.1 left them out as bad" in str(idle.skip_reason)
+    put(2, [2])
+    run_asked(ignoring, poll(ignoring, instance))
+    assert not poll(ignoring, instance).run_requests
+
+    read_otherwise = ignoring.model_copy(update={"layout": ignoring.layout.model_copy(update={"codec": "gzip"})})
+    assert asked(poll(read_otherwise, instance)) == [("poll.c.3", "poll.c.2")]
+    s3_client.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n')
+    run_asked(ignoring, poll(ignoring, instance))
+    assert sent(config, topic_name) == [0, 2, 1]
+    assert not poll(ignoring, instance).run_requests

@@ -12,11 +12,13 @@ from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.polls import Polls, read_known, save_known
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.source.sent_before import Known
+from kafka_s3_platform.restore.verdict import check_something_restored, judge_report, list_missing
 from kafka_s3_platform.sources.objects import MAX_LINES
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
 KEYS = """\
@@ -118,12 +120,14 @@ def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_doe
     assert [n for n in report.notes if early in n] == [
         f"object {early} lies before what was sent of its kafka partition: its records come after that"
     ]
-    assert [n for n in report.notes if replaced in n] == [
-        f"object {replaced} was replaced after it was sent: it is not sent again"
-    ]
+    [skipped] = report.skipped
+    assert f"object {replaced} was replaced after it was sent: it is not sent again, and records that" in skipped
+    assert list_missing(report) == ("1 gaps in the archive", "1 objects or records skipped")
     assert not any(late in n for n in report.notes)
     told = restored(config, (), "{topic}-copy", restore_id="three", after="two")
-    assert (told.sent_count, [replaced in n for n in told.notes if n.startswith("object ")]) == (0, [True])
+    assert (told.sent_count, [replaced in line for line in told.skipped]) == (0, [True])
+    assert list_missing(told)
+    check_something_restored(told)
 
 
 @pytest.mark.integration
@@ -350,3 +354,31 @@ def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> No
     unsent = Known.of(found[-1:]).unsent(found)
     assert (len(unsent.objects), len(unsent.notes)) == (MAX_LINES + 2, MAX_LINES + 1)
     assert unsent.notes[-1].startswith("2 more objects: each lies before")
+
+
+@pytest.mark.integration
+def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(
+    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+) -> None:
+    config = load(LINES, JSON)
+    put(topic_name, 0, numbered(0, 3))
+    restored(config, (), "{topic}-copy", restore_id="one")
+    put(topic_name, 3, numbered(3, 2))
+    same = restored(config, (), "{topic}-copy", restore_id="two", after="one")
+    assert (same.doubts, judge_report(same).kind) == ((), "good")
+
+    put(topic_name, 5, numbered(5, 1))
+    other = restored(config, (), "{topic}-other", restore_id="three", after="two")
+    [doubt] = other.doubts
+    assert f"{topic_name}-other lacks what the restores before this one have sent of {topic_name}: 2 objects" in doubt
+    assert judge_report(other).kind == "part"
+
+    delete_topic(kafka_settings, f"{topic_name}-copy")
+    put(topic_name, 6, numbered(6, 1))
+    again = restored(config, (), "{topic}-copy", restore_id="four", after="three")
+    assert [
+        f"went to {topic_name}-{name} of id" in line for name, line in zip(("copy", "other"), again.doubts, strict=True)
+    ] == [
+        True,
+        True,
+    ]
