@@ -30,6 +30,7 @@ from kafka_s3_platform.local.settings import StackSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafka_s3_platform_tests.postgres import Postgres
     from kafka_s3_platform_tests.support import Sent
 
 # How long an example takes says more of the machine than of the code.
@@ -286,6 +287,55 @@ def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         instance.all_instigator_state()
         instance.get_materialized_partitions(dg.AssetKey("a"))
     return home
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator["Postgres"]:
+    """A Postgres server for Dagster's storage, from the system's package."""
+    from kafka_s3_platform_tests.postgres import find_missing_programs, run_postgres
+
+    if missing := find_missing_programs():
+        pytest.skip(f"a Postgres server cannot be started: {', '.join(missing)} not found on PATH")
+    with run_postgres(*free_ports(1)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def fresh_tables(postgres: "Postgres", tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database with Dagster's tables, all empty. To make them takes four seconds: copy it."""
+    import dagster as dg
+
+    database = postgres.create_database()
+    home = tmp_path_factory.mktemp("deployed")
+    (home / "dagster.yaml").write_text((REPOSITORY / "deploy/dagster.yaml").read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in postgres.environment(database).items():
+            patch.setenv(name, value)
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            instance.get_runs(limit=1)
+            instance.all_instigator_state()
+            instance.get_materialized_partitions(dg.AssetKey("a"))
+    return database
+
+
+@pytest.fixture
+def database(postgres: "Postgres", fresh_tables: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A database that `deploy/dagster.yaml` names, through the environment, in this process and in those it starts."""
+    database = postgres.create_database(fresh_tables)
+    for name, value in postgres.environment(database).items():
+        monkeypatch.setenv(name, value)
+    yield database
+    postgres.drop_database(database)
+
+
+@pytest.fixture(params=["dagster.yaml", "deploy/dagster.yaml"])
+def dagster_yaml(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What each of the project's instances is: of development, and of servers."""
+    settings = (REPOSITORY / str(request.param)).read_text()
+    if request.param == "dagster.yaml":
+        return settings.replace(".dagster", f"{tmp_path}/.dagster")  # its paths are relative
+    request.getfixturevalue("database")
+    return settings
 
 
 def free_port_settings() -> Any:

@@ -20,7 +20,6 @@ from dagster_graphql.test.utils import execute_dagster_graphql
 from kafka_s3_platform.cli.demo.dagster_ui import LAUNCH
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import (
-    REPOSITORY,
     KafkaS3,
     kafka_s3,  # noqa: F401 - a fixture
     write_connector,
@@ -44,14 +43,14 @@ Range = tuple[str | None, str | None]
 @pytest.fixture
 def open_daemon(
     kafka_s3: KafkaS3,  # noqa: F811 - the fixture
+    dagster_yaml: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[OpenDaemon]:
-    """Opens the daemons' view of a home with this project's `dagster.yaml`. Write the connector before."""
-    monkeypatch.chdir(kafka_s3.folder / "dagster")  # the paths of dagster.yaml are relative
+    """Opens the daemons' view of a home with each of this project's `dagster.yaml`. Write the connector before."""
     with ExitStack() as opened:
 
         def start() -> WorkspaceProcessContext:
-            settings = (REPOSITORY / "dagster.yaml").read_text() + f"\n{NO_PROCESS}"
+            settings = f"{dagster_yaml}\n{NO_PROCESS}"
             return opened.enter_context(daemon_context(kafka_s3.folder, settings, monkeypatch))
 
         yield start

@@ -40,6 +40,7 @@ def daemon(
     store_settings: StoreSettings,
     topic_name: str,
     create_topic: CreateTopic,
+    dagster_yaml: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[WorkspaceProcessContext]:
     """The daemon's view of a home where connector `c` archives two topics; each has a day to compact."""
@@ -50,7 +51,7 @@ def daemon(
     (folder / "bad.json").write_text('{"name": "bad"')
     for topic in list_archived_topics(load_connectors(folder, {}).connectors):
         index_an_hour(topic, MIDNIGHT - timedelta(hours=12))
-    with daemon_context(kafka_s3.folder, "", monkeypatch) as context:
+    with daemon_context(kafka_s3.folder, dagster_yaml, monkeypatch) as context:
         yield context
 
 

@@ -27,14 +27,19 @@ def contiguous() -> dg.AssetCheckResult:
 DEFINITIONS = dg.Definitions(assets=[topic], asset_checks=[contiguous], executor=dg.in_process_executor)
 
 
-def open_home(home: Path, *, dagsters_own: bool = False) -> dg.DagsterInstance:
-    """Open the instance of `home`, as the repository's `dagster.yaml` has it, or with Dagster's own storage."""
+def open_home(home: Path, storage: str = "one file") -> dg.DagsterInstance:
+    """Open the instance of `home`: the repository's own, or it with Dagster's SQLite storage, or that of servers.
+
+    What runs print is in `home`, always.
+    """
     home.mkdir(exist_ok=True)
     config = (REPOSITORY / "dagster.yaml").read_text()
-    if dagsters_own:
-        begin = config.index("#\n# The three storages")
-        end = config.index("local_artifact_storage:")
-        config = config[:begin] + "storage:\n  sqlite:\n    base_dir: .dagster/storage\n\n" + config[end:]
+    begin, end = config.index("#\n# The three storages"), config.index("local_artifact_storage:")
+    if storage == "a file each":
+        config = f"{config[:begin]}storage:\n  sqlite:\n    base_dir: .dagster/storage\n\n{config[end:]}"
+    elif storage == "Postgres":
+        deployed = (REPOSITORY / "deploy/dagster.yaml").read_text()
+        config = config[:begin] + deployed[deployed.index("storage:") : deployed.index("\n\n")] + "\n\n" + config[end:]
     (home / "dagster.yaml").write_text(config.replace(".dagster", str(home / ".dagster")))
     return dg.DagsterInstance.from_config(str(home))
 

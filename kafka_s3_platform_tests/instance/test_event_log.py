@@ -75,18 +75,18 @@ def test_runs_share_one_file(instance: dg.DagsterInstance, home: Path) -> None:
 
 
 def test_a_run_is_told_as_dagsters_own_storage_tells_it(instance: dg.DagsterInstance, home: Path) -> None:
-    with open_home(home.with_name("own"), dagsters_own=True) as other:
+    with open_home(home.with_name("own"), "a file each") as other:
         told = log_of(other, materialize(other, 0, 2))
     assert log_of(instance, materialize(instance, 0, 2)) == told
 
 
-@pytest.mark.parametrize("is_dagsters", [True, False])
+@pytest.mark.parametrize(("first", "then"), [("a file each", "one file"), ("one file", "a file each")])
 def test_the_hours_are_found_when_dagsters_own_storage_takes_the_place_or_leaves_it(
-    home: Path, is_dagsters: bool
+    home: Path, first: str, then: str
 ) -> None:
-    with open_home(home, dagsters_own=is_dagsters) as before:
+    with open_home(home, first) as before:
         materialize(before, 0)
-    with open_home(home, dagsters_own=not is_dagsters) as after:
+    with open_home(home, then) as after:
         assert after.get_materialized_partitions(topic.key) == {KEYS[0]}
 
 
