@@ -1,22 +1,28 @@
 """`python -m bench.storage`: what runs cost in Dagster's storage, and what is left of them when they are deleted.
 
 A run is one op for the hour of all topics, in this process. Each hour has the metadata of an object for each of 12
-kafka partitions. Nothing is archived: neither Kafka, S3 nor Spark is in the figures. CPU is that of the whole run.
+kafka partitions. Nothing is archived: neither Kafka, S3 nor Spark is in the figures. CPU is that of the whole run, and
+of this process alone: what a Postgres server takes is not in it.
 Then the observations of a topic's lag, as the lag sensor writes them, and the definitions that are kept with runs.
 """
 
 import argparse
 import logging
+import os
+import socket
 import sqlite3
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import dagster as dg
+import sqlalchemy as db
 from dagster._core.execution.api import create_execution_plan
 from dagster._core.snap import ExecutionPlanSnapshot, JobSnap, snapshot_from_execution_plan
 from dagster._serdes import serialize_value
@@ -34,6 +40,8 @@ from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.postgres import Postgres, run_postgres
 from kafka_s3_platform_tests.support import SETTINGS
 
 HOUR = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -43,6 +51,12 @@ HOURS = dg.StaticPartitionsDefinition(
 KAFKA_PARTITIONS = 12
 FLEET = 500
 FLEET_HOURS = FLEET * 24 * 365
+
+TABLES = "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_statio_user_tables"
+"""Bytes of Dagster's tables and their indexes. Postgres's own catalogues have 8 MB more."""
+
+Look = Callable[..., tuple[int, int, int]]
+"""Returns rows, bytes and the number of files."""
 
 
 def main() -> None:
@@ -57,32 +71,48 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|")
     for topics in given.topics:
         for checks in given.checks:
-            for storage in ("a file each", "one file"):
-                _measure(storage, topics, checks, given.hours)
+            for storage in ("a file each", "one file", "Postgres"):
+                with _open_home(storage) as (home, look):
+                    _measure(storage, topics, checks, given.hours, home, look)
     print(f"\nCPU, rows and kB are of a topic and hour. {FLEET} topics have {FLEET_HOURS:,} of them in a year.\n")
     _measure_observations(given.observations)
     _measure_definitions()
 
 
-def _measure(storage: str, topics: int, checks: int, hours: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+@contextmanager
+def _open_home(storage: str) -> Iterator[tuple[str, Look]]:
+    """Make a home with empty storage, and a function that looks at what is in it."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
         home = Path(folder)
         (home / "dagster.yaml").write_text(_configure(home, storage))
-        job = _define(topics, checks).resolve_implicit_global_asset_job_def()
-        with dg.DagsterInstance.from_config(folder) as instance:
-            _run(instance, job, 0)
-        before = _look(home)
-        cpu = time.process_time()
-        with dg.DagsterInstance.from_config(folder) as instance:
-            runs = [_run(instance, job, n) for n in range(1, hours + 1)]
-        ran = time.process_time() - cpu
-        after = _look(home)
-        cpu = time.process_time()
-        with dg.DagsterInstance.from_config(folder) as instance:
-            for run_id in runs:
-                delete_run(instance, run_id)
-        deleted = time.process_time() - cpu
-        left = _look(home, vacuum=True)
+        if storage != "Postgres":
+            yield folder, partial(_look, home)
+            return
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        server = opened.enter_context(run_postgres(port))
+        database = server.create_database()
+        os.environ.update(server.environment(database))
+        yield folder, partial(_look_at_postgres, server, database, home)
+
+
+def _measure(storage: str, topics: int, checks: int, hours: int, home: str, look: Look) -> None:
+    job = _define(topics, checks).resolve_implicit_global_asset_job_def()
+    with dg.DagsterInstance.from_config(home) as instance:
+        _run(instance, job, 0)
+    before = look(vacuum=True)
+    cpu = time.process_time()
+    with dg.DagsterInstance.from_config(home) as instance:
+        runs = [_run(instance, job, n) for n in range(1, hours + 1)]
+    ran = time.process_time() - cpu
+    after = look()
+    cpu = time.process_time()
+    with dg.DagsterInstance.from_config(home) as instance:
+        for run_id in runs:
+            delete_run(instance, run_id)
+    deleted = time.process_time() - cpu
+    left = look(vacuum=True)
     units = topics * hours
     rows, size, files = (after[n] - before[n] for n in range(3))
     cost = f"{1000 * ran / units:.0f} | {rows / units:.1f} | {size / units / 1000:.1f} | {files / hours:.1f}"
@@ -152,6 +182,9 @@ def _configure(home: Path, storage: str) -> str:
     base = home / "storage"
     if storage == "a file each":
         return f"storage: {{sqlite: {{base_dir: {base}}}}}\ntelemetry: {{enabled: false}}\n"
+    if storage == "Postgres":
+        deployed = (REPOSITORY / "deploy/dagster.yaml").read_text()
+        return deployed[deployed.index("storage:") : deployed.index("\n\n")] + "\ntelemetry: {enabled: false}\n"
     parts = {
         "run_storage": ("dagster._core.storage.runs", "SqliteRunStorage", "history"),
         "event_log_storage": ("kafka_s3_platform.instance.event_log", "OneFileEventLogStorage", "history/runs"),
@@ -214,6 +247,16 @@ def _look(home: Path, *, vacuum: bool = False) -> tuple[int, int, int]:
         database.close()
     sizes = [path.stat().st_size for path in home.rglob("*") if path.is_file()]
     return rows, sum(sizes), len(sizes)
+
+
+def _look_at_postgres(server: Postgres, database: str, home: Path, *, vacuum: bool = False) -> tuple[int, int, int]:
+    """Return the rows of the event log, the bytes of its tables and of the home's files, and the files' number."""
+    with server.connect(database) as connection:
+        connection.execute(db.text("VACUUM FULL" if vacuum else "CHECKPOINT"))
+        rows = connection.execute(db.text("SELECT count(*) FROM event_logs")).scalar_one()
+        size = connection.execute(db.text(TABLES)).scalar_one()
+    sizes = [path.stat().st_size for path in home.rglob("*") if path.is_file()]
+    return rows, size + sum(sizes), len(sizes)
 
 
 if __name__ == "__main__":
