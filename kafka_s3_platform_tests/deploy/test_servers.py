@@ -1,0 +1,239 @@
+"""The processes of a server, on Postgres: code location, daemon and two webservers, as `deploy/` has them.
+
+A topic is archived by the sensors and by a backfill over which the daemon is killed, and restored, twice at once.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from kafka_s3_platform.cli.demo.dagster_ui import DONE, ENDED, LAUNCH, STATUS, DagsterUI
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic, free_ports, fresh_bucket
+from kafka_s3_platform_tests.support import HOUR, Sent, produce
+
+# Five runs with a JVM each: minutes on a small machine.
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+SECONDS = 420
+
+RUNS = """
+{ runsOrError {
+    ... on Runs { results { runId status jobName startTime endTime assetSelection { path } tags { key value } } }
+} }"""
+
+LAUNCH_RUN = """
+mutation Launch($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+  }
+}"""
+
+
+@dataclass
+class Servers:
+    """Processes of one home. Each ends with the test, also if pytest is killed."""
+
+    home: Path
+    env: Mapping[str, str]
+    opened: ExitStack
+
+    def start(self, name: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self.home / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", *arguments],
+                cwd=self.home,
+                env=self.env,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.opened.callback(end, process)
+        return process
+
+    def start_daemon(self) -> "subprocess.Popen[bytes]":
+        return self.start("daemon", "dagster._daemon", "run")
+
+    def start_webserver(self) -> DagsterUI:
+        [port] = free_ports(1)
+        self.start(f"webserver-{port}", "dagster_webserver", "--host", "127.0.0.1", "--port", str(port))
+        return DagsterUI(f"http://127.0.0.1:{port}")
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End the process and all that it started. Nobody asks for the work of a test to be finished."""
+    if process.poll() is None:
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        for child in children:
+            child.kill()
+        psutil.wait_procs(children, 30)
+    process.wait(30)
+
+
+@pytest.fixture
+def logs_bucket(s3_client: Any) -> Iterator[str]:
+    """The bucket for what runs print."""
+    with fresh_bucket(s3_client) as name:
+        yield name
+
+
+@pytest.fixture
+def servers(
+    tmp_path: Path,
+    database: str,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    logs_bucket: str,
+) -> Iterator[Servers]:
+    """The code location runs; its connectors are in `connectors`."""
+    assert store_settings.access_key_id is not None
+    assert store_settings.secret_access_key is not None
+    (tmp_path / "connectors").mkdir()
+    (tmp_path / "dagster.yaml").write_text((REPOSITORY / "deploy/dagster.yaml").read_text())
+    workspace = (REPOSITORY / "deploy/workspace.yaml").read_text()
+    [port] = free_ports(1)
+    here = workspace.replace("host: code-location", "host: 127.0.0.1").replace("port: 4000\n", f"port: {port}\n")
+    (tmp_path / "workspace.yaml").write_text(here)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "DAGSTER_HOME": str(tmp_path),
+        "DAGSTER_COMPUTE_LOGS_BUCKET": logs_bucket,
+        "AWS_ENDPOINT_URL_S3": str(store_settings.endpoint_url),
+        "AWS_REGION": store_settings.region,
+        "AWS_ACCESS_KEY_ID": store_settings.access_key_id.get_secret_value(),
+        "AWS_SECRET_ACCESS_KEY": store_settings.secret_access_key.get_secret_value(),
+        "KAFKA_S3_CONNECTORS": str(tmp_path / "connectors"),
+        "KAFKA_S3_AUTOSTART": "1",
+    }
+    with ExitStack() as opened:
+        yield Servers(tmp_path, env, opened)
+
+
+def start_code_location(servers: Servers) -> None:
+    port = (servers.home / "workspace.yaml").read_text().split("port: ")[-1].split("\n")[0]
+    options = ("--host", "127.0.0.1", "--port", port, "--module-name", "kafka_s3_platform.definitions")
+    servers.start("code-location", "dagster", "code-server", "start", *options)
+
+
+def write_connector(servers: Servers, kafka: KafkaSettings, store: StoreSettings, topic: str, first: datetime) -> None:
+    folder = servers.home / "connectors"
+    (folder / "worker.properties").write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
+    keys = {
+        "name": "c",
+        "topics": topic,
+        "timezone": "UTC",
+        "archive.start.hour": f"{first:%Y-%m-%dT%H:%M}",
+        "s3.bucket.name": store.bucket,
+        "store.url": str(store.endpoint_url),
+        "s3.region": store.region,
+        "archive.allowed.lateness.ms": "60000",
+    }
+    (folder / "c.json").write_text(json.dumps(keys))
+
+
+def wait_for(look: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if found := look():
+                return found
+        except OSError:
+            pass  # the webserver has not started yet
+        time.sleep(0.5)
+    pytest.fail(f"{what}: not within {SECONDS} s")
+
+
+def list_runs(ui: DagsterUI, group: str) -> Sequence[Mapping[str, Any]]:
+    runs = ui.query(RUNS, {})["runsOrError"]["results"]
+    return [run for run in runs if any(key["path"][1] == group for key in run["assetSelection"] or ())]
+
+
+def wait_for_end(ui: DagsterUI, group: str, count: int) -> Sequence[Mapping[str, Any]]:
+    def look() -> Sequence[Mapping[str, Any]] | None:
+        runs = list_runs(ui, group)
+        return runs if len(runs) >= count and all(run["status"] in ENDED for run in runs) else None
+
+    found: Sequence[Mapping[str, Any]] = wait_for(look, f"{count} runs of {group}")
+    return found
+
+
+def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str) -> None:
+    selector = {
+        "repositoryName": "__repository__",
+        "repositoryLocationName": "kafka_s3_platform",
+        "jobName": "restore__c",
+        "assetSelection": [{"path": ["c", "restored", topic]}],
+    }
+    config = {"ops": {"restored__c": {"config": {"to_topic": to_topic}}}}
+    ends = zip(("start", "end"), (hours[0], hours[-1]), strict=True)
+    tags = [{"key": f"dagster/asset_partition_range_{name}", "value": hour} for name, hour in ends]
+    params = {"selector": selector, "runConfigData": config, "executionMetadata": {"tags": tags}}
+    answer = ui.query(LAUNCH_RUN, {"params": params})["launchRun"]
+    assert answer["__typename"] == "LaunchRunSuccess", answer
+
+
+def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webservers_look(
+    servers: Servers,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    logs_bucket: str,
+    s3_client: Any,
+) -> None:
+    first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 3 * HOUR
+    produce(
+        kafka_settings,
+        create_topic(topic_name),
+        [Sent(timestamp=first + timedelta(minutes=minute)) for minute in range(0, 120, 5)],
+    )
+    write_connector(servers, kafka_settings, store_settings, topic_name, first)
+    start_code_location(servers)
+    daemon = servers.start_daemon()
+    one, other = servers.start_webserver(), servers.start_webserver()
+
+    archived = wait_for_end(one, "hourly", 1)
+    assert {run["status"] for run in archived} == {"SUCCESS"}
+    assert wait_for(lambda: list_runs(other, "hourly"), "the other webserver")
+    printed = s3_client.list_objects_v2(Bucket=logs_bucket)["Contents"]
+    assert any(archived[0]["runId"] in found["Key"] for found in printed)
+
+    hours = [f"{first + n * HOUR:%Y-%m-%d-%H:%M}" for n in range(2)]
+    params = {"assetSelection": [{"path": ["c", "hourly", topic_name]}], "partitionNames": hours}
+    backfill = one.query(LAUNCH, {"params": params})["launchPartitionBackfill"]["backfillId"]
+    daemon.kill()
+    daemon.wait()
+    servers.start_daemon()
+
+    def is_done() -> bool:
+        found = other.query(STATUS, {"id": backfill})["partitionBackfillOrError"]
+        return found["status"] in DONE or [run["status"] for run in found["runs"]] == ["SUCCESS"]
+
+    wait_for(is_done, "the backfill")
+    assert {run["status"] for run in wait_for_end(one, "hourly", 2)} == {"SUCCESS"}
+
+    targets = [create_topic(f"{topic_name}-{n}") for n in range(3)]
+    restore(one, topic_name, hours, targets[0])
+    wait_for_end(other, "restored", 1)
+    # Dagster knows the pool from now on: of runs that are queued before, it starts several.
+    for ui, target in zip((one, other), targets[1:], strict=True):
+        restore(ui, topic_name, hours, target)
+    restored = sorted(wait_for_end(other, "restored", 3), key=lambda run: float(run["startTime"]))
+    # which a restore is only if it found in its target what the archive has
+    assert [run["status"] for run in restored] == ["SUCCESS"] * 3
+    assert restored[1]["endTime"] <= restored[2]["startTime"], "a pool holds one restore of a connector"
