@@ -15,6 +15,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from dagster._core.definitions.metadata.metadata_value import CodeLocationReconstructionMetadataValue
 
 from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
+from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
 from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
@@ -38,7 +39,7 @@ from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
-AUTOSTART_VARIABLE = "KAFKA_S3_AUTOSTART"
+AUTOSTART_VARIABLE = environment.AUTOSTART.name
 """If it is `1`, sensors and schedules run from the start. Otherwise, somebody turns them on in the UI."""
 
 

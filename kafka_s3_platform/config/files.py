@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from pathlib import Path
 
+from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 from kafka_s3_platform.config.keys.values import is_nested
 from kafka_s3_platform.config.mapping import resolve_connector
@@ -17,7 +18,7 @@ from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
-FOLDER_VARIABLE = "KAFKA_S3_CONNECTORS"
+FOLDER_VARIABLE = environment.CONNECTORS.name
 WORKER_FILE = "worker.properties"
 FOLDER_OF_RUNS = "restore"
 """A folder inside that of connector files. It holds properties files that the config of a run may name."""

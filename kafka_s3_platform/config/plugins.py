@@ -16,10 +16,11 @@ from importlib.metadata import entry_points
 from inspect import signature
 from typing import Any, cast
 
+from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
 from kafka_s3_platform.text import mask_value
 
-VARIABLE = "KAFKA_S3_PLUGINS"
+VARIABLE = environment.PLUGINS.name
 """The environment variable with names of modules, separated by commas. Each allows the module and all below it."""
 
 ENTRY_POINTS = "kafka_s3_platform.plugins"

@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/connector-files.md` and `docs/formats.md` from the tables that the loader reads."""
+"""Writes tables of the docs from the tables that the code reads: keys, formats, environment variables."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,6 +19,7 @@ from kafka_s3_platform.config.keys.clients.properties import (
     ClientProperty,
 )
 from kafka_s3_platform.config.keys.converters import OPTION_KEYS
+from kafka_s3_platform.config.keys.environment import VARIABLES
 from kafka_s3_platform.config.keys.general import GENERAL_KEYS
 from kafka_s3_platform.config.keys.layout import PATH_KEYS, ROTATION_KEYS
 from kafka_s3_platform.config.keys.lenses import LENSES_KEYS
@@ -29,7 +30,7 @@ from kafka_s3_platform.config.keys.store import STORE_KEYS
 from kafka_s3_platform.config.keys.table import Key, Support
 from kafka_s3_platform.config.worker import WORKER_HONOURED_KEYS, WORKER_WITHOUT_MEANING_KEYS
 
-DOCUMENTS = (Path("docs/connector-files.md"), Path("docs/formats.md"))
+DOCUMENTS = (Path("docs/connector-files.md"), Path("docs/formats.md"), Path("docs/deploying.md"))
 """Paths below the folder of the repository."""
 
 _SECTION = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -98,9 +99,15 @@ def _render_dialects() -> str:
     return _render_table(("Class", "Whose", "Format", "Partitioner", "Keys"), rows)
 
 
+def _render_variables() -> str:
+    rows = ((f"`{v.name}`", v.where, v.default, v.doc) for v in VARIABLES)
+    return _render_table(("Variable", "Read by", "Default", "What it says"), rows)
+
+
 _TABLES: Mapping[str, str] = {
     **{name: _render_table(*table) for name, table in FORMAT_TABLES.items()},
     "dialects": _render_dialects(),
+    "environment": _render_variables(),
     "general": _render_honoured(GENERAL_KEYS),
     "records": _render_honoured(RECORD_KEYS),
     "converter options": _render_honoured(OPTION_KEYS),

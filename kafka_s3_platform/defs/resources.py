@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.parse import read_properties
 from kafka_s3_platform.errors import SparkUnavailableError
 from kafka_s3_platform.java.runtime import find_java
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SPARK_VARIABLE = "KAFKA_S3_SPARK_CONF"
+SPARK_VARIABLE = environment.SPARK_CONF.name
 """Names a properties file of the deployment. Its Spark properties, such as spark.master, override the platform's."""
 
 

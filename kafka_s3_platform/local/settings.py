@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.errors import ConfigError
 
 HOST = "127.0.0.1"
-PREFIX = "KAFKA_S3_LOCAL_"
+PREFIX = environment.LOCAL_PREFIX
 REGISTRY_PATH = "/apis/ccompat/v7"
 
 

@@ -12,6 +12,7 @@ from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, Bulk
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 from dagster._core.storage.tags import BACKFILL_ID_TAG
 
+from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.defs.processes import PROCESS_TAG
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.retention import (
@@ -21,10 +22,10 @@ from kafka_s3_platform.instance.retention import (
     delete_run,
 )
 
-DAYS_VARIABLE = "KAFKA_S3_RUN_RETENTION_DAYS"
+DAYS_VARIABLE = environment.RUN_RETENTION_DAYS.name
 """How many days after their end runs are kept. With 0, they are kept for ever."""
 
-DEFAULT_DAYS = 30
+DEFAULT_DAYS = int(environment.RUN_RETENTION_DAYS.default)
 INTERVAL_SECONDS = 600
 TICK_SECONDS = 30.0
 """A tick deletes for so long, and the next one goes on. Dagster ends a tick after 60 seconds."""

@@ -1,0 +1,102 @@
+"""The environment variables of a deployment. The code takes their names from here, and so does `docs/deploying.md`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EnvironmentVariable:
+    """An environment variable. `where` says which processes read it."""
+
+    name: str
+    default: str
+    where: str
+    doc: str
+
+
+CODE = "code location"
+EVERYWHERE = "all of Dagster"
+DAGSTER = "Dagster"
+EXECUTORS = "code location, executors"
+
+CONNECTORS = EnvironmentVariable("KAFKA_S3_CONNECTORS", "`connectors`", CODE, "The folder of connector files.")
+AUTOSTART = EnvironmentVariable(
+    "KAFKA_S3_AUTOSTART", "", CODE, "`1`: sensors and schedules run from the start. Otherwise turn them on in the UI."
+)
+PLUGINS = EnvironmentVariable(
+    "KAFKA_S3_PLUGINS",
+    "",
+    CODE,
+    "Modules whose classes connector files and runs may name, separated by commas"
+    " ([extending](extending.md#what-may-be-loaded)).",
+)
+SPARK_CONF = EnvironmentVariable(
+    "KAFKA_S3_SPARK_CONF",
+    "",
+    CODE,
+    "A properties file for Spark ([where Spark runs](architecture.md#where-spark-runs)).",
+)
+RUN_RETENTION_DAYS = EnvironmentVariable(
+    "KAFKA_S3_RUN_RETENTION_DAYS",
+    "30",
+    CODE,
+    "Days after which the sensor `retention` deletes a run from Dagster's storage; `0`: never"
+    " ([storage](dagster-storage.md#how-long-it-is-kept)).",
+)
+LOCAL_PREFIX = "KAFKA_S3_LOCAL_"
+
+VARIABLES = (
+    CONNECTORS,
+    AUTOSTART,
+    PLUGINS,
+    SPARK_CONF,
+    RUN_RETENTION_DAYS,
+    EnvironmentVariable(
+        f"{LOCAL_PREFIX}*",
+        "",
+        "embedded stack",
+        "Folder, ports and credentials of `kafka-s3 up`, which is for one person's machine and not for servers.",
+    ),
+    EnvironmentVariable(
+        "DAGSTER_HOME", "", EVERYWHERE, "The folder of `dagster.yaml`. Topics found by `topics.regex` are kept there."
+    ),
+    EnvironmentVariable("DAGSTER_POSTGRES_HOST", "", EVERYWHERE, "The host of Dagster's Postgres."),
+    EnvironmentVariable("DAGSTER_POSTGRES_PORT", "", EVERYWHERE, "Its port."),
+    EnvironmentVariable("DAGSTER_POSTGRES_DB", "", EVERYWHERE, "Its database. Dagster creates the tables."),
+    EnvironmentVariable("DAGSTER_POSTGRES_USER", "", EVERYWHERE, "Its user, who owns the database."),
+    EnvironmentVariable("DAGSTER_POSTGRES_PASSWORD", "", EVERYWHERE, "The user's password."),
+    EnvironmentVariable(
+        "DAGSTER_COMPUTE_LOGS_BUCKET",
+        "",
+        EVERYWHERE,
+        "The bucket for what the processes of runs print. Not the archive's: `retention` deletes from it.",
+    ),
+    EnvironmentVariable(
+        "AWS_*",
+        "",
+        "code location, webserver, executors",
+        "As boto3 reads them, for the bucket above; for archives, see"
+        " [what the environment says](iam.md#what-the-environment-says).",
+    ),
+    EnvironmentVariable(
+        "JAVA_HOME", "the `java` of `PATH`", EXECUTORS, "Java 17 or newer, for Spark's driver, master and executors."
+    ),
+    EnvironmentVariable(
+        "PYSPARK_PYTHON", "the Python of the run", CODE, "The Python of Spark's executors, on their machines."
+    ),
+    EnvironmentVariable(
+        "PYSPARK_SUBMIT_ARGS", "", CODE, "Arguments of spark-submit, as PySpark reads them. Better: a properties file."
+    ),
+    EnvironmentVariable(
+        "NUMBA_CACHE_DIR",
+        "beside the code",
+        EXECUTORS,
+        "Where numba keeps the compiled decoder of record batches. The process must be able to write there.",
+    ),
+    EnvironmentVariable(
+        "NUMBA_CPU_NAME",
+        "this processor",
+        EXECUTORS,
+        "The processor that numba compiles for. `generic`, as in the image, makes the cache good on every machine.",
+    ),
+)
+"""All variables that the project's code, or a file of `deploy/`, reads."""

