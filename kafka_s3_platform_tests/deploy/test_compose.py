@@ -75,6 +75,11 @@ def test_what_must_be_set_is_in_the_example_of_the_settings() -> None:
     assert set(re.findall(r"\$\{(\w+):\?", FILE.read_text())) <= read_settings().keys()
 
 
+def test_the_example_shows_the_other_variables_with_their_defaults() -> None:
+    shown = set(re.findall(r"^# ([A-Z_]+)=(.*)", SETTINGS.read_text(), re.MULTILINE))
+    assert shown == set(re.findall(r"\$\{(\w+):-([^}]*)\}", FILE.read_text()))
+
+
 def test_without_the_profile_only_kafka_and_s3_are_missing() -> None:
     assert {name for name, service in SERVICES.items() if "profiles" in service} == {"kafka", "s3", "buckets"}
     for service in SERVICES.values():
