@@ -116,6 +116,12 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
         ) from err
     except BotoCoreError as err:
         raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
+    except (ValueError, RuntimeError) as err:
+        # botocore follows redirects by calling itself, and reads dates and numbers as they come
+        raise StoreUnavailableError(
+            f"{tried}: the answer is none that S3 gives ({type(err).__name__}: {str(err)[:200]}). Check that store.url "
+            f"is that of an S3 server"
+        ) from err
 
 
 def is_untrusted(err: Exception) -> bool:

@@ -31,6 +31,9 @@ from kafka_s3_platform.store.errors import (
 logger = logging.getLogger(__name__)
 
 READ_AHEAD = 4_194_304
+MAX_EMPTY_PAGES = 100
+"""Pages of a listing without an entry, in a row: stores answer some where many objects were deleted."""
+
 HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
 NO_ETAG = '"00000000000000000000000000000000"'
@@ -357,8 +360,16 @@ class ObjectStore:
     def _pages(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
         pages = iter(self._client.get_paginator(operation).paginate(Bucket=self.bucket, **options))
         prefix = options["Prefix"]
+        empty = 0
         while (page := self._call(operation, prefix, lambda: next(pages, None))) is not None:
-            yield from page.get(items, [])
+            found = page.get(items, [])
+            empty = 0 if found else empty + 1
+            if empty > MAX_EMPTY_PAGES:
+                raise StoreUnavailableError(
+                    f"{operation} of {self.uri(prefix)}: {empty:,} pages in a row without an entry, and the store says "
+                    f"that there are more. Run again; if it happens again, ask who runs the store"
+                )
+            yield from found
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         attempted = Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")

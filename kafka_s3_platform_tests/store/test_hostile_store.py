@@ -1,0 +1,72 @@
+"""A store that answers what no S3 server answers: each request ends, and with an error that names it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import StoreUnavailableError
+from kafka_s3_platform.store.objects import MAX_EMPTY_PAGES, ObjectStore
+from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
+
+XML = ("Content-Type", "application/xml")
+
+
+class HostileStore(HttpServer):
+    """A store whose answers are made by `how`, of the number of the request."""
+
+    how: Callable[[int], HttpAnswer]
+    asked = 0
+
+    def answer(self, request: HttpRequest) -> HttpAnswer:  # noqa: ARG002 - each is answered alike
+        self.asked += 1
+        return self.how(self.asked)
+
+
+@pytest.fixture
+def server() -> Iterator[HostileStore]:
+    with running(HostileStore()) as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: HostileStore) -> ObjectStore:
+    key, secret = SecretStr("a"), SecretStr("s")
+    return ObjectStore(
+        StoreSettings(
+            bucket="own", endpoint_url=server.endpoint, access_key_id=key, secret_access_key=secret, max_retries=0
+        )
+    )
+
+
+def list_page(entry: str, token: int) -> HttpAnswer:
+    more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>"
+    return HttpAnswer(200, (XML,), f"<ListBucketResult>{more}{entry}</ListBucketResult>".encode())
+
+
+def test_redirects_without_an_end_are_an_error(server: HostileStore, store: ObjectStore) -> None:
+    server.how = lambda number: HttpAnswer(307, (("Location", f"{server.endpoint}/own/{number}"),))
+    with pytest.raises(StoreUnavailableError, match=r"GetObject of s3://own/a at http://.*"):
+        store.get("a")
+
+
+@pytest.mark.parametrize("date", ["soon", "9" * 5000, "Thu, 99 Jan 99999 00:00:00 GMT"])
+def test_a_date_that_is_none_is_an_error(server: HostileStore, store: ObjectStore, date: str) -> None:
+    headers = (("Last-Modified", date), ("ETag", '"1"'), ("Content-Length", "0"))
+    server.how = lambda _: HttpAnswer(200, headers)
+    with pytest.raises(StoreUnavailableError, match=r"HeadObject of s3://own/a .* the answer is none that S3 gives"):
+        store.head("a")
+
+
+def test_a_date_of_the_answer_that_is_none_tells_nothing(server: HostileStore, store: ObjectStore) -> None:
+    dates = ("Thu, 99 Jan 99999 00:00:00 GMT", "9" * 5000, "\xff", "")
+    server.how = lambda number: HttpAnswer(200, (("Date", dates[number - 1]), ("ETag", '"1"')), b"x")
+    assert [store.get("a") for _ in dates] == [b"x"] * len(dates)
+
+
+def test_a_listing_without_entries_and_without_an_end_is_an_error(server: HostileStore, store: ObjectStore) -> None:
+    server.how = lambda number: list_page("", number)
+    with pytest.raises(StoreUnavailableError, match=r"of s3://own/a/: 101 pages in a row without an entry"):
+        list(store.list("a/"))
+    assert server.asked == MAX_EMPTY_PAGES + 1
