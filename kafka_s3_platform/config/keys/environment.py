@@ -81,7 +81,10 @@ VARIABLES = (
         "JAVA_HOME", "the `java` of `PATH`", EXECUTORS, "Java 17 or newer, for Spark's driver, master and executors."
     ),
     EnvironmentVariable(
-        "PYSPARK_PYTHON", "the Python of the run", CODE, "The Python of Spark's executors, on their machines."
+        "PYSPARK_PYTHON", "the Python of the run", CODE, "The Python of a cluster's executors, on their machines."
+    ),
+    EnvironmentVariable(
+        "SPARK_HOME", "PySpark's own", "executors", "The driver is always PySpark's own Spark, whatever it says."
     ),
     EnvironmentVariable(
         "PYSPARK_SUBMIT_ARGS", "", CODE, "Arguments of spark-submit, as PySpark reads them. Better: a properties file."

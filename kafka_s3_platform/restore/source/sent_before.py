@@ -24,7 +24,7 @@ KNOWN_SCHEMA = pa.schema(
     ]
 )
 
-Place = tuple[str, str]
+TargetTopic = tuple[str, str]
 """A target topic and its id."""
 
 
@@ -54,7 +54,7 @@ class Known:
     table: pa.Table
 
     @staticmethod
-    def of(objects: Iterable[ForeignObject], targets: Mapping[str, Place] = {}) -> "Known":
+    def of(objects: Iterable[ForeignObject], targets: Mapping[str, TargetTopic] = {}) -> "Known":
         """Return these objects of a plan as known. `targets` is source topic -> where its records were sent."""
         own = KNOWN_SCHEMA.names[:-2]
         rows = [
@@ -71,7 +71,7 @@ class Known:
         """The ETags of the objects, by key."""
         return dict(zip(self.table["key"].to_pylist(), self.table["etag"].to_pylist(), strict=True))
 
-    def count_elsewhere(self, topic: str, target: Place) -> dict[Place, int]:
+    def count_elsewhere(self, topic: str, target: TargetTopic) -> dict[TargetTopic, int]:
         """Return how many objects of a source topic were sent to other targets than this one, by target."""
         of_topic = self.table.filter(pc.equal(self.table["topic"], topic))
         counts = Counter(zip(*(of_topic[name].to_pylist() for name in _PLACE), strict=True))
