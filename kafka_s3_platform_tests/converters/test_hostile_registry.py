@@ -30,9 +30,9 @@ def endless(peer: socket.socket) -> None:
         peer.sendall(b" " * MIB)
 
 
-def converted(port: int) -> ConvertedPayload:
+def converted(port: int, answer_seconds: int = 9) -> ConvertedPayload:
     """A record in JSON with a schema of the registry at `port`, which it is asked for once."""
-    properties = {"timeout": SecretStr("1"), "max.retries": SecretStr("0")}
+    properties = {"timeout": SecretStr(str(answer_seconds)), "max.retries": SecretStr("0")}
     registry = RegistrySettings(url=f"http://127.0.0.1:{port}", properties=properties)
     settings = ConverterSettings.model_validate({"format": "JSON_SR", "registry": registry})
     rows = pa.array([b"\0\0\0\0\1{}"], pa.binary())
@@ -62,7 +62,7 @@ def test_what_no_registry_answers_is_named_and_costs_little(answer: Callable[[so
 def test_a_registry_that_sends_a_byte_now_and_then_is_given_the_time_of_one_answer(head: bytes) -> None:
     late = pytest.raises(RegistryUnavailableError, match="no whole answer after 1 s")
     with serving(drips(head)) as port, costing(20, 5), late:
-        converted(port)
+        converted(port, answer_seconds=1)
 
 
 class Registry(HttpServer):
