@@ -213,7 +213,7 @@ class ConnectorSnapshot:
     def topic(self, topic: str) -> "IndexSnapshot":
         """Return what this version holds of one topic. Its state is made once."""
         if topic not in self._topics:
-            self._topics[topic] = IndexSnapshot(TopicIndex.within(self.index, topic), self)
+            self._topics[topic] = IndexSnapshot(TopicIndex(self.index, topic), self)
         return self._topics[topic]
 
     @cached_property
@@ -382,28 +382,14 @@ class ConnectorSnapshot:
 class TopicIndex:
     """What the index of a connector holds of one topic."""
 
-    def __init__(
-        self,
-        store: StoreSettings,
-        index_dir: str,
-        connector: str,
-        topic: str,
-        clock_tolerance: timedelta = CLOCK_TOLERANCE,
-    ) -> None:
-        self.within_connector = ConnectorIndex(store, index_dir, connector, clock_tolerance)
+    def __init__(self, within_connector: ConnectorIndex, topic: str) -> None:
+        self.within_connector = within_connector
         self.topic = topic
 
     @classmethod
     def of(cls, config: ConnectorConfig, topic: str) -> "TopicIndex":
         """Return the index that the connector keeps of the topic. Opens nothing."""
-        return cls.within(ConnectorIndex.of(config), topic)
-
-    @classmethod
-    def within(cls, index: ConnectorIndex, topic: str) -> "TopicIndex":
-        """Return what the index of a connector holds of the topic. Opens nothing."""
-        found = cls(index.store, index.index_dir, index.connector, topic)
-        found.within_connector = index
-        return found
+        return cls(ConnectorIndex.of(config), topic)
 
     @property
     def store(self) -> StoreSettings:

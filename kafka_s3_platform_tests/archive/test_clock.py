@@ -20,7 +20,7 @@ from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.store import clock as store_clock
 from kafka_s3_platform.store import index as store_index
 from kafka_s3_platform.store.clock import StoreClock, StoreTime
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
@@ -76,7 +76,7 @@ def config(
 
 
 def nothing_was_committed(config: ConnectorConfig, store: StoreSettings) -> bool:
-    return not TopicIndex(store, config.archive.index_dir, config.name, config.topics[0]).exists()
+    return not TopicIndex(ConnectorIndex(store, config.archive.index_dir, config.name), config.topics[0]).exists()
 
 
 def this_hour() -> datetime:

@@ -24,7 +24,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import read_committed_offsets
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
@@ -162,7 +162,7 @@ def test_an_active_group_is_refused(config: ConnectorConfig) -> None:
 def test_a_group_that_never_committed_is_told_and_nothing_is_created(config: ConnectorConfig) -> None:
     with pytest.raises(PermanentError, match=r"consumer group absent has no committed offset.*--group"):
         taken_over(config, "absent")
-    assert not TopicIndex(config.store, "_index", config.name, config.topics[0]).exists()
+    assert not TopicIndex(ConnectorIndex(config.store, "_index", config.name), config.topics[0]).exists()
 
 
 def test_a_group_that_stands_beyond_the_log_is_refused(config: ConnectorConfig) -> None:

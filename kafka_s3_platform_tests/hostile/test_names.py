@@ -7,7 +7,7 @@ from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.segment import CommittedOffset, Segment
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_group
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -47,7 +47,7 @@ def test_groups_of_any_name_replace_their_own_offsets_only(
 
 @pytest.mark.parametrize("name", ODD)
 def test_a_predicate_holds_for_the_row_of_that_very_name(store_settings: StoreSettings, name: str) -> None:
-    index = TopicIndex(store_settings, "_index", "c", "t")
+    index = TopicIndex(ConnectorIndex(store_settings, "_index", "c"), "t")
     rows = [CommittedOffset(group, 0, 5, "", None, "EMPTY", NOON) for group in (name, "other", name + "'")]
     index.open().commit(Change((*rows, segment(name), segment("other"))))
     index.open().commit(Change(removed=(match_group(name),), retired=(segment(name),)))

@@ -17,7 +17,7 @@ from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_segments
 from kafka_s3_platform.upkeep.verify import verify_archive
@@ -56,7 +56,7 @@ def config(
 
 
 def index_of(config: ConnectorConfig, topic: str) -> TopicIndex:
-    return TopicIndex(config.store, "_index", "c", topic)
+    return TopicIndex(ConnectorIndex(config.store, "_index", "c"), topic)
 
 
 def in_the_place_of(segment: Segment, other: Segment) -> Segment:

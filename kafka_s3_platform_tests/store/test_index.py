@@ -21,7 +21,7 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate, match_row, match_run
@@ -55,7 +55,7 @@ def test_of_two_runs_that_create_an_index_one_creates_it_and_both_go_on(
     with faulty_proxy(store_settings.endpoint_url or "") as proxy, ThreadPoolExecutor() as threads:
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
         late = proxy.hold_response("GET", r"list-type.*_delta_log/&start-after")
-        second = threads.submit(TopicIndex(given, "_index", "flights", "topic.a").open)
+        second = threads.submit(TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open)
         assert late.hit.wait(60)
         first = index.open()
         first.commit(Change((scan(0, 10),)))
@@ -70,7 +70,7 @@ def test_an_index_whose_creation_was_not_answered_is_created_once(
     with faulty_proxy(store_settings.endpoint_url or "") as proxy:
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
         proxy.lose_response("PUT", r"0{20}\.json")
-        assert TopicIndex(given, "_index", "flights", "topic.a").open().version == 0
+        assert TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().version == 0
     assert index.open().version == 0
 
 
@@ -106,7 +106,10 @@ def test_a_commit_that_adds_and_removes_is_seen_whole(index: TopicIndex) -> None
 def test_of_two_commits_on_one_version_the_second_is_refused(
     index: TopicIndex, removed: tuple[RowPredicate, ...]
 ) -> None:
-    first, second = index.open(), TopicIndex(index.store, index.index_dir, index.connector, index.topic).open()
+    first, second = (
+        index.open(),
+        TopicIndex(ConnectorIndex(index.store, index.index_dir, index.connector), index.topic).open(),
+    )
     first.commit(Change((scan(0, 5),)))
     with pytest.raises(IndexConflictError, match="committed by another run"):
         second.commit(Change((scan(0, 5),), removed=removed))
@@ -165,7 +168,7 @@ def test_an_index_that_is_opened_again_reads_only_what_is_new(index: TopicIndex,
     index.open().commit(Change((scan(0, 5),)))
     with faulty_proxy(store_settings.endpoint_url or "") as proxy:
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-        kept = TopicIndex(given, "_index", "flights", "topic.a")
+        kept = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a")
         first = kept.open()
         assert first.state.coverage(0) == make_span(0, 5)
         index.open().commit(Change((scan(5, 9),)))
@@ -205,7 +208,7 @@ def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
 def test_a_store_that_refuses_is_named_with_what_to_do(
     store_settings: StoreSettings, change: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    broken = TopicIndex(store_settings.model_copy(update=change), "_index", "c", "t")
+    broken = TopicIndex(ConnectorIndex(store_settings.model_copy(update=change), "_index", "c"), "t")
     with pytest.raises(error, match=words) as caught:
         broken.open()
     assert "not-the-secret" not in str(caught.value)
@@ -224,7 +227,7 @@ def test_a_store_that_refuses_while_rows_are_read_is_named_too(
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
         proxy.refuse("GET", r"\.parquet", status, code)
         with pytest.raises(kind, match=r"s3://.*/_index/connector=flights"):
-            _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
+            _ = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().state
 
 
 def test_a_store_that_does_not_list_a_new_index_is_told_and_a_later_answer_heals(
@@ -232,7 +235,7 @@ def test_a_store_that_does_not_list_a_new_index_is_told_and_a_later_answer_heals
 ) -> None:
     with faulty_proxy(store_settings.endpoint_url or "") as proxy:
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-        behind = TopicIndex(given, "_index", "flights", "topic.a")
+        behind = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a")
         proxy.list_nothing("flights")
         with pytest.raises(
             StoreUnavailableError, match=r"connector=flights at http.* was created just now, and the store does"

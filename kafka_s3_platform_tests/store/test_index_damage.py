@@ -16,7 +16,7 @@ from kafka_s3_platform.errors import ConfigError, IndexDamagedError, PlatformErr
 from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import delta_log
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
@@ -75,10 +75,10 @@ def files(s3_client: Any, bucket: str) -> Files:
 
 @pytest.fixture
 def index(files: Files, store_settings: StoreSettings) -> TopicIndex:
-    writer = TopicIndex(store_settings, "_index", "flights", "topic.a")
+    writer = TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.a")
     for n in range(COMMITS):
         writer.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
-    return TopicIndex(store_settings, "_index", "flights", "topic.a")
+    return TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.a")
 
 
 @pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
@@ -121,7 +121,7 @@ def test_a_store_that_fails_is_an_outage_and_no_damage(
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
         proxy.refuse(method, target, status, code)
         with pytest.raises(PlatformError) as caught:
-            _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
+            _ = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().state
     assert isinstance(caught.value, StoreUnavailableError)
     assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
@@ -131,7 +131,7 @@ def test_an_answer_that_breaks_off_is_an_outage_and_no_damage(index: TopicIndex,
         given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
         proxy.lose_response("GET", r"\.parquet", times=100)
         with pytest.raises(StoreUnavailableError):
-            _ = TopicIndex(given, "_index", "flights", "topic.a").open().state
+            _ = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().state
     assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
@@ -224,7 +224,7 @@ def test_files_of_the_log_that_no_index_has_are_refused(
 def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_once(
     store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = TopicIndex(store_settings, "_index", "flights", "topic.b")
+    index = TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.b")
     for n in range(104):
         index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
     DeltaTable(index.uri, storage_options=index.options).create_checkpoint()
@@ -292,7 +292,7 @@ def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex, kind: st
 def test_an_index_of_another_format_is_refused_and_says_what_to_do(
     store_settings: StoreSettings, said: dict[str, int], found: str
 ) -> None:
-    index = TopicIndex(store_settings, "_index", "other", "t")
+    index = TopicIndex(ConnectorIndex(store_settings, "_index", "other"), "t")
     description = json.dumps({"connector": "other", **said})
     DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
     advice = f"the index {index.uri} has {found}, and this version reads format 1: use the version that wrote it, or"
@@ -303,7 +303,7 @@ def test_an_index_of_another_format_is_refused_and_says_what_to_do(
 
 @pytest.mark.parametrize("description", [None, "{", "[]", "5", '{"format": 1}'])
 def test_a_table_that_is_no_index_is_damage(store_settings: StoreSettings, description: str | None) -> None:
-    index = TopicIndex(store_settings, "_index", "other", "t")
+    index = TopicIndex(ConnectorIndex(store_settings, "_index", "other"), "t")
     DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
     with pytest.raises(IndexDamagedError, match="is a Delta table, but no index"):
         index.open()

@@ -10,7 +10,7 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError, StoreUnavailableError
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import promises
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
@@ -70,7 +70,7 @@ def test_a_store_that_ignores_conditions_is_refused_before_anything_is_written(
     proxy: FaultyProxy, through: StoreSettings, signer: tuple[str, str], times: int
 ) -> None:
     proxy.ignore_conditions(signer)
-    index = TopicIndex(through, "_index", "c", "t")
+    index = TopicIndex(ConnectorIndex(through, "_index", "c"), "t")
     for _ in range(times):
         for use in (lambda: check_promises(ObjectStore(through), "topics"), index.open):
             with pytest.raises(ConfigError, match=r"overwrote an object that was there: the store ignores conditions"):
@@ -81,12 +81,12 @@ def test_a_store_that_ignores_conditions_is_refused_before_anything_is_written(
 def test_nothing_is_committed_to_an_index_on_such_a_store(
     proxy: FaultyProxy, through: StoreSettings, signer: tuple[str, str]
 ) -> None:
-    snapshot = TopicIndex(through, "_index", "c", "t").open()
+    snapshot = TopicIndex(ConnectorIndex(through, "_index", "c"), "t").open()
     forget()
     proxy.ignore_conditions(signer)
     with pytest.raises(ConfigError, match="both would be told that they did"):
         snapshot.commit(Change((Scan(0, 0, 5, 5, None, 1),)))
-    assert TopicIndex(through, "_index", "c", "t").open().version == 0
+    assert TopicIndex(ConnectorIndex(through, "_index", "c"), "t").open().version == 0
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_look_is_believed_as_far_ahead_as_the_connector_lets_clocks_differ(sto
 
 @pytest.mark.integration
 def test_an_index_with_such_a_row_is_not_read(store_settings: StoreSettings) -> None:
-    index = TopicIndex(store_settings, "_index", "c", "t")
+    index = TopicIndex(ConnectorIndex(store_settings, "_index", "c"), "t")
     index.open().commit(Change((Gap(0, -9, 0),)))
     with pytest.raises(IndexDamagedError, match=r"rows of topic t that .*gap of version 1, .*start_offset -9.* backup"):
         _ = index.open().state

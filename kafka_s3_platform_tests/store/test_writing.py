@@ -21,7 +21,7 @@ from kafka_s3_platform.local.stack import StackStatus
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.client import Backoff, find_bucket_url, new_s3_client
 from kafka_s3_platform.store.errors import NotFoundError
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
@@ -149,7 +149,7 @@ def test_a_customers_key_is_sent_with_every_part(recorded: StoreSettings, record
 def test_the_index_is_encrypted_as_its_objects_are(
     encrypted: StoreSettings, recorder: Recorder, customer_key: SecretStr | None
 ) -> None:
-    index = TopicIndex(changed(encrypted, customer_key=customer_key), "_index", "c", token_hex(4))
+    index = TopicIndex(ConnectorIndex(changed(encrypted, customer_key=customer_key), "_index", "c"), token_hex(4))
     index.open().commit(Change((Scan(0, 0, 5, 5, None, 1),)))
     assert len(index.open().state.scans) == 1
     puts = creations(recorder.requests)
@@ -161,7 +161,7 @@ def test_the_index_is_encrypted_as_its_objects_are(
 def test_the_index_asks_for_the_kms_key(recorded: StoreSettings, recorder: Recorder) -> None:
     settings = changed(recorded, encryption="aws:kms", kms_key_id="key-1", max_retries=0)
     with suppress(PlatformError):
-        TopicIndex(settings, "_index", "c", "t").open()
+        TopicIndex(ConnectorIndex(settings, "_index", "c"), "t").open()
     put = creations(recorder.requests)[0]
     assert put.headers["x-amz-server-side-encryption"] == "aws:kms"
     assert put.headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
@@ -223,7 +223,7 @@ def test_a_proxy_is_passed_by_objects_and_index(store_settings: StoreSettings, r
     settings = changed(store_settings, proxy_url=SecretStr(proxy), part_size=PART)
     assert written(settings, LARGE).get(KEY) == LARGE
     by_boto3 = len(recorder.requests)
-    index = TopicIndex(settings, "_index", "c", "t")
+    index = TopicIndex(ConnectorIndex(settings, "_index", "c"), "t")
     index.open().commit(Change((Scan(0, 0, 5, 5, None, 1),)))
     assert len(recorder.requests) > by_boto3 > 0
     assert all(r.url.startswith(store_settings.endpoint_url or "") for r in recorder.requests)
@@ -243,7 +243,7 @@ def test_the_bucket_is_in_the_host_name_where_that_is_asked_for(store_settings: 
         with pytest.raises(PlatformError):
             ObjectStore(settings).get("folder/key")
         with pytest.raises(PlatformError):
-            TopicIndex(settings, "_index", "c", "t").peek()
+            TopicIndex(ConnectorIndex(settings, "_index", "c"), "t").peek()
         hosts = {r.url.partition("://")[2].partition("/")[0] for r in proxy.requests}
         assert hosts == {f"{settings.bucket}.s3.example.com:9000"}
         assert any("_index/connector=c" in unquote(r.target) for r in proxy.requests)
@@ -255,7 +255,7 @@ def test_the_accelerated_endpoint_is_asked_by_both_clients(store_settings: Store
     url = client.generate_presigned_url("get_object", Params={"Bucket": settings.bucket, "Key": "key"})
     assert url.startswith(f"https://{settings.bucket}.s3-accelerate.amazonaws.com/key?")
     assert find_bucket_url(settings) == f"https://{settings.bucket}.s3-accelerate.amazonaws.com"
-    assert TopicIndex(settings, "i", "c", "t").options["aws_virtual_hosted_style_request"] == "true"
+    assert TopicIndex(ConnectorIndex(settings, "i", "c"), "t").options["aws_virtual_hosted_style_request"] == "true"
 
 
 # Retries
@@ -319,6 +319,6 @@ def test_the_index_waits_as_long_as_the_objects_do(store_settings: StoreSettings
             settings = changed(store_settings, endpoint_url=server.endpoint, max_retries=1, retry_backoff_ms=backoff)
             start = time.monotonic()
             with pytest.raises(StoreUnavailableError):
-                TopicIndex(settings, "_index", "c", "t").open()
+                TopicIndex(ConnectorIndex(settings, "_index", "c"), "t").open()
             took.append(time.monotonic() - start)
         assert took[1] - took[0] > 0.7

@@ -8,7 +8,7 @@ import pytest
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.terminator import tls_before
@@ -34,7 +34,7 @@ def test_objects_and_index_are_reached_where_both_variables_name_the_authority(
         monkeypatch.setenv(variable, str(authority.ca))
     ObjectStore(store).put_new("key", b"body")
     assert ObjectStore(store).get("key") == b"body"
-    assert TopicIndex(store, "topics", "c", "t").open().version == 0
+    assert TopicIndex(ConnectorIndex(store, "topics", "c"), "t").open().version == 0
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that_a
         with pytest.raises(ConfigError, match=said):
             ObjectStore(settings).get("key")
         with pytest.raises(ConfigError, match=said):
-            TopicIndex(settings, "index", "c", "t").open()
+            TopicIndex(ConnectorIndex(settings, "index", "c"), "t").open()
         assert time.monotonic() - started < 10
 
 
@@ -71,7 +71,7 @@ def test_no_variable_of_the_environment_turns_verification_off(
         monkeypatch.setenv(variable, "true")
     monkeypatch.setenv("PYTHONHTTPSVERIFY", "0")
     with pytest.raises(ConfigError, match="certificate"):
-        TopicIndex(store, "index", "c", "t").open()
+        TopicIndex(ConnectorIndex(store, "index", "c"), "t").open()
     with pytest.raises(ConfigError, match="certificate"):
         ObjectStore(store).get("key")
 
@@ -88,4 +88,4 @@ def test_an_authority_that_nobody_was_told_of_is_a_matter_of_settings_and_is_not
     with pytest.raises(ConfigError, match=r"certificate.*AWS_CA_BUNDLE and SSL_CERT_FILE"):
         ObjectStore(store).get("key")
     with pytest.raises(ConfigError, match=r"(?s)certificate.*AWS_CA_BUNDLE and SSL_CERT_FILE"):
-        TopicIndex(store, "index", "c", "t").open()
+        TopicIndex(ConnectorIndex(store, "index", "c"), "t").open()

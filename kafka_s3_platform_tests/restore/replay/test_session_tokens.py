@@ -12,7 +12,7 @@ from kafka_s3_platform.errors import AuthorizationError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
@@ -97,7 +97,7 @@ def test_a_token_that_does_not_hold_is_told_as_that(config: ConnectorConfig, sts
 def check_refusal(config: ConnectorConfig, said: str) -> None:
     for attempt in (
         lambda: ObjectStore(config.store).put_new("a", b""),
-        lambda: TopicIndex(config.store, "_index", "c", config.topics[0]).open(),
+        lambda: TopicIndex(ConnectorIndex(config.store, "_index", "c"), config.topics[0]).open(),
         lambda: archived(config, [NOON + HOUR]),
         lambda: restored(config, restore_id="other"),
     ):

@@ -19,7 +19,7 @@ from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, St
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IndexConflictError, StoreUnavailableError
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.credentials import ADVISORY_SECONDS, Credentials, describe_credentials, find_credentials
-from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate, match_row
@@ -200,7 +200,7 @@ def test_a_refused_role_says_which_and_what_to_check(sts: Sts, sts_server: StsSe
         find_credentials,
         describe_credentials,
         lambda s: ObjectStore(s).get("key"),
-        lambda s: TopicIndex(s, "i", "c", "t").open(),
+        lambda s: TopicIndex(ConnectorIndex(s, "i", "c"), "t").open(),
     ):
         with pytest.raises(AuthorizationError, match=rf"AssumeRole of {ARN} .* 403 AccessDenied.* trust policy"):
             use(own)
@@ -336,7 +336,7 @@ def test_a_stores_client_outlives_its_session(short: StoreSettings, sts: Sts, ga
 def test_a_kept_snapshot_reads_and_commits_after_its_session_expired(
     short: StoreSettings, sts: Sts, gate: Recorder
 ) -> None:
-    index = TopicIndex(short, "_index", "c", "t")
+    index = TopicIndex(ConnectorIndex(short, "_index", "c"), "t")
     index.open().commit(Change((Scan(0, 0, 5, 5, None, 1),)))
     kept = index.open()
     expire(sts)
@@ -350,9 +350,9 @@ def test_a_kept_snapshot_reads_and_commits_after_its_session_expired(
 def test_a_snapshot_opened_again_is_still_a_compare_and_swap(
     short: StoreSettings, sts: Sts, removed: tuple[RowPredicate, ...]
 ) -> None:
-    index = TopicIndex(short, "_index", "c", "t")
+    index = TopicIndex(ConnectorIndex(short, "_index", "c"), "t")
     index.open().commit(Change((Scan(0, 0, 5, 5, None, 1),)))
-    kept, other = index.open(), TopicIndex(short, "_index", "c", "t").open()
+    kept, other = index.open(), TopicIndex(ConnectorIndex(short, "_index", "c"), "t").open()
     other.commit(Change((Scan(0, 5, 9, 4, None, 1),)))
     expire(sts)
     with pytest.raises(IndexConflictError, match="committed by another run"):
@@ -361,7 +361,7 @@ def test_a_snapshot_opened_again_is_still_a_compare_and_swap(
 
 
 def test_a_snapshot_that_committed_commits_no_more_also_when_opened_again(short: StoreSettings, sts: Sts) -> None:
-    kept = TopicIndex(short, "_index", "c", "t").open()
+    kept = TopicIndex(ConnectorIndex(short, "_index", "c"), "t").open()
     kept.commit(Change((Scan(0, 0, 5, 5, None, 1),)))
     expire(sts)
     with pytest.raises(IndexConflictError, match="committed on before"):
@@ -370,14 +370,14 @@ def test_a_snapshot_that_committed_commits_no_more_also_when_opened_again(short:
 
 def test_one_session_serves_the_store_and_the_index(short: StoreSettings, sts: Sts, gate: Recorder) -> None:
     ObjectStore(short).put_new("a", b"1")
-    TopicIndex(short, "_index", "c", "t").open()
-    TopicIndex(short, "_index", "c", "u").open()
+    TopicIndex(ConnectorIndex(short, "_index", "c"), "t").open()
+    TopicIndex(ConnectorIndex(short, "_index", "c"), "u").open()
     assert len(sts.calls) == 1
     assert {r.access_key for r in gate.requests} == set(sts.sessions)
 
 
 def test_an_index_whose_session_was_revoked_is_an_authorization_error(short: StoreSettings, sts: Sts) -> None:
-    index = TopicIndex(short, "_index", "c", "t")
+    index = TopicIndex(ConnectorIndex(short, "_index", "c"), "t")
     index.open()
     sts.sessions.clear()
     with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*Check aws"):
