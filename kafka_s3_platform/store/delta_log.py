@@ -70,15 +70,13 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[Obj
 
 
 def list_newer(store: ObjectStore, folder: str, log: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """List the files of the log that came after `version`, of which `log` is the segment.
+    """List the files of the log from `version` on, of which `log` is the segment.
 
-    The first is the last of `log`. None are returned if it is not there any more as it was: it is another log by now.
+    None are returned if the last of `log` is not there any more as it was: it is another log by now.
     """
     last = log[-1]
     found = _list_from(store, f"{folder}/_delta_log/", version)
-    if not any((each.key, each.etag) == (last.key, last.etag) for each in found):
-        return ()
-    return (last, *(each for each in found if each.key != last.key))
+    return tuple(found) if any((each.key, each.etag) == (last.key, last.etag) for each in found) else ()
 
 
 def find_newest_version(log: Sequence[ObjectInfo]) -> int:
@@ -87,8 +85,8 @@ def find_newest_version(log: Sequence[ObjectInfo]) -> int:
 
 
 def extend_segment(log: Sequence[ObjectInfo], newer: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """Return the segment of `version`, which is that of an earlier one and what came after it."""
-    return _cut_segment((*log, *newer[1:]), version)
+    """Return the segment of `version`, which is made of that of an earlier one and of `newer`, which has its last."""
+    return _cut_segment((*log[:-1], *newer), version)
 
 
 def _list_from(store: ObjectStore, log: str, first: int) -> list[ObjectInfo]:

@@ -6,10 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from secrets import token_hex
+from typing import Any
 from urllib.parse import parse_qs
+
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.store import client, credentials
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import (
     HttpAnswer,
     HttpRequest,
@@ -20,6 +24,13 @@ from kafka_s3_platform_tests.store.http_proxy import (
     running,
     signed_anew,
 )
+
+
+def store_at(endpoint: str, **changes: Any) -> ObjectStore:
+    """The bucket `own` of a server that takes every signature."""
+    key, secret = SecretStr("a"), SecretStr("s")
+    given: dict[str, Any] = {"access_key_id": key, "secret_access_key": secret, **changes}
+    return ObjectStore(StoreSettings(bucket="own", endpoint_url=endpoint, **given))
 
 
 def forget_clients() -> None:

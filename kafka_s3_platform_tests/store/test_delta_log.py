@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IndexDamagedError
 from kafka_s3_platform.store.delta_log import list_log_segment
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, refusal, running
+from kafka_s3_platform_tests.store.servers import store_at
 
 LOG = "i/_delta_log/"
 COMMITS = [f"{LOG}{version:020d}.json" for version in range(151)]
@@ -46,10 +45,7 @@ def server() -> Iterator[LogStore]:
 
 @pytest.fixture
 def store(server: LogStore) -> ObjectStore:
-    key, secret = SecretStr("a"), SecretStr("s")
-    return ObjectStore(
-        StoreSettings(bucket="own", endpoint_url=server.endpoint, access_key_id=key, secret_access_key=secret)
-    )
+    return store_at(server.endpoint)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.store.objects import MAX_EMPTY_PAGES, ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
+from kafka_s3_platform_tests.store.servers import store_at
 
 XML = ("Content-Type", "application/xml")
 
@@ -32,12 +31,7 @@ def server() -> Iterator[HostileStore]:
 
 @pytest.fixture
 def store(server: HostileStore) -> ObjectStore:
-    key, secret = SecretStr("a"), SecretStr("s")
-    return ObjectStore(
-        StoreSettings(
-            bucket="own", endpoint_url=server.endpoint, access_key_id=key, secret_access_key=secret, max_retries=0
-        )
-    )
+    return store_at(server.endpoint, max_retries=0)
 
 
 def list_page(entry: str, token: int) -> HttpAnswer:

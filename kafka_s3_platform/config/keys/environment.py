@@ -15,7 +15,6 @@ class EnvironmentVariable:
 
 CODE = "code location"
 EVERYWHERE = "all of Dagster"
-DAGSTER = "Dagster"
 EXECUTORS = "code location, executors"
 
 CONNECTORS = EnvironmentVariable("KAFKA_S3_CONNECTORS", "`connectors`", CODE, "The folder of connector files.")
