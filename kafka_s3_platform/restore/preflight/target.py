@@ -423,7 +423,7 @@ def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: Targe
     archived = _read_archived_limit(plan)
     if certain is not None:
         holds = f"{what}: object {certain.key} holds records of {average_record_bytes(certain):,} bytes and more"
-        yield _judge_large(request, holds, limit, archived)
+        yield _judge_large(request, plan, holds, limit)
         return
     largest = max((o.largest_bytes for o in plan.objects), default=0)
     if limit < archived and largest + RECORD_OVERHEAD > limit:
@@ -440,7 +440,7 @@ def check_largest_record(
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     if largest > limit:
         holds = f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes"
-        yield _judge_large(request, holds, limit, _read_archived_limit(plan))
+        yield _judge_large(request, plan, holds, limit)
 
 
 def choose_codec(request: RestoreRequest, plan: TargetPlan, limit: int) -> str:
@@ -467,15 +467,20 @@ def _read_archived_limit(plan: TargetPlan) -> int:
     return int(dict(plan.configs).get("max.message.bytes", MAX_MESSAGE_BYTES))
 
 
-def _judge_large(request: RestoreRequest, holds: str, limit: int, archived: int) -> PreflightFinding:
+def _judge_large(request: RestoreRequest, plan: TargetPlan, holds: str, limit: int) -> PreflightFinding:
     """Judge records that are above the limit before compression."""
-    codec = find_sent_codec(request.target_kafka)
+    archived = _read_archived_limit(plan)
     if limit < archived:
         return make_refusal(f"{holds}. Raise it, or leave them out by time or offset")
-    if codec == "none":
+    if find_sent_codec(request.target_kafka) == "none":
         return make_refusal(
             f"{holds}, and the target's worker file says producer.compression.type=none. The archived topic's limit "
             f"was {archived}, so it took them compressed: leave that line out, or say zstd; or raise the limit"
+        )
+    if choose_codec(request, plan, limit) == "none":
+        return make_refusal(
+            f"{holds}. The archived topic's limit was {archived}, so it took them compressed. They would not be sent "
+            f"so: set producer.compression.type=zstd in the target's worker file; or raise the limit"
         )
     return make_remark(
         f"{holds}. The archived topic's limit was {archived}, so it took them compressed, and they are sent "

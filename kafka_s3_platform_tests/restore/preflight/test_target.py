@@ -217,6 +217,16 @@ def test_records_that_came_compressed_to_a_topic_of_the_same_limit_are_not_refus
     assert found.refuses == refuses
 
 
+def test_one_large_record_among_small_ones_is_not_said_to_be_sent_compressed() -> None:
+    """What is known of its object before it is read asks for no compression."""
+    source = going(plan({"max.message.bytes": "100"}))
+    assert choose_codec(request(), source, 100) == "none"
+    target = TargetConfigs("u", DEFAULTS | {"max.message.bytes": "100"}, NOW)
+    [found] = check_largest_record(request(), source, target, 101)
+    assert found.refuses
+    assert "set producer.compression.type=zstd in the target's worker file" in found.text
+
+
 def test_a_compacted_target_takes_a_snapshot_of_the_latest_values() -> None:
     snapshot = replace(plan(), terms={"to_topic": "u", "records": {"latest_per_key": True}})
     ((refuses, text),) = said({"cleanup.policy": "compact"}, snapshot)
