@@ -83,12 +83,14 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         found += checked.findings
         if request.dry_run:
             return _run_dry(source, request, plan, goals, found, runner)
-        log_plan(request, goals, len(source.make_streams(request, plan)), found)
+        stream_count = len(source.make_streams(request, plan))
+        log_plan(request, goals, stream_count, found)
         raise_refusals(name_topics(request, goals), found)
         if begun is None and request.delivery == "exactly_once" and goals:
             # its id is that of no stream: nobody is fenced
             try_transactions(request.target_kafka, goals[0].plan.to_topic, f"restore.{request.restore_id}")
-        runner.start()
+        if stream_count:
+            runner.start()
         # Before the first write: the store's conditional writes protect the plan from a second run.
         check_promises(store, request.config.archive.restore_dir)
         if begun is None:

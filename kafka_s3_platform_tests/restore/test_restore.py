@@ -324,6 +324,12 @@ def test_where_spark_does_not_start_nothing_is_created(shared_archive: Callable[
     assert keys(config.store, config.archive.restore_dir) == []
 
 
+def test_a_restore_of_nothing_needs_no_spark(shared_archive: Callable[..., ConnectorConfig]) -> None:
+    later = ((NOON + timedelta(days=2), NOON + timedelta(days=3)),)
+    report = restore(ArchiveSource(request(shared_archive(numbered(10)), windows=later)), NoSpark())
+    assert (report.verified, report.record_count) == (True, 0)
+
+
 def set_broker_config(admin: AdminClient, entry: ConfigEntry) -> None:
     [broker] = admin.list_topics(timeout=10).brokers
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker), incremental_configs=[entry])
