@@ -140,8 +140,7 @@ def flatten_text(row: bytes) -> bytes:
 
     Raise BadRecordError if it is bad.
     """
-    if row.startswith(BYTE_ORDER_MARK):
-        return flatten_text(row.removeprefix(BYTE_ORDER_MARK))
+    row = row.removeprefix(BYTE_ORDER_MARK)
     try:
         row.decode()
         if is_deeper(row, MAX_DEPTH):

@@ -41,6 +41,7 @@ INVALID = [
     b'"\\ud800"',
     b"\xef\xbb\xbf",
     b"{}\xef\xbb\xbf",
+    b"\xef\xbb\xbf" * 5_000 + b"{}",
     b"\x00",
     b"[" * 251 + b"]" * 251,
     b"[" * 100_000,
