@@ -8,8 +8,6 @@ The session of Spark has started before; its start is told beside. The instance 
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,10 +38,9 @@ class StartedSpark:
     def __init__(self, session: "SparkSession") -> None:
         self._session = session
 
-    @contextmanager
-    def runner(self) -> Iterator[SparkRunner]:
-        """Yield a runner of tasks on that session."""
-        yield SparkRunner(lambda: self._session)
+    def make_runner(self) -> SparkRunner:
+        """Return a runner of tasks on that session."""
+        return SparkRunner(lambda: self._session)
 
 
 def main() -> None:

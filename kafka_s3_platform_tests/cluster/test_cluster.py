@@ -2,11 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import pytest
 
+from kafka_s3_platform.archive.request import ArchiveRequest
+from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import MissingTopicError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -14,6 +17,7 @@ from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.disk_space import measure_disk_space
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.cluster.brokers import Cluster
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -29,6 +33,9 @@ from kafka_s3_platform_tests.support import (
 from kafka_s3_platform_tests.tls.test_kafka import handed_over
 
 pytestmark = pytest.mark.integration
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 KAFKA_PARTITIONS = 3
 RECORDS = 2000
@@ -79,16 +86,26 @@ def test_every_broker_tells_its_free_space(cluster: Cluster) -> None:
     ]
 
 
-def done_while_one_dies(cluster: Cluster, node_id: int, seconds: float, work: Callable[[], object]) -> None:
-    """`work`, again as Dagster does where it failed for a passing reason; the broker dies after `seconds` of it."""
-    death = threading.Timer(seconds, cluster.kill, [node_id])
-    death.start()
-    try:
-        until_it_succeeds(work)
-        assert not death.is_alive(), "it was done before the broker died"
-    finally:
-        death.join()
-        cluster.start(node_id)
+class WhileOneDies(InProcessRunner):
+    """A broker dies half a second after the first task begins, however long a run takes until then."""
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self._cluster, self._node_id = cluster, node_id
+        self._death = threading.Timer(0.5, cluster.kill, [node_id])
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        if tasks and self._death.ident is None:
+            self._death.start()
+        return super().run(function, tasks, max_concurrent)
+
+    def until_it_succeeds(self, work: Callable[[], object]) -> None:
+        """Do `work` again as Dagster does where it failed for a passing reason. Start the broker in the end."""
+        try:
+            until_it_succeeds(work)
+            assert not self._death.is_alive(), "it was done before the broker died"
+        finally:
+            self._death.join()
+            self._cluster.start(self._node_id)
 
 
 def until_it_succeeds(work: Callable[[], object]) -> None:
@@ -101,7 +118,9 @@ def until_it_succeeds(work: Callable[[], object]) -> None:
 
 def test_a_leader_that_dies_during_a_scan_loses_nothing(cluster: Cluster, config: ConnectorConfig) -> None:
     slow = config.model_copy(update={"archive": config.archive.model_copy(update={"records_per_second": 2000.0})})
-    done_while_one_dies(cluster, 2, 1.0, lambda: archived(slow))
+    runner = WhileOneDies(cluster, 2)
+    request = ArchiveRequest(slow, slow.topics[0], "run-1", None)
+    runner.until_it_succeeds(lambda: archive_topic(request, runner).raise_failure())
     assert all_archived(config)
     assert verify_archive(config, config.topics[0], deep=True, runner=InProcessRunner()).ok
 
@@ -112,7 +131,8 @@ def test_a_leader_that_dies_under_a_restore_loses_nothing_and_doubles_nothing(
     archived(config)
     topic = config.topics[0]
     given = request(config, records_per_second=3000.0, replication_factor=3)
-    done_while_one_dies(cluster, 3, 2.0, lambda: restore(ArchiveSource(given), InProcessRunner()))
+    runner = WhileOneDies(cluster, 3)
+    runner.until_it_succeeds(lambda: restore(ArchiveSource(given), runner))
     report = restore(ArchiveSource(given), InProcessRunner())
     assert report.verified
     for kafka_partition in range(KAFKA_PARTITIONS):
