@@ -14,7 +14,6 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import TopicIndex
@@ -31,7 +30,7 @@ class ArchivedTopic:
 
     @property
     def name(self) -> str:
-        """`<connector>/<topic>`. It also names the Dagster pool, so that no two runs work on one topic at a time."""
+        """`<connector>/<topic>`."""
         return f"{self.config.name}/{self.topic}"
 
     @property
@@ -41,10 +40,6 @@ class ArchivedTopic:
     def key(self, group: Group) -> dg.AssetKey:
         """Return the asset key `<connector>/<group>/<topic>`."""
         return dg.AssetKey([self.config.name, group, self.topic])
-
-    def op_name(self, *before: str) -> str:
-        """Return the name of one of this topic's ops or jobs."""
-        return make_op_name(*before, self.config.name, self.topic)
 
     @property
     def lateness(self) -> timedelta:

@@ -59,7 +59,6 @@ class IndexState:
     groups: tuple[CommittedOffset, ...] = ()
     schemas: tuple[ArchivedSchema, ...] = ()
     failures: tuple[Unresolved, ...] = ()
-    commit_ids: frozenset[str] = field(default_factory=frozenset)
     fold: Fold = field(default_factory=Fold)
     read_month: "Callable[[str], IndexState]" = field(default_factory=lambda: _read_no_month, compare=False, repr=False)
 

@@ -275,7 +275,6 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
         groups=tuple(found["group"]),
         schemas=tuple(found["schema"]),
         failures=tuple(found["unresolved"]),
-        commit_ids=frozenset(rows.column("commit_id").unique().to_pylist()),
         fold=Fold(found["folded-scan"], found["folded-look"], found["folded-hours"]),
     )
 

@@ -5,7 +5,7 @@ A table is opened at one version. A commit uses the handle from which its plan w
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -108,14 +108,6 @@ class IndexTable:
     def name_log_entry(self, version: int) -> str:
         """Return the key of the log entry of a version, which is Delta's."""
         return f"{self.folder}/_delta_log/{version:020d}.json"
-
-    def list_log_entries(self) -> Iterator[tuple[int, ObjectInfo]]:
-        """Yield the version and the object of each log entry that the store lists. Raises store errors."""
-        log = f"{self.folder}/_delta_log/"
-        for info in self.objects.list(log):
-            number, _, kind = info.key.removeprefix(log).partition(".")
-            if kind == "json" and number.isdigit():
-                yield int(number), info
 
     def _check(self, handle: Handle) -> Handle:
         """Return the handle. Refuse a version that names files out of its folder, or deletion vectors.

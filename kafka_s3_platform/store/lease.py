@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kafka_s3_platform.errors import SupersededError
 from kafka_s3_platform.model.segment import Compaction, Reservation
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import RowPredicate, match_run
 
@@ -64,12 +64,6 @@ class Lease:
         kinds = {type(row) for row in self.rows}
         found: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
         return [row for row in found if type(row) in kinds]
-
-
-def take_lease(snapshot: IndexSnapshot, change: Change, superseded: Iterable[Reservation | Compaction]) -> Lease:
-    """Commit the plan of one topic, as `take_leases` does."""
-    topic = snapshot.index.topic
-    return take_leases(snapshot.whole, {topic: change}, {topic: superseded})[topic]
 
 
 def take_leases(

@@ -8,7 +8,7 @@ from kafka_s3_platform.errors import SupersededError
 from kafka_s3_platform.model.segment import Compaction, Reservation
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.lease import Lease, end_runs, released_on_failure, take_lease
+from kafka_s3_platform.store.lease import Lease, end_runs, released_on_failure, take_leases
 
 pytestmark = pytest.mark.integration
 
@@ -17,7 +17,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 def take(snapshot: IndexSnapshot, run_id: str, superseded: tuple[Reservation, ...] = ()) -> Lease:
     row = Reservation(0, 0, 9, run_id, snapshot.version + 1, NOON)
-    return take_lease(snapshot, Change(added=(row,), run_id=run_id), superseded)
+    topic = snapshot.index.topic
+    return take_leases(snapshot.whole, {topic: Change(added=(row,), run_id=run_id)}, {topic: superseded})[topic]
 
 
 def test_a_lease_is_held_until_a_later_run_supersedes_it(index: TopicIndex) -> None:
@@ -63,7 +64,7 @@ def test_a_run_that_is_refused_while_it_holds_its_lease_gives_it_back(index: Top
 
 
 def test_a_run_that_reserved_nothing_gives_nothing_back(index: TopicIndex) -> None:
-    lease = take_lease(index.open(), Change(run_id="first"), ())
+    lease = take_leases(index.open().whole, {index.topic: Change(run_id="first")}, {})[index.topic]
     with pytest.raises(ZeroDivisionError), released_on_failure(index.within_connector, [lease]):
         raise ZeroDivisionError
     assert index.open().version == lease.epoch

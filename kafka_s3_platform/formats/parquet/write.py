@@ -102,12 +102,6 @@ class ParquetWriter:
             raise build_unwritable_error(batch, objects, "parquet", lambda o: self._columns.of([o])) from err
 
 
-def build_arrow_schema(schema: Schema) -> pa.Schema:
-    """Build the columns for values of a record schema."""
-    avro = AvroSchema(schema.avro)
-    return pa.schema(list(_Columns(avro, avro.root).type))
-
-
 class _Columns:
     """Builds Arrow columns from values of an Avro schema. `type` is their Arrow type."""
 

@@ -13,7 +13,6 @@ from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.restore.outgoing.key_hash import hash_crc32, hash_murmur2
 
 OPTION = KAFKA_PARTITIONER.key
-BY_KEY = ("murmur2", "crc32")
 SOURCE = "source"
 
 

@@ -1,10 +1,10 @@
 """Choose the archived records of a restore by windows of time and of offsets. Pure: no input or output."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -102,15 +102,6 @@ class Selection:
 
     def _touches(self, extent: Extent) -> bool:
         return not self.times or any(extent.max_timestamp >= s and extent.min_timestamp < e for s, e in self.times)
-
-    def to_document(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> "Selection":
-        windows = tuple(OffsetWindow(**w) for w in document["windows"])
-        times = tuple((start, end) for start, end in document.get("times", ()))
-        return Selection(document["from_ms"], document["to_ms"], windows, times)
 
 
 def select_records(request: RestoreRequest, kafka_partitions: Iterable[int]) -> Selection:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.parquet import write as parquet
-from kafka_s3_platform.formats.parquet.write import build_arrow_schema
 from kafka_s3_platform.formats.parts import UnwritableRecordsError, UnwritableSchemaError
 from kafka_s3_platform.model.connect import ConnectBatch, Payload, Schema
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
@@ -180,7 +179,12 @@ def test_records_come_back_however_they_were_batched(rows: list[dict[str, Any]],
     prices = [Decimal(int.from_bytes(row["price"], "big", signed=True)).scaleb(-2) for row in rows]
     assert read(body) == [{**row, "price": price} for row, price in zip(rows, prices, strict=True)]
     table = pq.read_table(io.BytesIO(body))
-    assert table.schema.equals(build_arrow_schema(PEOPLE))
+    assert [str(t) for t in table.schema.types] == [
+        "string",
+        "int32",
+        "list<element: string not null>",
+        "decimal128(9, 2)",
+    ]
 
 
 def test_row_groups_end_at_the_same_record_however_batches_come(monkeypatch: pytest.MonkeyPatch) -> None:

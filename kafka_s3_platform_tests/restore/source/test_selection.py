@@ -1,4 +1,3 @@
-import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -17,7 +16,7 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import PlannedObject
-from kafka_s3_platform.restore.source.selection import Selection, round_up_to_ms, select_records
+from kafka_s3_platform.restore.source.selection import round_up_to_ms, select_records
 from kafka_s3_platform_tests.restore.records import batch_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -76,12 +75,6 @@ def test_offsets_are_one_window_for_all_or_one_a_kafka_partition() -> None:
     assert not one.overlaps(planned(0, (9, 20), (0, 0)))
 
 
-def test_a_selection_comes_back_from_its_document() -> None:
-    chosen = select_records(request(from_offset=3, from_time=NOON), [0, 1])
-
-    assert Selection.from_document(chosen.to_document()) == chosen
-
-
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -115,7 +108,6 @@ def test_hours_picked_here_and_there_are_windows_of_their_own() -> None:
     assert chosen.overlaps(planned(0, (0, 5), (START + 3 * HOUR, START + 5 * HOUR)))
     assert not chosen.holds(planned(0, (0, 5), (START + 3 * HOUR, START + 5 * HOUR)))
     assert not chosen.overlaps(planned(0, (0, 5), (START + 2 * HOUR, START + 5 * HOUR - 1)))
-    assert Selection.from_document(json.loads(json.dumps(chosen.to_document()))) == chosen
 
 
 def test_hours_and_a_window_must_both_hold() -> None:
