@@ -6,8 +6,16 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from kafka_s3_platform.archive.bad_records import count_offsets
-from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError, UnresolvedOffsetsError
+from kafka_s3_platform.archive.request import ArchiveRequest, HourReport
+from kafka_s3_platform.errors import (
+    ConfigError,
+    LogTruncatedError,
+    PlatformError,
+    TransientError,
+    UnresolvedOffsetsError,
+)
 from kafka_s3_platform.model.connect import LETTER_ADVICE
+from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.model.unresolved import FOR_EVER, Unresolved
 
 if TYPE_CHECKING:
@@ -112,6 +120,21 @@ def _unresolved_lines(connector: str, topic: str, unresolved: Sequence[Unresolve
 
 def _more(count: int) -> Iterable[str]:
     return [f"and {count} more"] if count > 0 else []
+
+
+def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> Iterator[PlatformError]:
+    """Return an error for hours whose records are out of range: `archive.start.hour` was a later one before."""
+    start = request.config.archive.start_hour
+    moved = [hour for hour in hours if hour.out_of_range_count and hour.hour >= start]
+    if moved:
+        first, last = (hour.hour.astimezone(start.tzinfo).isoformat() for hour in (moved[0], moved[-1]))
+        yield ConfigError(
+            f"topic {request.topic}: archive.start.hour is {start.isoformat()}, and was a later hour when records of "
+            f"hours from {first} to {last} were archived: up to {max(h.out_of_range_count for h in moved):,} of them "
+            f"lie in {OUT_OF_RANGE}, where restores find them by their times, and stay there. To have them by the "
+            f"hour, archive the topic under another connector name, topics.dir and archive.index.dir. To be content "
+            f"with that, move archive.start.hour back to the later hour"
+        )
 
 
 def build_errors(failed: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:

@@ -16,6 +16,7 @@ from kafka_s3_platform.store.row_filter import SegmentFilter
 def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: timedelta) -> Iterator[HourReport]:
     """Report each of `hours`. Compacted segments count too: an hour keeps its numbers when its day is merged."""
     hours = sorted(hours)
+    apart = list_segments_apart(snapshot, hours[0]) if hours else ()
     segments = group_segments_by_hour(snapshot, hours)
     state = snapshot.state
     gaps: dict[datetime | None, list[Gap]] = defaultdict(list)
@@ -35,12 +36,18 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
             tuple(segments.get(hour, ())),
             tuple(dict.fromkeys((*gaps[hour], *state.list_truncated_in(hour)))),
             state.is_scanned(hour),
-            state.is_complete(hour, lateness),
+            state.is_complete(hour, lateness) and not any(s.may_hold_apart(hour) for s in apart),
             state.taken_over_in(hour),
             sum(s.filtered_count for s in scans[hour]),
             sum(s.dead_letter_count for s in scans[hour]),
             unresolved[hour],
+            sum(s.record_count for s in apart if s.may_hold_apart(hour)),
         )
+
+
+def list_segments_apart(snapshot: IndexSnapshot, first: datetime) -> tuple[Segment, ...]:
+    """List the out-of-range segments that may hold records of hours from `first` on: the archive began after them."""
+    return snapshot.select_segments(SegmentFilter(started_since=first))
 
 
 def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:

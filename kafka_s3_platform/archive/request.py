@@ -27,7 +27,8 @@ class HourReport(SegmentTotals):
 
     `taken_over_count` of its offsets were archived by another sink. Of the records of its offsets, `filtered_count`
     were left out and `dead_letter_count` failed and were tolerated; a run without hours counts those of a range at the
-    hour that the range begins in. `unresolved_count` of its offsets could not be archived.
+    hour that the range begins in. `unresolved_count` of its offsets could not be archived. Up to `out_of_range_count`
+    records of it are archived as out of range, since the archive began after it; it is not complete then.
     """
 
     hour: datetime
@@ -39,6 +40,7 @@ class HourReport(SegmentTotals):
     filtered_count: int = 0
     dead_letter_count: int = 0
     unresolved_count: int = 0
+    out_of_range_count: int = 0
 
 
 @dataclass(frozen=True)

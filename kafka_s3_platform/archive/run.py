@@ -11,9 +11,9 @@ from datetime import datetime, timedelta, timezone
 
 from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.commit import TopicSlice, commit_results, find_recreated_topics
-from kafka_s3_platform.archive.failures import build_errors, build_failure
+from kafka_s3_platform.archive.failures import build_errors, build_failure, build_start_errors
 from kafka_s3_platform.archive.hours import report_hours
-from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
+from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest, HourReport
 from kafka_s3_platform.archive.reserve import ReservedPlan, reserve_plans
 from kafka_s3_platform.archive.scan import ENDING_TOPIC, try_scans
 from kafka_s3_platform.archive.split import build_tasks, group_tasks, look_up_hour_offsets
@@ -286,13 +286,14 @@ def _build_report(whole: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
     touched = {s.chunk_start for s in segments if s.chunk_start} | set(request.hours or ())
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     seconds = (datetime.now(timezone.utc) - reserved.planned_at).total_seconds()
+    hours = tuple(report_hours(whole.topic(request.topic), sorted(touched), lateness))
     notes = Notes()
     for result in results:
         notes.join(result.notes)
     for sentence in notes.sentences:
         logger.warning("topic %s: %s", request.topic, sentence)
     return ArchiveReport(
-        hours=tuple(report_hours(whole.topic(request.topic), sorted(touched), lateness)),
+        hours=hours,
         record_count=sum(r.record_count for r in results),
         record_bytes=sum(r.record_bytes for r in results),
         object_count=sum(len(s.keys) for s in segments),
@@ -304,13 +305,13 @@ def _build_report(whole: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
         version=whole.version,
         seconds=seconds,
         unresolved=tuple(u for r in results for u in r.unresolved),
-        failure=_build_failure(done),
+        failure=_build_failure(done, hours),
     )
 
 
-def _build_failure(done: _TopicRun) -> PlatformError | None:
+def _build_failure(done: _TopicRun, hours: Sequence[HourReport]) -> PlatformError | None:
     request = done.reserved.request
     unresolved = [u for r in done.results for u in r.unresolved]
     errors = build_errors(done.failed, request.config.name, request.topic)
-    failed = [*done.reserved.plan.failures.values(), *errors]
+    failed = [*done.reserved.plan.failures.values(), *errors, *build_start_errors(request, hours)]
     return build_failure(request.config.name, request.topic, unresolved, failed)

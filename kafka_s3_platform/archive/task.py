@@ -1,6 +1,7 @@
 """What one Spark task of an archive run is given, and what it gives back."""
 
 from dataclasses import dataclass, field, replace
+from datetime import timezone
 
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
@@ -63,6 +64,7 @@ class ScanTask:
             writer,
             condemned=self.condemned,
             framed=framed,  # type: ignore[arg-type]
+            start_hour=self.archive.start_hour.astimezone(timezone.utc),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.times import HOUR_MS, to_epoch_ms
 
 Chunk = Literal["hourly", "daily"]
 
@@ -35,7 +36,7 @@ class Segment:
     their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is the
     object's. Timestamps are epoch ms. `settings` is the JSON of the layout that wrote the segment. `siblings` are the
     objects that belong to it: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the schemas
-    of its values.
+    of its values. `start_hour` is that of the connector when out-of-range records were archived, None for others.
     """
 
     key: str
@@ -58,10 +59,18 @@ class Segment:
     epoch: int
     siblings: tuple[StoredObject, ...] = ()
     schema_ids: tuple[int, ...] = ()
+    start_hour: datetime | None = None
 
     @property
     def offsets(self) -> OffsetRange:
         return OffsetRange(self.start_offset, self.end_offset)
+
+    def may_hold_apart(self, hour: datetime) -> bool:
+        """Whether records of `hour` may lie here, out of range, since the archive began after that hour."""
+        if self.start_hour is None or hour >= self.start_hour:
+            return False
+        start = to_epoch_ms(hour)
+        return self.min_timestamp < start + HOUR_MS and start <= self.max_timestamp
 
     @property
     def format(self) -> str:

@@ -165,6 +165,7 @@ class SegmentWriter:
             epoch=self._target.provenance.epoch,
             siblings=tuple(StoredObject(s.key, s.size, s.etag, s.sha256) for s in siblings),
             schema_ids=tuple(sorted(self._schema_ids)),
+            start_hour=self._target.start_hour if self._bucket.hour_ms is None else None,
         )
 
     @contextmanager

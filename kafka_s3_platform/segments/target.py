@@ -82,6 +82,7 @@ class SegmentTarget:
     `rewrite` marks segments that replace others. Their keys contain the epoch, so that no key is ever used twice. The
     keys of segments that begin at a `condemned` offset contain it too: a vacuum deletes the usual keys. `framed` are
     the columns whose values name schemas of a registry. `schema_ids` are the ids in the segments that a merge reads.
+    Records before `start_hour` are out of range.
     """
 
     layout: LayoutSettings
@@ -93,6 +94,7 @@ class SegmentTarget:
     condemned: frozenset[int] = frozenset()
     framed: tuple[Literal["key", "value"], ...] = ()
     schema_ids: frozenset[int] = frozenset()
+    start_hour: datetime | None = None
 
     def key(self, bucket: Bucket, first: RecordId, suffix: str) -> str:
         """Return the key of the object whose first record is `first`; `suffix` is its extension."""

@@ -81,7 +81,7 @@ CHECKPOINT_INTERVAL = 10
 
 FILTERED_COLUMNS = (
     "kind,chunk,topic,version,committed_at,epoch,kafka_partition,start_offset,end_offset,chunk_start,min_timestamp,"
-    "max_timestamp"
+    "max_timestamp,start_hour"
 )
 """The columns by which rows are looked for. delta-rs keeps their bounds for each file, and reads no other file."""
 

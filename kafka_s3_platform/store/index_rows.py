@@ -93,6 +93,7 @@ INDEX_SCHEMA = pa.schema(
         pa.field("message", pa.string()),
         pa.field("found_at", TIME),
         pa.field("retention_ms", pa.int64()),
+        pa.field("start_hour", TIME),
     ]
 )
 

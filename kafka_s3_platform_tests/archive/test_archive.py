@@ -49,6 +49,7 @@ from kafka_s3_platform_tests.support import (
     send,
     snapshot,
     stored,
+    tried,
 )
 
 pytestmark = pytest.mark.integration
@@ -216,6 +217,21 @@ def test_timestamps_out_of_range_are_kept_apart_and_counted(
     assert archived(config).out_of_range_count == 2
     places = {s.encoded_partition: s.record_count for s in snapshot(config).segments}
     assert places == {OUT_OF_RANGE: 2, folder(NOON): 1}
+
+
+def test_an_hour_is_not_complete_whose_records_were_archived_before_the_start_hour_was_moved_back(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    create_topic(topic_name)
+    early = NOON - 2 * HOUR
+    produce(kafka_settings, topic_name, [*(Sent(b"early", None, early) for _ in range(6)), Sent(b"ok")])
+    archived(connector(kafka_settings, store_settings, topic_name, start_hour=NOON))
+    config = connector(kafka_settings, store_settings, topic_name, start_hour=NOON - timedelta(days=1))
+    report = tried(config, [early, early + HOUR, NOON])
+    assert [(h.complete, h.out_of_range_count) for h in report.hours] == [(False, 6), (True, 0), (True, 0)]
+    said = f"archive.start.hour is {config.archive.start_hour.isoformat()}, and was a later hour"
+    assert said in str(report.failure)
+    assert tried(config, [NOON]).failure is None
 
 
 def test_wallclock_files_records_by_arrival(

@@ -1,5 +1,6 @@
 """Summaries of what the index holds, day by day."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from zoneinfo import ZoneInfo
@@ -52,15 +53,22 @@ def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta)
     for segment in snapshot.segments:
         found.setdefault(find_day(segment), []).append(segment)
     days = sorted(found, key=lambda day: day or date.min)
-    return [_summarize_day(snapshot.state, day, tuple(found[day]), zone, lateness) for day in days]
+    apart = found.get(None, [])
+    return [_summarize_day(snapshot.state, day, tuple(found[day]), apart, zone, lateness) for day in days]
 
 
 def _summarize_day(
-    state: IndexState, day: date | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
+    state: IndexState,
+    day: date | None,
+    segments: tuple[Segment, ...],
+    apart: Sequence[Segment],
+    zone: ZoneInfo,
+    lateness: timedelta,
 ) -> DaySummary:
     if day is None:
         return DaySummary(None, segments, 0, 0)
     start = find_day_start(day, zone)
     end = find_day_end(day, zone)
     hours = [start + n * HOUR for n in range((end - start) // HOUR)]
-    return DaySummary(day, segments, len(hours), len(state.complete_hours(hours, lateness)))
+    complete = state.complete_hours(hours, lateness)
+    return DaySummary(day, segments, len(hours), sum(not any(s.may_hold_apart(h) for s in apart) for h in complete))
