@@ -30,7 +30,11 @@ def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
     topics = find_native_topics(connector, topic, "compact")
     for found in topics:
         if not found.days.definition.has_partition_key(key):
-            raise click.UsageError(f"--day {day}: the days of {found.name} are those from its start hour to today")
+            raise click.UsageError(
+                f"--day {day}: the days of {found.name} are those from archive.start.hour, "
+                f"{found.config.archive.start_hour.isoformat()}, to today. What is archived of an earlier day can be "
+                f"restored as it is; to merge it, move archive.start.hour back to that day"
+            )
     outcomes, failures = run_assets({t.key("daily"): t.topic for t in topics}, job_name, [key])
     if not outcomes:
         raise_failures(failures)
