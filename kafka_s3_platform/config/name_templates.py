@@ -7,7 +7,7 @@ from the key. A template that only reads existing keys need not name them all. I
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -36,6 +36,8 @@ _TEXTS = {
     "key": r".*",
     "any": r"[^/]*",
 }
+_WIDE = frozenset({"topic", "key", "any"})
+_MAX_WIDE = 2
 _WRITTEN = frozenset({"topic", "partition", "start_offset", "timestamp"})
 _WRITTEN_ARE = (
     "{{topic}}, {{partition}}, {{start_offset}} (both may have :padding=true) and {{timestamp:unit=yyyy|MM|dd|HH}} are"
@@ -139,6 +141,45 @@ class NameTemplate:
             if at == self.last_offset:
                 found.append(REWRITTEN)
         return "".join(found)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has so many texts of any length that `pattern` may take minutes to refuse a long name."""
+        wide = [part for part in self.parts if isinstance(part, Variable) and part.name in _WIDE]
+        return len(wide) > _MAX_WIDE and wide != [_ANY] * len(wide)
+
+    def linear_pattern(self, known: Mapping[str, str]) -> str:
+        """Return what `pattern` returns, as a regular expression without references, and so for RE2.
+
+        The text of a variable that is `known` is that text. A variable that occurs again has a group of its own there,
+        which `list_again` names.
+        """
+        touching = self._touching()
+        found: list[str] = []
+        named: set[str] = set()
+        for at, part in enumerate(self.parts):
+            if isinstance(part, str):
+                found.append(re.escape(part))
+                continue
+            text = part.pattern(is_exact=at in touching)
+            if part.group in known and part.group in named and part.name not in _NUMBERS:
+                text = re.escape(known[part.group])
+            name = part.group if part.group not in named else f"{part.group}{at}"
+            found.append(f"(?P<{name}>{text})")
+            named.add(part.group)
+            if at == self.last_offset:
+                found.append(REWRITTEN)
+        return "".join(found)
+
+    def list_again(self) -> tuple[tuple[str, str], ...]:
+        """List the groups of `linear_pattern` that must have the text of an earlier group, with that group."""
+        found: list[tuple[str, str]] = []
+        named: set[str] = set()
+        for at, part in enumerate(self.parts):
+            if isinstance(part, Variable) and part.name not in {*_NUMBERS, "any"}:
+                found += [(f"{part.group}{at}", part.group)] if part.group in named else []
+                named.add(part.group)
+        return tuple(found)
 
     def _touching(self) -> set[int]:
         """Find the indexes of variables of any length with nothing but digits between them."""

@@ -44,7 +44,7 @@ class ConnectLayout(SegmentLayout):
             return None
         pattern = rf"{self._pattern(re.escape(topic))}(?:\.(?P<extension>[^/+]+))?"
         match = re.fullmatch(pattern, name, re.ASCII)
-        return match and build_segment_key(match, topic, encoded, match["extension"] or "")
+        return match and build_segment_key(match.groupdict(), topic, encoded, match["extension"] or "")
 
     def read(self, key: str) -> ReadKey | Refusal:
         topic, encoded, name = self._split(key)
@@ -57,7 +57,7 @@ class ConnectLayout(SegmentLayout):
         if match is None:
             form = self._layout.file_delim.join(("<topic>", "<kafka partition>", "<first offset>"))
             return refuse_index(name) or Refusal("unparsable", f"its name is not {form}{ending}")
-        segment = build_segment_key(match, topic, encoded, ending.removeprefix("."))
+        segment = build_segment_key(match.groupdict(), topic, encoded, ending.removeprefix("."))
         found = self._read_folder(ReadKey(segment, self._endings[ending]))
         if isinstance(found, ReadKey) and topic != segment.topic:
             return Refusal("topic", f"its name says topic {segment.topic}, its folder {topic}", found)

@@ -52,7 +52,7 @@ class LensesLayout(KeyReader):
         first = int(times.get("earliest") or -1)
         last = int(times.get("latest") or -1)
         window = (first, last + 1) if 0 <= first <= last else None
-        segment = build_segment_key(match, self._topic, folder, ending.removeprefix("."))
+        segment = build_segment_key(match.groupdict(), self._topic, folder, ending.removeprefix("."))
         return ReadKey(segment, window=window, last_offset=int(match["end_offset"]))
 
 

@@ -4,9 +4,9 @@ A mapper can make several records from one. The key of an object that begins bet
 offset. The key of an object that replaces others has `+<epoch>`. So no key is ever used twice.
 """
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from kafka_s3_platform.config.name_templates import REWRITTEN
 from kafka_s3_platform.formats.parts import ObjectPart
@@ -18,6 +18,9 @@ OFFSET = rf"(?P<start_offset>\d+){REWRITTEN}"
 EXTENSION = r"(?:\.(?P<extension>[a-zA-Z0-9_.-]+))?"
 
 _OFFSETS = ".offsets"
+
+Groups: TypeAlias = Mapping[str, str | None]
+"""The text of each group of a pattern that matched, None where the group is not there."""
 
 Problem = Literal[
     "outside",
@@ -99,9 +102,8 @@ class Refusal:
     read: ReadKey | None = None
 
 
-def build_segment_key(match: re.Match[str], topic: str, encoded_partition: str, extension: str) -> SegmentKey:
+def build_segment_key(found: Groups, topic: str, encoded_partition: str, extension: str) -> SegmentKey:
     """Build the key's parts from the groups of a match. `topic` is used if the pattern has no group for it."""
-    found = match.groupdict()
     offset = found.get("start_offset")
     epoch = found.get("epoch")
     return SegmentKey(

@@ -22,7 +22,7 @@ class TimeFolderLayout(SegmentLayout):
         match = re.fullmatch(self.name_pattern + EXTENSION, name, re.ASCII)
         if not key.startswith(self.root) or not encoded or match is None:
             return None
-        return build_segment_key(match, self._topic, encoded, match["extension"] or "")
+        return build_segment_key(match.groupdict(), self._topic, encoded, match["extension"] or "")
 
     def read(self, key: str) -> ReadKey | Refusal:
         encoded, _, name = key.removeprefix(self.root).rpartition("/")
@@ -35,7 +35,7 @@ class TimeFolderLayout(SegmentLayout):
         folder = self._folders.folder(encoded)
         if folder is None:
             return Refusal("misplaced", f"its folder {encoded!r} is no time folder")
-        segment = build_segment_key(match, self._topic, encoded, ending.removeprefix("."))
+        segment = build_segment_key(match.groupdict(), self._topic, encoded, ending.removeprefix("."))
         return ReadKey(segment, window=folder.window)
 
     def _key(self, segment: SegmentKey, name: str) -> str:

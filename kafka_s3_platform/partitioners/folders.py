@@ -87,13 +87,17 @@ class FieldFolders:
     """Reads `<field>=<value>` for each field, in their order."""
 
     def __init__(self, layout: LayoutSettings) -> None:
-        names = [f"{re.escape(name)}=.*" for name in layout.partition_fields]
-        self._pattern = re.compile(re.escape(layout.directory_delim).join(names), re.DOTALL)
+        self._beginnings = [f"{layout.directory_delim}{name}=" for name in layout.partition_fields]
+        self._delim = layout.directory_delim
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        if self._pattern.fullmatch(encoded_partition):
-            return Folder()
-        return None
+        # A value is any text, and may hold the delimiter: where the next field is found first, it may as well begin.
+        left = self._delim + encoded_partition
+        for at, beginning in enumerate(self._beginnings):
+            before, found, left = left.partition(beginning)
+            if not found or (before and not at):
+                return None
+        return Folder()
 
 
 class TimeFolders:

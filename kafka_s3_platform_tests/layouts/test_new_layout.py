@@ -24,6 +24,7 @@ from kafka_s3_platform.layouts.segment_key import (
     make_offsets_key,
     strip_offsets_key,
 )
+from kafka_s3_platform.partitioners.folders import FieldFolders
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms
 
@@ -354,8 +355,8 @@ def test_a_template_says_what_every_key_begins_with() -> None:
 ANYTHING = "{{any}}-{{any}}-{{any}}/{{topic}}-{{any}}-{{any}}-{{partition}}_{{start_offset}}.json"
 
 
-def read_anything(key: str) -> object:
-    layout = LayoutSettings(key_layout="template", file_name_template=ANYTHING, topics_dir="")
+def read_anything(key: str, template: str = ANYTHING) -> object:
+    layout = LayoutSettings(key_layout="template", file_name_template=template, topics_dir="")
     return new_key_reader(ConnectorConfig.model_construct(layout=layout, topics=("t",))).read(key)
 
 
@@ -365,9 +366,49 @@ def test_a_template_with_several_texts_of_any_kind_reads_what_is_of_it() -> None
     assert (found.segment.kafka_partition, found.segment.first_offset) == (4, 5)
 
 
+@pytest.mark.parametrize(
+    ("template", "key", "read"),
+    [
+        ("{{key}}-{{any}}-{{topic}}+{{partition}}+{{start_offset}}", "a/b-c-d-t+4+0005@2+7", ("t", 4, 5, 2, 7)),
+        ("{{key}}-{{any}}-{{topic}}", "-x-t", ("t", 0, None, 0, None)),
+        ("{{topic}}/{{any}}-{{key}}-{{topic}}", "a-b/1-2-a-b", ("a-b", 0, None, 0, None)),
+        ("{{key}}/{{any}}/{{topic}}/{{start_offset:padding=true}}-{{topic}}", "k/x/a-b/07-a-b", ("a-b", 0, 7, 0, None)),
+    ],
+)
+def test_a_template_of_three_texts_of_any_length_reads_its_keys(
+    template: str, key: str, read: tuple[str | int | None, ...]
+) -> None:
+    found = read_anything(key, template)
+    assert isinstance(found, ReadKey)
+    of = found.segment
+    assert (of.topic, of.kafka_partition, of.first_offset, of.ordinal, of.epoch) == read
+
+
 @pytest.mark.parametrize("text", ["-", "-1", "a"])
-def test_the_longest_key_that_is_not_of_the_template_is_refused_in_little_time(text: str) -> None:
-    key = text * (1000 // len(text)) + "/t-1_2.json"
-    start = time.monotonic()
-    assert not isinstance(read_anything(key), ReadKey)
-    assert time.monotonic() - start < 5
+@pytest.mark.parametrize(
+    "template", [ANYTHING, "{{key}}-{{any}}-{{topic}}", "{{topic}}/{{key}}-{{any}}-{{topic}}-{{start_offset}}"]
+)
+def test_the_longest_key_that_is_not_of_the_template_is_refused_in_little_time(template: str, text: str) -> None:
+    key = text * (1000 // len(text)) + "/!/t-1_2.json"
+    start = time.process_time()
+    assert not isinstance(read_anything(key, template), ReadKey)
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_one"),
+    [
+        ("a=1/b=2/c=3/d=4/e=", True),
+        ("a=/b=1/2/c=/c=3/d=/e=", True),
+        ("b=2/a=1/c=3/d=4/e=5", False),
+        ("x/a=1/b=2/c=3/d=4/e=5", False),
+        ("a=1" + "/b=" * 50 + "/c=" * 50 + "/d=" * 50 + "/e" * 50, False),
+    ],
+)
+def test_folders_of_fields_are_read_whatever_their_values_hold_and_refused_in_little_time(
+    folder: str, *, is_one: bool
+) -> None:
+    layout = LayoutSettings(partitioner="Field", partition_fields=tuple("abcde"), format="json")
+    start = time.process_time()
+    assert (FieldFolders(layout).folder(folder) is not None) is is_one
+    assert time.process_time() - start < 1
