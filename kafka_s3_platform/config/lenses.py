@@ -22,6 +22,7 @@ _ENVELOPE = "store.envelope"
 _FIELDS = tuple(f"{_ENVELOPE}.fields.{name}" for name in ("key", "headers", "value", "metadata"))
 _NO_MEANING = ("padding.",)
 _OF_SINKS = ("flush.size", "flush.count", "flush.interval", "partition.include.keys", "key.suffix")
+_OF_NAMES = ("padding.", "store.file.namer")
 _OF_LINES = (
     "a record of Kafka is not one line there, or is one taken apart: read objects whose lines are records by the"
     " class io.confluent.connect.s3.source.S3SourceConnector, archive.source.template and ByteArrayFormat"
@@ -76,8 +77,11 @@ def _list_read_keys(entries: Mapping[str, SecretStr]) -> Iterator[str]:
 
 
 def _expand_source(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys for `INSERT INTO topic SELECT * FROM bucket:prefix`."""
+    """Yield the keys for `INSERT INTO topic SELECT * FROM bucket:prefix`, or for what the sink's own file says."""
     found = parse_statements(given.get(KCQL, ""))
+    if all(_is_of_sink(statement, given) for statement in found):
+        yield from _expand_sink_to_read(found, given)
+        return
     if len(found) > 1:
         raise ValueError("holds several statements: write a file for each")
     [statement] = found
@@ -92,6 +96,34 @@ def _expand_source(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     yield f"transforms.{_TRANSFORM}.type", "org.apache.kafka.connect.transforms.RegexRouter"
     yield f"transforms.{_TRANSFORM}.regex", ".*"
     yield f"transforms.{_TRANSFORM}.replacement", statement.target.replace("\\", "\\\\").replace("$", "\\$")
+
+
+def _is_of_sink(statement: Statement, given: Mapping[str, str]) -> bool:
+    """Whether a statement in a source's file is its sink's, which writes a topic into a bucket."""
+    if ":" in statement.source:
+        return False
+    topics = [name.strip() for name in given.get("topics", "").split(",")]
+    is_topic = statement.source == "*" or statement.source in topics
+    has_own = any(name.startswith((*_OF_SINKS, *_OF_NAMES)) for name in statement.properties)
+    return ":" in statement.target or is_topic or has_own or statement.partition_by is not None
+
+
+def _expand_sink_to_read(found: list[Statement], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys to read what `INSERT INTO bucket:prefix SELECT * FROM topic` has written, of the same topics."""
+    first = _find_same(found)
+    _refuse_unknown_properties(first, (*_OF_SINKS, *_OF_NAMES, *_FIELDS, _ENVELOPE), _explain_unread)
+    yield from _expand_place(first.target, given)
+    yield from _expand_topics(found, given)
+    yield "archive.key.layout", "lenses"
+    yield from _expand_source_format(first)
+
+
+def _find_same(found: list[Statement]) -> Statement:
+    """Return the first of statements that differ in their topic only."""
+    first = found[0]
+    if any(replace(statement, source=first.source) != first for statement in found):
+        raise ValueError("holds statements that differ in more than their topic: write a file for each")
+    return first
 
 
 def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
@@ -114,9 +146,7 @@ def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
 def _expand_sink(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the keys for `INSERT INTO bucket:prefix SELECT * FROM topic` and its properties."""
     found = parse_statements(given.get(KCQL, ""))
-    first = found[0]
-    if any(replace(statement, source=first.source) != first for statement in found):
-        raise ValueError("holds statements that differ in more than their topic: write a file for each")
+    first = _find_same(found)
     _refuse_unknown_properties(first, (*_OF_SINKS, *_FIELDS, _ENVELOPE), _explain_unwritten)
     if values.parse_boolean(first.properties.get(_ENVELOPE, "false")):
         raise ValueError(
@@ -140,7 +170,7 @@ def _expand_topics(found: list[Statement], given: Mapping[str, str]) -> Iterator
         return
     if "topics.regex" in given:
         raise ValueError("names its topics: with topics.regex write FROM `*`")
-    if "topics" not in given:
+    if not given.get("topics"):
         yield "topics", ",".join(named)
     elif set(named) != set(values.parse_topics(given["topics"])):
         raise ValueError(f"is of {', '.join(named)}, topics are {given['topics']}: name the same")

@@ -96,6 +96,32 @@ def test_a_sources_kcql_comes_to_a_place_a_format_and_a_target(load: Load) -> No
     assert [t.alias for t in config.records.transforms] == ["kcql", "route"]
 
 
+@pytest.mark.parametrize(
+    ("words", "topics"),
+    [
+        ("INSERT INTO lake:backups SELECT * FROM events STOREAS JSON", ""),
+        ("INSERT INTO lake SELECT * FROM events PROPERTIES('flush.count'=3,'partition.include.keys'=true)", ""),
+        ("INSERT INTO lake SELECT * FROM events PARTITIONBY _value.a PROPERTIES('padding.type'='NoOp')", ""),
+        ("INSERT INTO lake SELECT * FROM events", "events"),
+        ("INSERT INTO lake:backups SELECT * FROM events; INSERT INTO lake:backups SELECT * FROM more", "more,events"),
+    ],
+)
+def test_a_sinks_own_kcql_is_read_back_to_its_topics(load: Load, words: str, topics: str) -> None:
+    own = {"connect.s3.compression.codec": "gzip", "connect.s3.disable.flush.count": "true"}
+    config = load({**SOURCE, **own, "topics": topics, "connect.s3.kcql": words}).config
+    prefix = "backups" if "backups" in words else ""
+    assert (config.store.bucket, config.layout.topics_dir, config.layout.key_layout) == ("lake", prefix, "lenses")
+    assert set(config.topics) == ({"events", "more"} if "more" in words else {"events"})
+    assert (config.layout.format, config.records.transforms) == ("json", ())
+
+
+def test_a_sinks_own_kcql_of_envelopes_is_read_as_such(load: Load) -> None:
+    words = "INSERT INTO lake:b SELECT * FROM `*` PROPERTIES('store.envelope'=true,'flush.size'=5,'key.suffix'='-a')"
+    config = load({**SOURCE, "connect.s3.kcql": words}).config
+    assert config.source is not None
+    assert (config.layout.format, config.topics, config.source.fields) == ("lenses.json", (), ("offset", "timestamp"))
+
+
 def test_a_source_in_the_buckets_root_that_says_that_values_were_kept(load: Load) -> None:
     kcql = (
         "INSERT INTO copy SELECT * FROM lake STOREAS AVRO"
@@ -137,6 +163,9 @@ def test_what_a_sinks_kcql_cannot_be_here_says_what_to_write_instead(load: Load,
         ("insert into t select * from b:p; insert into u select * from b:q", {}, "write a file for each"),
         ("insert into t select * from b:p properties('post.process.action'='DELETE')", {}, "never deleted or moved"),
         ("insert into t select * from b:p storeas text properties('read.text.mode'='regex')", {}, "'read.text.mode'"),
+        ("insert into b:p select * from t storeas csv", {}, "STOREAS CSV: a record of Kafka is not one line"),
+        ("insert into b:p select * from t properties('x'=1)", {}, "'x': is no property of the source"),
+        ("insert into b:p select * from t; insert into c select * from u:v", {}, "write a file for each"),
         ("insert into t select * from b:p", {"topics.dir": "q"}, "says what topics.dir says as well; keep one"),
         (
             "insert into t select * from b:p",

@@ -17,7 +17,7 @@ LENSES_KEYS: tuple[Key, ...] = (
         "connect.s3.kcql",
         f"{REQUIRED} by Lenses' classes",
         "Lenses' statement that names source and target: `INSERT INTO bucket:prefix SELECT * FROM topic ...`, for a"
-        " source the other way round. Its parts become keys, which `kafka-s3 check` shows; see"
+        " source the other way round, or as its sink has it. Its parts become keys, which `kafka-s3 check` shows; see"
         " [migrating](migrating.md#lenses-stream-reactor).",
     ),
     declare_honoured(
