@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
-from kafka_s3_platform.converters.registry_http import LimitedSession
+from kafka_s3_platform.converters.registry_http import limit_answers
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import cut_reason
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
@@ -97,7 +97,10 @@ class Registry:
             self._client = SchemaRegistryClient({"url": url, **conf})
             # Nothing public of the client leads to its session.
             rest: Any = self._client._rest_client  # noqa: SLF001
-            rest.session = LimitedSession(rest.session, rest.timeout)
+            limit_answers(rest.session, rest.timeout)
+            # who gives tokens, if anybody is asked for some
+            if tokens := getattr(rest.bearer_field_provider, "client", None):
+                limit_answers(tokens, rest.timeout)
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
         self._made: dict[Any, Any] = {}
@@ -270,7 +273,7 @@ class Registry:
             raise self._answered(err, what) from err
         except OAuthTokenError as err:
             kind = AuthorizationError if err.status_code else RegistryUnavailableError
-            raise kind(f"{self._where}: no token to ask for {what} with: {err.message}") from err
+            raise kind(f"{self._where}: no token to ask for {what} with: {cut_reason(err.message)}") from err
         except httpx.TransportError as err:
             raise self._unreached(err, what) from err
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:

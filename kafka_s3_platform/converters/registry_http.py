@@ -1,4 +1,4 @@
-"""Limits of what a Schema Registry answers: it may be another server, or a hostile one."""
+"""Limits of what a Schema Registry answers, and who gives tokens for it: they may be other servers, or hostile ones."""
 
 import threading
 from concurrent.futures import Future
@@ -12,26 +12,36 @@ MOST_BYTES = 8 << 20
 things in JSON, Python makes 200 MB."""
 
 
+def limit_answers(session: httpx.Client, seconds: float) -> None:
+    """Give each answer `seconds` and MOST_BYTES as a whole."""
+    # httpx takes transports only when a client is made, and the Registry's client makes these.
+    of: Any = session
+    of._transport = _LimitedTransport(of._transport, seconds)  # noqa: SLF001
+    for pattern, transport in of._mounts.items():  # noqa: SLF001
+        if transport is not None:
+            of._mounts[pattern] = _LimitedTransport(transport, seconds)  # noqa: SLF001
+
+
 @final
-class LimitedSession:
-    """Has what the Registry's client uses of `httpx.Client`. Each answer has `seconds` and MOST_BYTES as a whole.
+class _LimitedTransport(httpx.BaseTransport):
+    """Reads answers whole.
 
     httpx's own time is for one read: a server that sends a byte now and then is never given up.
     """
 
-    def __init__(self, session: httpx.Client, seconds: float) -> None:
-        self._session = session
+    def __init__(self, transport: httpx.BaseTransport, seconds: float) -> None:
+        self._transport = transport
         self._seconds = seconds
 
-    def request(self, method: str, url: str, headers: Any, **more: Any) -> httpx.Response:
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Get an answer. Raise httpx.ReadTimeout if it takes too long, ValueError if it is too large or compressed."""
         # A few compressed bytes become any size. Schemas are small without.
-        asked = {**headers, "Accept-Encoding": "identity"}
+        request.headers["Accept-Encoding"] = "identity"
         answer: Future[httpx.Response] = Future()
 
         def ask() -> None:
             try:
-                answer.set_result(self._read(method, url, asked, more))
+                answer.set_result(self._read(request))
             except BaseException as err:  # noqa: BLE001 - raised where the answer is waited for
                 answer.set_exception(err)
 
@@ -44,10 +54,11 @@ class LimitedSession:
 
     def close(self) -> None:
         """Close the connections."""
-        self._session.close()
+        self._transport.close()
 
-    def _read(self, method: str, url: str, headers: Any, more: Any) -> httpx.Response:
-        with self._session.stream(method, url, headers=headers, **more) as response:
+    def _read(self, request: httpx.Request) -> httpx.Response:
+        response = self._transport.handle_request(request)
+        try:
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise ValueError("the answer is compressed, which was not asked for")
             body = bytearray()
@@ -56,3 +67,5 @@ class LimitedSession:
                 if len(body) > MOST_BYTES:
                     raise ValueError(f"the answer has more than {MOST_BYTES:,} bytes")
             return httpx.Response(response.status_code, headers=response.headers, content=bytes(body))
+        finally:
+            response.close()

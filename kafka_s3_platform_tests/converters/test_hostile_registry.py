@@ -30,9 +30,10 @@ def endless(peer: socket.socket) -> None:
         peer.sendall(b" " * MIB)
 
 
-def converted(port: int, answer_seconds: int = 9) -> ConvertedPayload:
+def converted(port: int, answer_seconds: int = 9, **more: str) -> ConvertedPayload:
     """A record in JSON with a schema of the registry at `port`, which it is asked for once."""
-    properties = {"timeout": SecretStr(str(answer_seconds)), "max.retries": SecretStr("0")}
+    given = {"timeout": str(answer_seconds), "max.retries": "0", **more}
+    properties = {name: SecretStr(text) for name, text in given.items()}
     registry = RegistrySettings(url=f"http://127.0.0.1:{port}", properties=properties)
     settings = ConverterSettings.model_validate({"format": "JSON_SR", "registry": registry})
     rows = pa.array([b"\0\0\0\0\1{}"], pa.binary())
@@ -61,8 +62,46 @@ def test_what_no_registry_answers_is_named_and_costs_little(answer: Callable[[so
 @pytest.mark.parametrize("head", [OK, OK + b"Content-Length: 1000\r\n\r\n"], ids=["in the head", "in the body"])
 def test_a_registry_that_sends_a_byte_now_and_then_is_given_the_time_of_one_answer(head: bytes) -> None:
     late = pytest.raises(RegistryUnavailableError, match="no whole answer after 1 s")
-    with serving(drips(head)) as port, costing(20, 5), late:
+    with serving(drips(head)) as port, costing(100, 5), late:
         converted(port, answer_seconds=1)
+
+
+def given_tokens(port: int) -> ConvertedPayload:
+    """`converted`, with a token from `port`."""
+    bearer = {
+        "credentials.source": "OAUTHBEARER",
+        "logical.cluster": "l",
+        "client.id": "i",
+        "client.secret": "s",
+        "scope": "o",
+        "issuer.endpoint.url": f"http://127.0.0.1:{port}",
+    }
+    return converted(port, answer_seconds=1, **{f"bearer.auth.{name}": text for name, text in bearer.items()})
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(endless, "the answer has more than 8,388,608 bytes"), (drips(OK), "no whole answer after 1 s")],
+    ids=["without an end", "now and then"],
+)
+def test_who_gives_tokens_for_a_registry_has_the_limits_of_a_registry(
+    answer: Callable[[socket.socket], None], said: str
+) -> None:
+    with serving(answer) as port, costing(300, 10), pytest.raises(RegistryUnavailableError, match=said):
+        given_tokens(port)
+
+
+class LongError(HttpServer):
+    """Gives no token, and says why in 7 MiB."""
+
+    def answer(self, request: HttpRequest) -> HttpAnswer:  # noqa: ARG002
+        return HttpAnswer(400, body=b'{"error":"' + b"x" * 7 * MIB + b'"}')
+
+
+def test_why_there_is_no_token_for_a_registry_is_cut() -> None:
+    with running(LongError()) as server, pytest.raises(RegistryUnavailableError, match="no token") as refused:
+        given_tokens(server.server_port)
+    assert len(str(refused.value)) < 2_000
 
 
 class Registry(HttpServer):
