@@ -78,7 +78,9 @@ def _match_stream(given: ReplayTask, kafka_partition: int, start: int, store: Ob
             f"restore {given.where} is not what was archived: the record of source offset {missing} was not found in "
             f"{given.to_topic}-{kafka_partition} from target offset {start} on, after {found:,} that "
             f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
-            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time. "
+            f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time; or, "
+            f"where objects hold values alone, what is kept of their offsets (metadata, an object `_….offsets` beside) "
+            f"is not what it was in an earlier run of this restore. "
             f"Restore to another topic, under another id"
         )
     tally.note(stream)
