@@ -311,12 +311,12 @@ class ForeignStream:
         if first < end:
             return (
                 f"object {item.key} begins at offset {first}, but the objects before it hold records up to {end - 1}:"
-                f" records would come twice"
+                f" {_TWICE}"
             )
         if (shared := self._positions.find_shared(extent, item)) is not None:
             return (
                 f"object {item.key} holds offset {shared}, and so does an object before it, by their names and numbers"
-                f" of records: records would come twice"
+                f" of records: {_TWICE}"
             )
         if item.first_offset is not None and item.last_offset is not None and count > item.last_offset - first + 1:
             return f"object {item.key} holds {count} records, more than its name has offsets"
@@ -406,6 +406,12 @@ class ForeignStream:
         if not self._config.layout.is_envelope:
             self.report.timeless_count += int((batch.timestamps == NO_TIMESTAMP).sum())
         return batch
+
+
+_TWICE = (
+    "records would come twice. Or they lie between one another, as in objects that this platform wrote of several "
+    "schemas and that were copied without their metadata, which tell it: copy them again with these"
+)
 
 
 def _explain_cut_off(item: ForeignObject, found: int, count: int | None) -> str:
