@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import (
     PARTITION_KEY,
@@ -28,7 +29,7 @@ LEFT_OUT = {
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @topic_option
 @click.option(
     "--from",

@@ -5,13 +5,14 @@ from typing import Any
 
 import click
 
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets, topic_option
 from kafka_s3_platform.defs.names import make_op_name
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @click.option(
     "--day", required=True, metavar="DAY", help="Compact this day of the connector's timezone, such as 2013-01-31."
 )

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.cli.times import parse_time
@@ -17,7 +18,7 @@ from kafka_s3_platform.upkeep.verify import read_hour_segments
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @topic_option
 @click.option("--day", metavar="DAY", help="Print only objects of this day, such as 2013-01-31.")
 @click.option(

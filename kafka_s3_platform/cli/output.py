@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kafka_s3_platform.cli.messages import MESSAGES
 from kafka_s3_platform.text import format_entry
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -14,6 +15,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 def print_result(value: Any, as_json: bool, lines: Sequence[str]) -> None:
     """Print a command's result as JSON or as lines. Without lines, print nothing, not even an empty line."""
+    MESSAGES.end()
     if as_json:
         # JSON escapes all control characters but this one.
         click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))

@@ -10,6 +10,7 @@ from uuid import uuid4
 import click
 
 from kafka_s3_platform.archive.failures import describe_time_left, format_skip_command
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -35,7 +36,7 @@ def _parse_offsets(ctx: click.Context, param: click.Parameter, text: str | None)
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @topic_option
 @click.option("--kafka-partition", type=click.IntRange(0), metavar="P", help="Decide about this kafka partition.")
 @click.option(

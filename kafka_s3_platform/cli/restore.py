@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import click
 
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.restore_options import add_restore_options, split_pairs
 from kafka_s3_platform.cli.runs import RunOutcome, find_connector, find_native_topics, run_job
@@ -29,7 +31,7 @@ INCOMPLETE = 3
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @click.option(
     "--topic",
     "topics",
@@ -65,14 +67,17 @@ def restore(
     terms = split_pairs(given)
     after = terms.pop("after")
     has_no_times = terms["from_time"] is None and terms["to_time"] is None
+    run_id = str(uuid4())
+    if terms["restore_id"] is None:
+        ctx.obj += ["--restore-id", run_id]
     terms["everything"] = has_no_times and not terms["hours"] and not terms["days"]
     found = find_connector(connector)
     if found.source is not None:
-        outcome = run_foreign_restore(found, ForeignRestoreConfig(topics=list(topics), after=after, **terms))
+        outcome = run_foreign_restore(found, ForeignRestoreConfig(topics=list(topics), after=after, **terms), run_id)
     else:
         if after is not None:
             raise click.UsageError(f"--after is of source connectors: {connector} is none")
-        outcome = _restore_archived(connector, topics, RestoreConfig(**terms))
+        outcome = _restore_archived(connector, topics, RestoreConfig(**terms), run_id)
     report = {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}
     print_result(report, as_json, _format_report(report))
     ctx.exit(_choose_exit_status(report))
@@ -84,7 +89,7 @@ def _choose_exit_status(report: dict[str, Any]) -> int:
     return 0 if report["dry_run"] or report["complete"] else INCOMPLETE
 
 
-def _restore_archived(connector: str, topics: tuple[str, ...], config: RestoreConfig) -> RunOutcome:
+def _restore_archived(connector: str, topics: tuple[str, ...], config: RestoreConfig, run_id: str) -> RunOutcome:
     if len(topics) != 1:
         raise click.UsageError("Missing option '--topic': one archived topic" if not topics else "name one --topic")
     if not (config.to_topic or config.rename_regex is not None or config.topic_map or config.outgoing_file):
@@ -92,10 +97,10 @@ def _restore_archived(connector: str, topics: tuple[str, ...], config: RestoreCo
             "nothing names the target: --to-topic, --rename, --topic-map, or --outgoing's RegexRouter"
         )
     [archived] = find_native_topics(connector, topics[0], "restore")
-    return run_restore(archived, config)
+    return run_restore(archived, config, run_id)
 
 
-def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
+def run_restore(topic: ArchivedTopic, config: RestoreConfig, run_id: str) -> RunOutcome:
     """Run the restore job for the topic on the hours of its window or the newest hour. The UI shows the run there."""
     keys = _choose_hours(topic, config)
     return run_job(
@@ -105,16 +110,17 @@ def run_restore(topic: ArchivedTopic, config: RestoreConfig) -> RunOutcome:
         keys,
         ops={name_restored_op(topic.config.name): config},
         only_looks=config.dry_run,
+        run_id=run_id,
     )
 
 
-def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig) -> RunOutcome:
+def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig, run_id: str) -> RunOutcome:
     """Run a source connector's restore job."""
     name = connector.name
     ops = {name_restored_op(name): config}
     topic = ArchivedTopic(connector, EVERY_TOPIC)
     job_name = make_op_name("restore", name)
-    return run_job(topic, job_name, make_foreign_key(name), ops=ops, only_looks=config.dry_run)
+    return run_job(topic, job_name, make_foreign_key(name), ops=ops, only_looks=config.dry_run, run_id=run_id)
 
 
 def _choose_hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:

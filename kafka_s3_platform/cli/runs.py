@@ -11,9 +11,10 @@ import click
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
+from kafka_s3_platform.cli.connector_files.names import guess_name
+from kafka_s3_platform.cli.messages import MESSAGES
 from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
 from kafka_s3_platform.config.keys.table import find_nearest
-from kafka_s3_platform.config.parse import read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.archive.checks import list_index_checks
@@ -70,17 +71,9 @@ def find_connector(name: str) -> ConnectorConfig:
     configs = {config.name: config for config in files.connectors}
     if name in configs:
         return configs[name]
-    if broken := [problem for path, problem in files.broken.items() if name in _read_names(path)]:
+    if broken := [problem for path, problem in files.broken.items() if name == guess_name(path)]:
         raise ConfigError("\n".join(dict.fromkeys(broken)))
     raise ConfigError(_suggest_name(f"no connector file declares {name}", name, list(configs)) + files.reservation)
-
-
-def _read_names(path: Path) -> set[str]:
-    """Return the names that the connector of a broken file may have."""
-    try:
-        return {read_connector_file(path).name}
-    except ConfigError:
-        return {path.stem}
 
 
 def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
@@ -102,7 +95,7 @@ def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = 
     return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name) and name not in gone]
 
 
-class RunInterruptedError(TransientError):
+class RunInterruptedError(KeyboardInterrupt):
     """Somebody stopped the run, and with it the command."""
 
 
@@ -124,8 +117,6 @@ def try_each(
         try:
             done.append(do(topic))
             unanswered = 0
-        except RunInterruptedError:
-            raise
         except PlatformError as err:
             failures[topic.topic] = err
             unanswered = unanswered + 1 if isinstance(err, NO_ANSWER) else 0
@@ -165,9 +156,10 @@ def run_job(
     ops: Mapping[str, dg.Config] | None = None,
     *,
     only_looks: bool = False,
+    run_id: str | None = None,
 ) -> RunOutcome:
     """Run one asset as `run_assets` does. Raises its error."""
-    done, failures = run_assets({key: topic.topic}, job_name, partition_keys, ops, only_looks=only_looks)
+    done, failures = run_assets({key: topic.topic}, job_name, partition_keys, ops, only_looks=only_looks, run_id=run_id)
     raise_failures(failures)
     return done[0]
 
@@ -179,12 +171,13 @@ def run_assets(
     ops: Mapping[str, dg.Config] | None = None,
     *,
     only_looks: bool = False,
+    run_id: str | None = None,
 ) -> tuple[list[RunOutcome], dict[str, PlatformError]]:
     """Run assets, each of a topic, as one run of a job in this process.
 
-    The run is for the contiguous `partition_keys` or without any. One that `only_looks` changes nothing and may run
-    beside other runs of its topics. Returns what succeeded, and the errors by topic: a TransientError or PermanentError
-    with the message of what ended the run, or the topic's part of it.
+    The run is for the contiguous `partition_keys` or without any. Without a `run_id` it gets a new one. One that
+    `only_looks` changes nothing and may run beside other runs of its topics. Returns what succeeded, and the errors by
+    topic: a TransientError or PermanentError with the message of what ended the run, or the topic's part of it.
     """
     with open_instance() as found, allow_paths():
         busy = {} if only_looks else _find_overlaps(found, topics)
@@ -192,7 +185,7 @@ def run_assets(
         failures = {topics[key]: err for key, err in busy.items()}
         if not free:
             return [], failures
-        result = _execute(found, job_name, free, partition_keys, ops or {})
+        result = _execute(found, run_id or str(uuid4()), job_name, free, partition_keys, ops or {})
         failed = {} if result.success else _make_errors(result, found, free)
     done = {key: _find_events(result, key) for key in free if key not in failed}
     outcomes = [RunOutcome(topics[key], result.run_id, tuple(events)) for key, events in done.items()]
@@ -201,12 +194,12 @@ def run_assets(
 
 def _execute(
     found: dg.DagsterInstance,
+    run_id: str,
     job_name: str,
     keys: Sequence[dg.AssetKey],
     partition_keys: Sequence[str],
     ops: Mapping[str, dg.Config],
 ) -> dg.ExecuteInProcessResult:
-    run_id = str(uuid4())
     extend_life(found, run_id)
     tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
     if partition_keys:
@@ -215,9 +208,10 @@ def _execute(
             ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
         }
     checks = frozenset(check for key in keys for check in list_index_checks(key))
+    level = "INFO" if MESSAGES.is_verbose else "CRITICAL"
     job = defs().resolve_job_def(job_name).get_subset(asset_selection=frozenset(keys), asset_check_selection=checks)
     return job.execute_in_process(
-        run_config=dg.RunConfig(ops=dict(ops), loggers={"console": {"config": {"log_level": "CRITICAL"}}}),
+        run_config=dg.RunConfig(ops=dict(ops), loggers={"console": {"config": {"log_level": level}}}),
         instance=found,
         run_id=run_id,
         tags=tags,
@@ -300,16 +294,12 @@ def _make_errors(
 
     An error that was not the platform's becomes one with Dagster's text. Raises RunInterruptedError.
     """
+    _raise_interrupt(result)
     failed = next((e for e in result.all_events if e.is_step_failure), None)
     if failed is None:
         err = PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
         return dict.fromkeys(keys, err)
     data = failed.step_failure_data
-    if data.error and data.error.cls_name in _INTERRUPTS:
-        raise RunInterruptedError(
-            f"run {result.run_id} was interrupted. What it had committed stays; run the command again to go on, a "
-            f"restore with its --restore-id ({result.run_id}, where none was given)"
-        )
     told = data.user_failure_data
     if told and FAILURES in told.metadata:
         each: Any = told.metadata[FAILURES].value
@@ -321,6 +311,14 @@ def _make_errors(
     name = str(told.metadata["error"].value) if told and "error" in told.metadata else ""
     text = said or (data.error.to_string() if data.error else "failed")
     return dict.fromkeys(keys, _make_error(result.run_id, name, kind, text))
+
+
+def _raise_interrupt(result: dg.ExecuteInProcessResult) -> None:
+    """Raise RunInterruptedError if Ctrl-C ended the run, in a step or between its steps."""
+    steps = [e.step_failure_data.error for e in result.all_events if e.is_step_failure]
+    jobs = [e.job_failure_data.error for e in result.all_events if e.is_job_failure]
+    if any(error and error.cls_name in _INTERRUPTS for error in (*steps, *jobs)):
+        raise RunInterruptedError(f"run {result.run_id} was interrupted, and what it had committed stays")
 
 
 def _make_error(run_id: str, error: str, kind: str, message: str) -> PlatformError:

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.archive.bad_records import count_offsets
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import align_columns, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -19,7 +20,7 @@ _NUMBERS = range(1, 6)
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @topic_option
 @json_option
 def show(connector: str, topic: str | None, as_json: bool) -> None:

@@ -8,12 +8,13 @@ import click
 
 from kafka_s3_platform.archive.takeover import TakeOverReport, name_group
 from kafka_s3_platform.archive.takeover import record_takeover as take_over_topic
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 
 
 @click.command("take-over")
-@click.argument("connector")
+@connector_argument
 @click.option("--group", metavar="GROUP", help="Consumer group of the old sink. Default: connect-CONNECTOR.")
 @topic_option
 @json_option

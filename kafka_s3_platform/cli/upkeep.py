@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import click
 
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_connector
 from kafka_s3_platform.errors import ConfigError
@@ -12,7 +13,7 @@ from kafka_s3_platform.upkeep.index.run import UpkeepReport, keep_up_index
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @json_option
 def upkeep(connector: str, dry_run: bool, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import click
 
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.upkeep.vacuum import VacuumReport
@@ -24,7 +25,7 @@ def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedel
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @topic_option
 @click.option(
     "--older-than",

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, find_native_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.cli.windows import (
@@ -28,7 +29,7 @@ from kafka_s3_platform.upkeep.verify import VerifyReport, verify_archive
 
 
 @click.command
-@click.argument("connector")
+@connector_argument
 @topic_option
 @click.option("--deep", is_flag=True, help="Read every object, and check its SHA-256, records and offsets.")
 @click.option(

@@ -1,11 +1,57 @@
-"""Logs the progress of long work: tasks, records, rate and time left."""
+"""Tells the progress of long work: tasks, records, rate and time left. In the log, and to who watches the process."""
 
 import logging
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+_MARK = "kafka_s3_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How far a piece of work is: `done` of `expected`, in whatever unit, and in words."""
+
+    what: str
+    done: float
+    expected: float
+    told: str
+
+
+Watcher = Callable[[Snapshot], None]
+
+_watchers: list[Watcher] = []
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Call `watcher` with the progress of this process's work until the block ends. Any thread may call it."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+def tell_watchers(snapshot: Snapshot) -> None:
+    """Tell those that watch how far the work is."""
+    for watcher in tuple(_watchers):
+        watcher(snapshot)
+
+
+def log_progress(logger: logging.Logger, line: str) -> None:
+    """Log a line that the next one of the same work replaces."""
+    logger.info("%s", line, extra={_MARK: True})
+
+
+def is_progress(record: logging.LogRecord) -> bool:
+    """Whether `log_progress` made the record."""
+    return hasattr(record, _MARK)
 
 
 class Progress:
-    """Counts finished tasks and logs a line at most every `every` seconds, and one at the end.
+    """Counts finished tasks. Logs a line at most every `every` seconds, and one at the end.
 
     `expected` is the sum of the tasks' sizes (offsets or records). The time left is computed from it.
     """
@@ -18,6 +64,8 @@ class Progress:
         self._every = every
         self._started = self._logged = time.monotonic()
         self._done = self._size = self.records = self.record_bytes = 0
+        if tasks:
+            tell_watchers(self._look())
 
     def advance(self, size: int, records: int, record_bytes: int) -> None:
         """Count one more finished task: `size` of the expected total, in which `records` were found."""
@@ -25,9 +73,10 @@ class Progress:
         self._size += size
         self.records += records
         self.record_bytes += record_bytes
+        tell_watchers(self._look())
         if time.monotonic() - self._logged >= self._every or self._done == self._tasks:
             self._logged = time.monotonic()
-            self._logger.info(self.line())
+            log_progress(self._logger, self.line())
 
     @property
     def seconds(self) -> float:
@@ -39,8 +88,14 @@ class Progress:
 
         Such as `archive flights: 3/8 tasks, 120,000 records, 40,000 records/s, 9.1 MB/s, about 12 s left`.
         """
+        return f"{self._what}: {self._tell()}"
+
+    def _look(self) -> Snapshot:
+        return Snapshot(self._what, self._size, self._expected, self._tell())
+
+    def _tell(self) -> str:
         seconds = max(self.seconds, 1e-3)
         left = seconds * (self._expected - self._size) / self._size if self._size else 0.0
         rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
         done = f"{self._done}/{self._tasks} tasks, {self.records:,} records"
-        return f"{self._what}: {done}, {rates}, about {left:,.0f} s left"
+        return f"{done}, {rates}, about {left:,.0f} s left"

@@ -1,11 +1,14 @@
 """The commands on real Kafka, S3 and Spark, as a script calls them."""
 
+import shlex
+import signal
 from datetime import timedelta
 
 import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.spark.progress import Snapshot, watched_by
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -30,6 +33,26 @@ def topic(
     lateness = {"archive.allowed.lateness.ms": "0"}
     write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **lateness)
     return topic_name
+
+
+def press_ctrl_c(snapshot: Snapshot) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_run_with_one_sentence_and_the_command_that_goes_on(kafka_s3: KafkaS3, topic: str) -> None:
+    with watched_by(press_ctrl_c):
+        found = kafka_s3("archive", "c")
+    assert (found.returncode, found.stdout) == (130, "")
+    said, again = found.stderr.strip().split("; go on with: kafka-s3 ")
+    assert "was interrupted, and what it had committed stays" in said
+    kafka_s3(*shlex.split(again))
+    to_target = ["--topic", topic, "--to-topic", f"{topic}.restored", "--create-topic"]
+    with watched_by(press_ctrl_c):
+        found = kafka_s3("restore", "c", *to_target)
+    assert found.returncode == 130
+    again = found.stderr.rpartition("; go on with: kafka-s3 ")[2].strip()
+    restored = parsed(kafka_s3(*shlex.split(again), "--json"))
+    assert (restored["restore_id"], restored["records"]) == (shlex.split(again)[-1], 6)
 
 
 def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(

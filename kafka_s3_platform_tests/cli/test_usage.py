@@ -1,7 +1,9 @@
 import json
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from kafka_s3_platform.cli import main
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
@@ -36,6 +38,7 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         ([*RESTORE, "--bytes-per-second", "nan"], "--bytes-per-second"),
         (["vacuum", "c", "--older-than", "soon"], "not an age"),
         (["check", "connectors/none.json"], "none.json"),
+        (["arcive", "c"], "Did you mean 'archive'?"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: list[str], reason: str) -> None:
@@ -51,6 +54,15 @@ def test_an_unknown_connector_or_topic_is_told_with_the_nearest_one(kafka_s3: Ka
         found = kafka_s3(*arguments)
         assert found.returncode == FAILED
         assert f"did you mean {near}" in found.stderr
+
+
+def test_shells_complete_the_names_of_connectors(kafka_s3: KafkaS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_connector(kafka_s3, "t")
+    (kafka_s3.folder / "connectors" / "customers.json").write_text("{")
+    monkeypatch.chdir(kafka_s3.folder)
+    for begun, names in (("", ["c", "customers"]), ("cu", ["customers"])):
+        found = ShellComplete(main, {}, "kafka-s3", "_KAFKA_S3_COMPLETE").get_completions(["archive"], begun)
+        assert [item.value for item in found] == names
 
 
 def test_a_store_that_does_not_answer_is_worth_another_try(kafka_s3_process: KafkaS3) -> None:

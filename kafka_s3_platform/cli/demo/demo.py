@@ -110,7 +110,7 @@ def _restore_copy(topic: ArchivedTopic) -> list[Step]:
         to_topic=target, from_time=RESTORED_DAY.isoformat(), to_time=end.isoformat(), create_topic=True
     )
     with _time_step(f"restoring {RESTORED_DAY:%Y-%m-%d} to the new topic {target}") as restore_seconds:
-        run_restore(topic, config)
+        run_restore(topic, config, str(uuid4()))
     with _time_step("comparing it with the source, record by record") as compare_seconds:
         window = (RESTORED_DAY, end)
         source, restored = (read_topic_window(topic.config.kafka, name, window) for name in (TOPIC, target))

@@ -1,0 +1,161 @@
+"""What a command says on stderr while it works: lines and, on a terminal, how far it is."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, RLock, Thread
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_s3_platform.spark.progress import Snapshot, is_progress, watched_by
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Display
+
+QUIET_SECONDS = 1.0
+"""After so long, a terminal shows that the command is at work."""
+
+SILENT_SECONDS = 10.0
+"""Elsewhere, a line tells so after so long without any."""
+
+COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+
+
+class Messages(logging.Handler):
+    """Writes what is logged as lines without a prefix. On a terminal, a display below them tells how far the work is.
+
+    The display is ended before results are printed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._guard = RLock()
+        self._ended = Event()
+        self._display: Display | None = None
+        self._command = ""
+        self._started = self._told = 0.0
+
+    @property
+    def is_verbose(self) -> bool:
+        """Whether messages of Dagster and other libraries are wanted too."""
+        return self.level < logging.INFO
+
+    @contextmanager
+    def shown(self, command: str) -> Iterator[None]:
+        """Show what is logged while the command runs."""
+        root = logging.getLogger()
+        root.addHandler(self)
+        root.setLevel(logging.WARNING)
+        logging.getLogger("kafka_s3_platform").setLevel(logging.INFO)
+        self._command = command
+        self._started = self._told = time.monotonic()
+        self._ended.clear()
+        ticking = Thread(target=self._tick, name="messages", daemon=True)
+        ticking.start()
+        try:
+            with watched_by(self._show_snapshot):
+                yield
+        finally:
+            self.end()
+            ticking.join()
+            root.removeHandler(self)
+            self.setLevel(logging.INFO)
+
+    def end(self) -> None:
+        """End the display: what follows is the result."""
+        self._ended.set()
+        with self._guard:
+            if self._display is not None:
+                self._display.stop()
+                self._display = None
+
+    def set_verbosity(self, verbosity: str) -> None:
+        """Show warnings only, or also what Dagster and other libraries log."""
+        if verbosity == "quiet":
+            self.setLevel(logging.WARNING)
+        else:
+            self.setLevel(logging.DEBUG)
+            self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.is_verbose or not (is_progress(record) and self._is_moving()):
+            self._write(self.format(record), COLOURS.get(record.levelno))
+
+    def _write(self, text: str, colour: str | None) -> None:
+        with self._guard:
+            self._told = time.monotonic()
+            if self._display is None:
+                click.secho(text, err=True, fg=colour if has_colours() else None)
+            else:
+                from rich.text import Text
+
+                self._display.console.print(Text(text, style=colour or ""), soft_wrap=True)
+
+    def _tick(self) -> None:
+        """Show that the command is at work, so that it is never silent for long."""
+        if self.level > logging.INFO:
+            return
+        if self._is_moving():
+            if not self._ended.wait(QUIET_SECONDS):
+                self._start_display()
+            return
+        while not self._ended.wait(1):
+            now = time.monotonic()
+            if now - self._told >= SILENT_SECONDS:
+                self._write(f"{self._command}: at work for {now - self._started:.0f} s", None)
+
+    def _is_moving(self) -> bool:
+        """Whether stderr can show what changes in place."""
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and self.level == logging.INFO
+
+    def _start_display(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(16), TimeElapsedColumn())
+        told = TextColumn("{task.fields[told]}", markup=False)
+        console = Console(stderr=True, highlight=False)
+        with self._guard:
+            if self._ended.is_set() or self._display is not None:
+                return
+            self._display = Progress(*columns, told, console=console, transient=True, redirect_stdout=False)
+            self._display.add_task(self._command, total=None, told="")
+            self._display.start()
+
+    def _show_snapshot(self, found: Snapshot) -> None:
+        if not self._is_moving() or self._ended.is_set():
+            return
+        self._start_display()
+        with self._guard:
+            if self._display is not None:
+                [task] = self._display.task_ids
+                self._display.update(
+                    task, description=found.what, completed=found.done, total=found.expected or None, told=found.told
+                )
+
+
+MESSAGES = Messages()
+
+
+def has_colours() -> bool:
+    """Whether colours are wanted (https://no-color.org). They are shown on terminals only."""
+    return not os.environ.get("NO_COLOR")
+
+
+def add_verbosity_options(command: click.Command) -> None:
+    """Give a command `-q` and `-v`."""
+    for name, text in (
+        ("quiet", "Show only results, warnings and errors."),
+        ("verbose", "Show also what Dagster and other libraries log, each line with its time and origin."),
+    ):
+        names = [f"-{name[0]}", f"--{name}"]
+        command.params.append(click.Option(names, is_flag=True, expose_value=False, callback=_set_verbosity, help=text))
+
+
+def _set_verbosity(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001 - click's signature
+    if value and param.name is not None:
+        MESSAGES.set_verbosity(param.name)
