@@ -1,12 +1,11 @@
 """`kafka-s3 up`, `down` and `status`: the embedded stack."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 
 import click
 
-from kafka_s3_platform.cli.output import json_option
+from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.local import stack
 from kafka_s3_platform.local.settings import StackSettings
 
@@ -26,7 +25,7 @@ def up(registry: bool, as_json: bool) -> None:
 def down(as_json: bool) -> None:
     """Stop Kafka and S3, and keep their data."""
     stopped = stack.stop_stack(StackSettings.from_environment())
-    click.echo(json.dumps({"stopped": stopped}) if as_json else f"stopped: {', '.join(stopped) or 'nothing ran'}")
+    print_result({"stopped": stopped}, as_json, [f"stopped: {', '.join(stopped) or 'nothing ran'}"])
 
 
 @click.command
@@ -41,12 +40,12 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 def _print_state(status: stack.StackStatus, as_json: bool) -> None:
     values = {**dataclasses.asdict(status), "healthy": status.healthy}
-    click.echo(json.dumps(values, indent=2) if as_json else _format_state(values, status.servers))
+    print_result(values, as_json, _format_state(values, status.servers))
 
 
-def _format_state(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> str:
+def _format_state(values: Mapping[str, object], servers: tuple[stack.ServerStatus, ...]) -> list[str]:
     reach = [f"{name:<22} {value}" for name, value in values.items() if name not in ("servers", "healthy") and value]
     state = [
         f"{s.name:<22} {'healthy' if s.healthy else s.detail}{f' (pid {s.pid})' if s.pid else ''}" for s in servers
     ]
-    return "\n".join([*reach, *state])
+    return [*reach, *state]
