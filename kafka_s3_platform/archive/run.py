@@ -146,6 +146,9 @@ class _Run:
         self._admin = admin
         self._runner = runner
         self._topics = {topic: _TopicRun(plan) for topic, plan in plans.items()}
+        self._hours: set[datetime] = set()
+        """The hours of the records that were found so far."""
+
         first = next(iter(plans.values())).request
         self._config = first.config
         self._what = f"archive {first.topic if len(plans) == 1 else f'{len(plans)} topics of {first.config.name}'}"
@@ -207,7 +210,9 @@ class _Run:
         if isinstance(outcome, FailedScan):
             logger.warning("%s-%d: %s", topic, outcome.kafka_partition, outcome.error)
         else:
-            self._progress.advance(outcome.size, outcome.record_count, outcome.record_bytes)
+            self._hours.update(s.chunk_start for s in outcome.segments if s.chunk_start)
+            counted = f"{len(self._hours):,} hours with records"
+            self._progress.advance(outcome.size, outcome.record_count, outcome.record_bytes, counted)
         self._topics[topic].add(outcome)
 
     def _commit(self) -> None:

@@ -131,10 +131,14 @@ class Messages(logging.Handler):
             return
         self._start_display()
         with self._guard:
-            if self._display is not None:
-                [task] = self._display.task_ids
+            if self._display is None:
+                return
+            [task] = self._display.tasks
+            # One watch may know more than another: tasks that end are counted, and so is what those under way tell.
+            if task.description != found.what or task.completed <= found.done:
+                total = found.expected or None
                 self._display.update(
-                    task, description=found.what, completed=found.done, total=found.expected or None, told=found.told
+                    task.id, description=found.what, completed=found.done, total=total, told=found.told
                 )
 
 

@@ -64,12 +64,17 @@ class Progress:
         self._every = every
         self._started = self._logged = time.monotonic()
         self._done = self._size = self.records = self.record_bytes = 0
+        self._counted: str | None = None
         if tasks:
             tell_watchers(self._look())
 
-    def advance(self, size: int, records: int, record_bytes: int) -> None:
-        """Count one more finished task: `size` of the expected total, in which `records` were found."""
+    def advance(self, size: int, records: int, record_bytes: int, counted: str | None = None) -> None:
+        """Count one more finished task: `size` of the expected total, in which `records` were found.
+
+        `counted` tells how much is done in what a person counts, such as days. Without it, tasks are counted.
+        """
         self._done += 1
+        self._counted = counted
         self._size += size
         self.records += records
         self.record_bytes += record_bytes
@@ -97,5 +102,5 @@ class Progress:
         seconds = max(self.seconds, 1e-3)
         left = seconds * (self._expected - self._size) / self._size if self._size else 0.0
         rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
-        done = f"{self._done}/{self._tasks} tasks, {self.records:,} records"
-        return f"{done}, {rates}, about {left:,.0f} s left"
+        done = f"{self._done}/{self._tasks} tasks" if self._counted is None else self._counted
+        return f"{done}, {self.records:,} records, {rates}, about {left:,.0f} s left"

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.progress import Progress, Snapshot, watched_by
 
 logger = logging.getLogger(__name__)
 
@@ -15,6 +15,11 @@ def test_a_line_tells_tasks_records_rate_and_the_time_left(monkeypatch: pytest.M
     progress.advance(size=100, records=90, record_bytes=20_000_000)
     expected = "archive flights: 1/8 tasks, 90 records, 9 records/s, 2.0 MB/s, about 30 s left"
     assert progress.line() == expected
+    seen: list[Snapshot] = []
+    with watched_by(seen.append):
+        progress.advance(100, 90, 20_000_000, "1 of 31 days")
+    told = "1 of 31 days, 180 records, 18 records/s, 4.0 MB/s, about 10 s left"
+    assert seen == [Snapshot("archive flights", 200, 400, told)]
 
 
 def test_lines_are_seconds_apart_and_the_last_task_always_has_one(

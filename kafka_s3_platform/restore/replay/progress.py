@@ -8,6 +8,7 @@ from types import TracebackType
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions
+from kafka_s3_platform.spark.progress import Snapshot, log_progress, tell_watchers
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -72,4 +73,6 @@ class CheckpointWatch:
         of = f"of at most {self._expected:,} records" if self._passed is None else "records"
         if self._passed is not None and self._expected:
             left = f"{done / self._expected:.0%} of the objects' bytes, {left}"
-        logger.info("%s: %s %s, %s records/s, %s", self._what, f"{records:,}", of, f"{rates[0]:,.0f}", left)
+        told = f"{records:,} {of}, {rates[0]:,.0f} records/s, {left}"
+        tell_watchers(Snapshot(self._what, done, self._expected, told))
+        log_progress(logger, f"{self._what}: {told}")

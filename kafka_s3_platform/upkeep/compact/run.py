@@ -130,6 +130,7 @@ class _Run:
         self._by_topic: dict[str, list[_DayRun]] = {}
         for (topic, _), done in self._days.items():
             self._by_topic.setdefault(topic, []).append(done)
+        self._merged_count = 0
         self._closed: set[str] = set()
         """Topics whose last days are committed, which ended their leases."""
 
@@ -189,8 +190,11 @@ class _Run:
             done.error = done.error or outcome.error
             return
         merge = outcome.merge
-        self._progress.advance(merge.size, merge.record_count, sum(s.record_bytes for s in outcome.segments))
         done.left -= 1
+        self._merged_count += not done.left
+        record_bytes = sum(s.record_bytes for s in outcome.segments)
+        counted = f"{self._merged_count} of {len(self._days)} days"
+        self._progress.advance(merge.size, merge.record_count, record_bytes, counted)
         done.results.append(outcome)
 
     def _commit(self) -> None:
