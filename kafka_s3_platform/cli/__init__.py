@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.messages import MESSAGES, add_verbosity_options, has_colours
+from kafka_s3_platform.cli.messages import MESSAGES, add_verbosity_options, paint_text
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.text import format_entry
 
@@ -81,14 +81,18 @@ class PlatformGroup(click.Group):
             raise Interruption(str(err), ctx.obj) from err
 
 
-class PermanentFailure(click.ClickException):
-    """Running the command again does not help."""
+class Failure(click.ClickException):
+    """The command has failed, and running it again does not help."""
 
     exit_code = 1
 
+    def show(self, file: Any = None) -> None:  # noqa: ARG002
+        """Print the error."""
+        click.echo(f"{paint_text('Error:', 'red')} {self.message}", err=True)
 
-class TransientFailure(click.ClickException):
-    """Running the command again may help."""
+
+class TransientFailure(Failure):
+    """The command has failed, and running it again may help."""
 
     exit_code = EX_TEMPFAIL
 
@@ -111,18 +115,15 @@ def _make_exception(err: PlatformError) -> click.ClickException:
     said = format_entry(str(err))
     if isinstance(err, TransientError):
         return TransientFailure(said)
-    return PermanentFailure(said)
+    return Failure(said)
 
 
 @click.group(cls=PlatformGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kafka-s3-platform", message="%(prog)s %(version)s")
-@click.pass_context
-def main(ctx: click.Context) -> None:
+def main() -> None:
     """Archive Kafka topics to S3 in hourly and daily chunks, and restore them exactly."""
     # Runs, their config and what they log are for this user: `outgoing` may hold secrets.
     os.umask(0o077)
-    if not has_colours():
-        ctx.color = False
 
 
 add_verbosity_options(main)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.output import Verdict, json_option, print_result
 from kafka_s3_platform.cli.runs import (
     PARTITION_KEY,
     RunOutcome,
@@ -98,14 +98,18 @@ def _make_document(outcome: RunOutcome) -> dict[str, Any]:
     }
 
 
-def _format_hours(document: dict[str, Any]) -> list[str]:
+def _format_hours(document: dict[str, Any]) -> list[str | Verdict]:
     head = f"{document['topic']}: run {document['run_id']}"
-    rows = [
-        f"  {h[PARTITION_KEY]}  {h['partition_row_count']:>12,} records  {h['object_bytes']:>14,} bytes in "
-        f"{h['objects']} object(s)  {'complete' if h['complete'] else 'not complete'}"
-        for h in document["hours"]
-    ]
+    rows = map(_format_hour, document["hours"])
     totals = document["totals"]
     done = [f"  {totals['records']:,} records archived now in {totals['seconds']:.1f} s"] if totals else []
     left_out = [f"  {n:,} {what}" for name, what in LEFT_OUT.items() if totals and (n := totals.get(name))]
     return [head, *rows, *done, *left_out]
+
+
+def _format_hour(hour: dict[str, Any]) -> Verdict:
+    held = (
+        f"{hour['partition_row_count']:>12,} records  {hour['object_bytes']:>14,} bytes in {hour['objects']} object(s)"
+    )
+    state = "complete" if hour["complete"] else "not complete"
+    return Verdict(f"  {hour[PARTITION_KEY]}  {held}  {state}", hour["complete"])

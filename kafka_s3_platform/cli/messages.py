@@ -89,7 +89,7 @@ class Messages(logging.Handler):
         with self._guard:
             self._told = time.monotonic()
             if self._display is None:
-                click.secho(text, err=True, fg=colour if has_colours() else None)
+                click.echo(paint_text(text, colour), err=True)
             else:
                 from rich.text import Text
 
@@ -145,9 +145,12 @@ class Messages(logging.Handler):
 MESSAGES = Messages()
 
 
-def has_colours() -> bool:
-    """Whether colours are wanted (https://no-color.org). They are shown on terminals only."""
-    return not os.environ.get("NO_COLOR")
+def paint_text(text: str, colour: str | None) -> str:
+    """Return the text in a colour, or as it is where none is wanted (https://no-color.org).
+
+    `click.echo` takes colours away where no terminal is.
+    """
+    return click.style(text, fg=colour) if colour and not os.environ.get("NO_COLOR") else text
 
 
 def add_verbosity_options(command: click.Command) -> None:

@@ -3,24 +3,39 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.messages import MESSAGES
+from kafka_s3_platform.cli.messages import MESSAGES, paint_text
 from kafka_s3_platform.text import format_entry
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
-def print_result(value: Any, as_json: bool, lines: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class Verdict:
+    """A line that says whether all is well. A terminal shows it in a colour."""
+
+    text: str
+    is_good: bool
+
+
+def print_result(value: Any, as_json: bool, lines: Sequence[str | Verdict]) -> None:
     """Print a command's result as JSON or as lines. Without lines, print nothing, not even an empty line."""
     MESSAGES.end()
     if as_json:
         # JSON escapes all control characters but this one.
         click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
     elif lines:
-        click.echo("\n".join(map(format_entry, lines)))
+        click.echo("\n".join(map(_format_line, lines)))
+
+
+def _format_line(line: str | Verdict) -> str:
+    if isinstance(line, str):
+        return format_entry(line)
+    return paint_text(format_entry(line.text), "green" if line.is_good else "yellow")
 
 
 def align_columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> list[str]:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.output import Verdict, json_option, print_result
 from kafka_s3_platform.cli.restore_options import add_restore_options, split_pairs
 from kafka_s3_platform.cli.runs import RunOutcome, find_connector, find_native_topics, run_job
 from kafka_s3_platform.cli.times import parse_time
@@ -135,10 +135,10 @@ def _choose_hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:
     return [topic.hours.key(min(max(t, first), last)) for t in (start, end - RESOLUTION)]
 
 
-def _format_report(report: dict[str, Any]) -> list[str]:
+def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
     where = f"{report['topic']} -> {report['to_topic']}"
     return [
-        f"{where}: {_format_summary(report)}",
+        Verdict(f"{where}: {_format_summary(report)}", _choose_exit_status(report) == 0),
         *report["notes"],
         *report["gaps"],
         *(f"skipped: {line}" for line in report["skipped"]),

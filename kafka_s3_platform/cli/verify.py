@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.output import Verdict, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, find_native_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.cli.windows import (
     parse_numbers,
@@ -149,13 +149,14 @@ def _compare_topic(
     return compare_with_topic(request, SparkResource().make_runner())
 
 
-def _format_comparison(found: Comparison) -> Iterator[str]:
+def _format_comparison(found: Comparison) -> Iterator[str | Verdict]:
     parts = found.kafka_partitions
-    yield (
+    yield Verdict(
         f"{found.topic} against {found.to_topic}: {_describe_comparison(found)}; "
         f"{sum(p.found_count for p in parts):,} of {found.archived_count:,} archived records found in order, "
         f"{sum(p.doubled_count for p in parts):,} once more, {sum(p.foreign_count for p in parts):,} other records "
-        f"(outside of the window, or of other writers)"
+        f"(outside of the window, or of other writers)",
+        found.ok,
     )
     yield from (f"  {_format_kafka_partition(p)}" for p in parts)
     yield from (f"  {text}" for text in (*found.gaps, *found.notes))
@@ -187,7 +188,7 @@ def _make_document(report: VerifyReport) -> dict[str, Any]:
     return {"ok": report.ok, **asdict(report), "unresolved": unresolved}
 
 
-def _format_report(report: VerifyReport) -> list[str]:
+def _format_report(report: VerifyReport) -> list[str | Verdict]:
     state = "ok" if report.ok else f"{len(report.damages)} thing(s) are not as the index says"
     head = (
         f"{report.topic}: {state}; {report.segment_count} object(s), {report.record_count:,} records, "
@@ -211,4 +212,4 @@ def _format_report(report: VerifyReport) -> list[str]:
         f"  could not be archived: kafka partition {u.kafka_partition} {u.offsets}: {u.reason}: {u.message}"
         for u in report.unresolved
     ]
-    return [head, *damages, *holes, *gaps, *taken_over, *unresolved]
+    return [Verdict(head, report.ok), *damages, *holes, *gaps, *taken_over, *unresolved]
