@@ -15,17 +15,16 @@ from kafka_s3_platform.archive.failures import build_errors, build_failure, buil
 from kafka_s3_platform.archive.hours import report_hours
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest, HourReport
 from kafka_s3_platform.archive.reserve import ReservedPlan, reserve_plans
-from kafka_s3_platform.archive.scan import ENDING_TOPIC, try_scans
 from kafka_s3_platform.archive.split import build_tasks, group_tasks, look_up_hour_offsets
 from kafka_s3_platform.archive.takeover import publish_coverage
-from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
+from kafka_s3_platform.archive.task import ENDING_TOPIC, FailedScan, ScanGroup, ScanResult, ScanTask, scan_group
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.unresolved import parse_retention_ms
 from kafka_s3_platform.spark.progress import Progress
-from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.lease import release_leases, released_on_failure
 from kafka_s3_platform.store.objects import ObjectStore
@@ -192,7 +191,7 @@ class _Run:
         """Run the groups. Return the tasks that failed transiently beside others: each is to be tried again alone."""
         again: list[ScanTask] = []
         numbered = [ScanGroup(n, group) for n, group in enumerate(groups)]
-        for number, outcomes in self._runner.run(_scan_group, numbered, self._config.tasks_max):
+        for number, outcomes in self._runner.run(scan_group, numbered, self._config.tasks_max):
             group = groups[number]
             for task, outcome in zip(group, outcomes, strict=True):
                 is_transient = isinstance(outcome, FailedScan) and isinstance(outcome.error, TransientError)
@@ -237,18 +236,6 @@ class _Run:
         done = self._topics[topic]
         results = _add_retention(done.reserved.description, _drop_truncated(done.fresh, done.failed))
         return TopicSlice(done.reserved, results, last=done.is_done)
-
-
-@dataclass(frozen=True)
-class ScanGroup:
-    """Tasks that one task of Spark does, one after the other."""
-
-    number: int
-    tasks: tuple[ScanTask, ...]
-
-
-def _scan_group(group: ScanGroup, attempt: Attempt) -> tuple[int, list[ScanResult | FailedScan]]:
-    return group.number, try_scans(group.tasks, attempt)
 
 
 def _drop_truncated(results: Sequence[ScanResult], failed: Sequence[FailedScan]) -> list[ScanResult]:

@@ -13,14 +13,10 @@ from kafka_s3_platform.archive.bad_records import BadRecords, list_good_ranges
 from kafka_s3_platform.archive.pipeline import Counts, Pipeline
 from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
 from kafka_s3_platform.errors import (
-    AuthorizationError,
-    ConfigError,
     IntegrityError,
     MissingBucketError,
     PermanentError,
-    RegistryUnavailableError,
     StoreUnavailableError,
-    SupersededError,
     TransientError,
 )
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue
@@ -41,9 +37,6 @@ T = TypeVar("T")
 
 ENDING = (MissingBucketError, StoreUnavailableError)
 """Errors that every other task would get too: they end the run."""
-
-ENDING_TOPIC = (SupersededError, AuthorizationError, ConfigError, RegistryUnavailableError)
-"""Errors that every other task of the topic would get too: nothing more of the topic is committed."""
 
 
 def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | FailedScan]:

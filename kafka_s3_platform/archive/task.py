@@ -10,7 +10,13 @@ from kafka_s3_platform.config.settings import (
     RecordSettings,
     StoreSettings,
 )
-from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.errors import (
+    AuthorizationError,
+    ConfigError,
+    PlatformError,
+    RegistryUnavailableError,
+    SupersededError,
+)
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -19,6 +25,9 @@ from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.segments.target import SegmentTarget
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.upload import Provenance
+
+ENDING_TOPIC = (SupersededError, AuthorizationError, ConfigError, RegistryUnavailableError)
+"""Errors that every other task of the topic would get too: nothing more of the topic is committed."""
 
 
 @dataclass(frozen=True)
@@ -104,3 +113,21 @@ class FailedScan:
     kafka_partition: int
     ranges: tuple[OffsetRange, ...]
     error: PlatformError
+
+
+@dataclass(frozen=True)
+class ScanGroup:
+    """Tasks that one task of Spark does, one after the other."""
+
+    number: int
+    tasks: tuple[ScanTask, ...]
+
+
+def scan_group(group: ScanGroup, attempt: Attempt) -> tuple[int, list[ScanResult | FailedScan]]:
+    """Scan the group's tasks. Return its number, and what became of each.
+
+    The run hands this on by its name, and imports nothing of what scanning needs.
+    """
+    from kafka_s3_platform.archive.scan import try_scans
+
+    return group.number, try_scans(group.tasks, attempt)

@@ -17,27 +17,30 @@ INTERRUPTED = 130
 """As shells tell of a command that Ctrl-C ended: 128 and the number of SIGINT."""
 
 COMMANDS = {
-    "up": "kafka_s3_platform.cli.stack",
-    "down": "kafka_s3_platform.cli.stack",
-    "status": "kafka_s3_platform.cli.stack",
-    "check": "kafka_s3_platform.cli.connector_files.check",
-    "list": "kafka_s3_platform.cli.connector_files.list_connectors",
-    "describe": "kafka_s3_platform.cli.connector_files.describe",
-    "convert": "kafka_s3_platform.cli.connector_files.convert",
-    "archive": "kafka_s3_platform.cli.archive",
-    "show": "kafka_s3_platform.cli.show",
-    "files": "kafka_s3_platform.cli.files",
-    "compact": "kafka_s3_platform.cli.compact",
-    "restore": "kafka_s3_platform.cli.restore",
-    "groups": "kafka_s3_platform.cli.groups",
-    "verify": "kafka_s3_platform.cli.verify",
-    "vacuum": "kafka_s3_platform.cli.vacuum",
-    "upkeep": "kafka_s3_platform.cli.upkeep",
-    "resolve": "kafka_s3_platform.cli.resolve",
-    "take-over": "kafka_s3_platform.cli.take_over",
-    "demo": "kafka_s3_platform.cli.demo.demo",
+    "up": ("stack", "Start Kafka and S3 on this machine."),
+    "down": ("stack", "Stop Kafka and S3, and keep their data."),
+    "status": ("stack", "Show how to reach Kafka and S3, and whether they answer."),
+    "check": ("connector_files.check", "Show what each key of the connector file FILE does here."),
+    "list": ("connector_files.list_connectors", "List the connector files, and whether they load."),
+    "describe": ("connector_files.describe", "List the keys of a connector CLASS, with their defaults."),
+    "convert": ("connector_files.convert", "Convert Zooz's environment variables to a connector file."),
+    "archive": ("archive", "Archive hours of CONNECTOR's topics, or all up to now."),
+    "show": ("show", "Show what is archived of CONNECTOR's topics, day by day."),
+    "files": ("files", "Print the URIs of CONNECTOR's current objects, one a line."),
+    "compact": ("compact", "Merge the hourly objects of a day into daily ones."),
+    "restore": ("restore", "Replay archived records to a topic, as they were."),
+    "groups": ("groups", "Show, or commit, offsets of consumer groups for a restore."),
+    "verify": ("verify", "Compare the objects of CONNECTOR's topics with the index."),
+    "vacuum": ("vacuum", "Remove what CONNECTOR's runs wrote and never committed."),
+    "upkeep": ("upkeep", "Keep the index of CONNECTOR small."),
+    "resolve": ("resolve", "List offsets that could not be archived, or resolve them."),
+    "take-over": ("take_over", "Begin archiving where a stopped Kafka Connect sink ended."),
+    "demo": ("demo.demo", "Run a demo with real data, in a few minutes."),
 }
-"""The module of each command. In the module, the command has the same name, with `_` for `-`."""
+"""The module of each command, and what its help begins with: a list of the commands imports none of them.
+
+In the module, the command has the same name, with `_` for `-`.
+"""
 
 
 class PlatformGroup(click.Group):
@@ -56,7 +59,8 @@ class PlatformGroup(click.Group):
         """Return the command of that name, None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_"))
+        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         if not any(param.name == "verbose" for param in command.params):
             add_verbosity_options(command)
         return command
@@ -69,6 +73,11 @@ class PlatformGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as err:
             raise click.NoSuchCommand(err.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands, as `COMMANDS` tells of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Exit status 75 means that running it again may help, 1 that it will not."""

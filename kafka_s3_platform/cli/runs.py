@@ -26,7 +26,7 @@ from kafka_s3_platform.defs.processes import (
     find_unfinished_runs,
     make_process_tags,
 )
-from kafka_s3_platform.defs.restore.request import allow_paths
+from kafka_s3_platform.defs.restore.paths import allow_paths
 from kafka_s3_platform.defs.runs import is_changing
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED
 from kafka_s3_platform.defs.topic import ArchivedTopic

@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.converters.base import ConvertedPayload, Converter
-from kafka_s3_platform.converters.json_envelope.decode import JsonEnvelopeConverter
-from kafka_s3_platform.converters.json_text import JsonConverter
 from kafka_s3_platform.converters.plain import BytesConverter, StringConverter
 from kafka_s3_platform.errors import ConfigError
 
@@ -18,21 +16,25 @@ def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Conv
     Raises:
         ConfigError: the format needs a Schema Registry, and the settings name none.
     """
-    without_registry: dict[str, Callable[[str, bool], Converter]] = {
-        "BYTES": BytesConverter,
-        "STRING": StringConverter,
-        "JSON": JsonEnvelopeConverter if settings.schemas_enable else JsonConverter,
-    }
-    if settings.format in without_registry:
-        return without_registry[settings.format](topic, is_key)
-    return _new_registry_converter(settings, topic, is_key)
+    plain: dict[str, Callable[[str, bool], Converter]] = {"BYTES": BytesConverter, "STRING": StringConverter}
+    if settings.format in plain:
+        return plain[settings.format](topic, is_key)
+    # Each of these formats loads its own libraries: they are imported only when needed.
+    if settings.format != "JSON":
+        return _new_registry_converter(settings, topic, is_key)
+    if settings.schemas_enable:
+        from kafka_s3_platform.converters.json_envelope.decode import JsonEnvelopeConverter
+
+        return JsonEnvelopeConverter(topic, is_key)
+    from kafka_s3_platform.converters.json_text import JsonConverter
+
+    return JsonConverter(topic, is_key)
 
 
 def _new_registry_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Converter:
     side = "key" if is_key else "value"
     if settings.registry is None:
         raise ConfigError(f"{side}s of {settings.format} need {side}.converter.schema.registry.url (topic {topic})")
-    # Imported only when needed: each of these formats loads its own libraries.
     if settings.format == "AVRO":
         from kafka_s3_platform.converters.avro import AvroConverter
 

@@ -5,22 +5,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-
-from confluent_kafka.schema_registry import Schema as ClientSchema
-from confluent_kafka.schema_registry import SchemaReference as ClientReference
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
-from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
-from kafka_s3_platform.converters.registry_http import limit_answers
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import cut_reason
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema as ClientSchema
+    from confluent_kafka.schema_registry import SchemaReference as ClientReference
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 # A text, like all properties of the client.
 TIMEOUT_SECONDS = "30"
@@ -70,8 +68,11 @@ class NewSchema:
     references: tuple[SchemaReference, ...] = ()
 
     @property
-    def as_client(self) -> ClientSchema:
+    def as_client(self) -> "ClientSchema":
         """The same schema as an object of confluent-kafka's client."""
+        from confluent_kafka.schema_registry import Schema as ClientSchema
+        from confluent_kafka.schema_registry import SchemaReference as ClientReference
+
         named = [ClientReference(r.name, r.subject, r.version) for r in self.references]
         return ClientSchema(self.text, self.schema_type, named)
 
@@ -86,9 +87,16 @@ class Registration:
 
 
 class Registry:
-    """One registry, accessed with confluent-kafka's client."""
+    """One registry, accessed with confluent-kafka's client.
+
+    The client takes as long to import as all else that a task needs to decode. Most tasks ask no registry.
+    """
 
     def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        from kafka_s3_platform.converters.registry_http import limit_answers
+
         self.url = _strip_user(url)
         self._where = f"Schema Registry at {self.url}"
         given = {"timeout": TIMEOUT_SECONDS, **properties}
@@ -150,7 +158,7 @@ class Registry:
             self.url, schema_id, schema.schema_type or "AVRO", schema.schema_str or "", subjects, references
         )
 
-    def _reference(self, reference: ClientReference) -> SchemaReference:
+    def _reference(self, reference: "ClientReference") -> SchemaReference:
         name = str(reference.name)
         subject = str(reference.subject)
         version = int(reference.version or 1)
@@ -249,7 +257,7 @@ class Registry:
         pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
         return _choose_version(pairs, subject)
 
-    def _refer(self, schema: ClientSchema, found: dict[str, str], outer: tuple[str | None, ...] = ()) -> None:
+    def _refer(self, schema: "ClientSchema", found: dict[str, str], outer: tuple[str | None, ...] = ()) -> None:
         _check_references(outer, schema.schema_str)
         for reference in schema.references or []:
             name = str(reference.name)
@@ -267,6 +275,9 @@ class Registry:
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         """Translate the client's errors to the platform's."""
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
+        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
         try:
             yield
         except SchemaRegistryError as err:
@@ -280,7 +291,7 @@ class Registry:
             said = cut_reason(str(err))
             raise ConfigError(f"{self._where} answers for {what} what no registry does: check its URL: {said}") from err
 
-    def _answered(self, err: SchemaRegistryError, what: str) -> Exception:
+    def _answered(self, err: "SchemaRegistryError", what: str) -> Exception:
         message = cut_reason(str(err.error_message))
         said = f"{self._where} answers for {what}: {message} (HTTP status {err.http_status_code})"
         # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.

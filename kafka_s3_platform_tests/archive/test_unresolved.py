@@ -10,7 +10,7 @@ import pytest
 from kafka_s3_platform.archive import bad_records, run
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.archive.task import FailedScan
+from kafka_s3_platform.archive.task import FailedScan, ScanGroup
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -398,7 +398,7 @@ class PartlyFailing(InProcessRunner):
     """Every task of kafka partition 0 fails."""
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[Any]:
-        for group in cast("Sequence[run.ScanGroup]", tasks):
+        for group in cast("Sequence[ScanGroup]", tasks):
             outcomes: list[Any] = []
             for task in group.tasks:
                 if task.kafka_partition == 0:

@@ -1,7 +1,6 @@
 """What messages name to be typed or set is there: commands, options, fields of a run's config, keys of files."""
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import click
 import pytest
 
 import kafka_s3_platform
-from kafka_s3_platform.cli import COMMANDS
+from kafka_s3_platform.cli import COMMANDS, main
 from kafka_s3_platform.config.keys.all import CONNECTOR_KEYS
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 
@@ -57,8 +56,13 @@ def _text(node: ast.expr) -> str:
 
 
 def options_of(command: str) -> dict[str, click.Parameter]:
-    found: click.Command = getattr(importlib.import_module(COMMANDS[command]), command.replace("-", "_"))
-    return {option: parameter for parameter in found.params for option in parameter.opts}
+    return {option: parameter for parameter in find_command(command).params for option in parameter.opts}
+
+
+def find_command(name: str) -> click.Command:
+    found = main.get_command(click.Context(main), name)
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -57,7 +58,11 @@ def test_an_error_is_a_message_and_its_class_the_exit_status(
 def test_every_command_is_found_where_it_is_said_to_be() -> None:
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
-    assert all(f"  {name} " in result.stdout for name in cli.COMMANDS)
+    for name, (_, summary) in cli.COMMANDS.items():
+        assert f"  {name} " in result.stdout
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        assert (command.help or "").startswith(summary.rstrip(".")), "the list says what the command's own help says"
 
 
 def test_an_unknown_command_is_refused() -> None:

@@ -3,8 +3,6 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +14,7 @@ from kafka_s3_platform.config.keys.converters import is_registry_option
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.defs.restore.option import find_options
+from kafka_s3_platform.defs.restore.paths import takes_paths
 from kafka_s3_platform.defs.restore.values import read_target_cluster, read_time
 from kafka_s3_platform.defs.topic import ArchivedTopic, Windows, find_restorable_windows
 from kafka_s3_platform.errors import ConfigError
@@ -52,18 +51,6 @@ READ_HERE = frozenset(
     }
 )
 """Options that this module reads one by one. Each of the others fills the field of the request that it declares."""
-
-_takes_paths: ContextVar[bool] = ContextVar("takes_paths", default=False)
-
-
-@contextmanager
-def allow_paths() -> Iterator[None]:
-    """Let runs in this block, started by a person at this machine, name any file. Others name files of one folder."""
-    token = _takes_paths.set(True)
-    try:
-        yield
-    finally:
-        _takes_paths.reset(token)
 
 
 def make_restore_request(
@@ -230,6 +217,6 @@ def _read_target(worker: str | None) -> KafkaSettings | None:
 
 
 def _find_file(key: str, name: str) -> Path:
-    if _takes_paths.get():
+    if takes_paths():
         return Path(name)
     return find_run_file(name, key, os.environ)

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
+from kafka_s3_platform.defs.restore.paths import allow_paths
 from kafka_s3_platform.defs.restore.request import (
-    allow_paths,
     make_foreign_request,
     make_restore_request,
     read_window,

@@ -1,0 +1,31 @@
+"""What must not be imported where it is not used: it is a large part of a start."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+LOOK = "import json, sys; {does}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+SCAN = "import kafka_s3_platform.archive.scan, kafka_s3_platform.kafka.fetch.fetch_reader"
+ARCHIVE = "import kafka_s3_platform.cli.archive, kafka_s3_platform.archive.run"
+HELP = "import kafka_s3_platform.cli as c; c.main(['--help'], standalone_mode=False)"
+OF_FORMATS = ("authlib", "confluent_kafka.schema_registry", "google.protobuf", "grpc_tools", "jsonschema")
+"""What the registry and its formats need."""
+
+
+@pytest.mark.parametrize(
+    ("does", "without"),
+    [
+        (HELP, ("boto3", "confluent_kafka", "dagster", "numpy", "pyarrow", "pydantic", "pyspark")),
+        (ARCHIVE, ("duckdb", "numba", "pandas", "pyspark", "kafka_s3_platform.archive.scan", *OF_FORMATS)),
+        (SCAN, ("dagster", "duckdb", "pandas", "sqlalchemy", "kafka_s3_platform.restore", *OF_FORMATS)),
+    ],
+    ids=["the list of commands", "a command and its run", "a task of an archive run"],
+)
+def test_what_is_heavy_is_imported_only_where_it_is_used(does: str, without: tuple[str, ...]) -> None:
+    """Loading the definitions is in `defs/test_definitions.py`."""
+    command = [sys.executable, "-c", LOOK.format(does=does)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(found.stderr.splitlines()[-1]))
+    assert loaded.isdisjoint(without), loaded & set(without)
