@@ -99,10 +99,12 @@ def launch(config: ConnectorConfig, asked: dg.RunRequest, instance: dg.DagsterIn
     """The run that a sensor asked for."""
     assert asked.job_name is not None
     job = definitions(config).resolve_job_def(asked.job_name)
-    return job.get_subset(
-        asset_selection=frozenset(asked.asset_selection or ()),
-        asset_check_selection=frozenset(asked.asset_check_keys or ()),
-    ).execute_in_process(
+    if asked.asset_selection is not None:
+        job = job.get_subset(
+            asset_selection=frozenset(asked.asset_selection),
+            asset_check_selection=frozenset(asked.asset_check_keys or ()),
+        )
+    return job.execute_in_process(
         instance=instance,
         tags={RETRIES_TAG: "0", **asked.tags},
         run_config={**asked.run_config, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},

@@ -229,9 +229,10 @@ def test_a_source_connector_gets_an_asset_to_restore_a_sensor_that_waits_for_a_p
     dg.Definitions.validate_loadable(definitions)
     found = graph(definitions)
     assert set(found["assets"]) - set(without["assets"]) == {"third/restored"}
-    assert found["jobs"]["restore__third"] == ["third/restored"]
+    assert found["jobs"]["restore__third"] == ["third/restored", "third/restored:restored"]
     assert found["ops"]["restored__third"]["pools"] == ["third/restore"]
     assert found["sensors"].pop("poll__third") == (60, "restore__third", "STOPPED")
+    found["checks"].remove("third/restored:restored")
     same = ("checks", "schedules", "sensors")
     assert {name: found[name] for name in same} == {name: without[name] for name in same}
 

@@ -32,10 +32,13 @@ HOURLY_CHECK = "archived"
 DAILY_CHECK = "compacted"
 """The only check of days."""
 
+RESTORED_CHECK = "restored"
+"""The only check of restores: of what the run itself has verified."""
+
 
 def list_index_checks(key: dg.AssetKey) -> list[dg.AssetCheckKey]:
-    """Return the checks to run with the asset: those that read the index alone."""
-    name = {"hourly": HOURLY_CHECK, "daily": DAILY_CHECK}.get(key.path[1])
+    """Return the checks to run with the asset: those that read the index alone, or what the run knows."""
+    name = {"hourly": HOURLY_CHECK, "daily": DAILY_CHECK, "restored": RESTORED_CHECK}.get(key.path[1])
     return [dg.AssetCheckKey(key, name)] if name else []
 
 

@@ -12,9 +12,16 @@ from kafka_s3_platform.defs.metadata import Metadata
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.restored import make_restore_metadata, name_restored_op, yield_outcome
+from kafka_s3_platform.defs.restore.restored import (
+    RestoreEvent,
+    make_restore_metadata,
+    make_restored_check,
+    name_restored_op,
+    yield_outcome,
+)
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic_assets import make_topic_assets
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import RestoreReport
@@ -46,15 +53,7 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
         skippable=True,
     )
 
-    @dg.multi_asset(
-        name=name_restored_op(config.name),
-        specs=[spec],
-        config_schema=make_plain_schema(ForeignRestoreConfig),
-        pool=f"{config.name}/restore",
-    )
-    def restored(
-        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
-    ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
+    def restored(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[RestoreEvent]:
         # what restores is not needed to load definitions
         from kafka_s3_platform.defs.restore.request import make_foreign_request, read_window
         from kafka_s3_platform.restore.run import restore
@@ -73,7 +72,14 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
         }
         yield from yield_outcome(context, key, report, metadata)
 
-    return restored
+    return make_topic_assets(
+        restored,
+        name=name_restored_op(config.name),
+        specs=[spec],
+        checks=[make_restored_check(key)],
+        pool=f"{config.name}/restore",
+        config_schema=make_plain_schema(ForeignRestoreConfig),
+    )
 
 
 def _make_after_metadata(report: "RestoreReport") -> Metadata:

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from dagster._core.storage.tags import BACKFILL_ID_TAG
 
+from kafka_s3_platform.defs.archive.checks import RESTORED_CHECK
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.defs.names import make_op_name
@@ -22,8 +23,23 @@ if TYPE_CHECKING:
     from kafka_s3_platform.defs.restore.request import Moments
     from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 
+RestoreEvent = dg.AssetObservation | dg.AssetCheckEvaluation | dg.MaterializeResult[None]
+
 MAX_NAMES = 10
 """Topics that a refusal names; it counts the rest."""
+
+_JUDGED = (
+    "records",
+    "gap_count",
+    "skipped_count",
+    "failed_records",
+    "records_without_key",
+    "records_routed_elsewhere",
+    "doubled_records",
+    "verified",
+    "restore_id",
+)
+"""What of a restore's metadata its check shows."""
 
 
 def name_restored_op(connector: str) -> str:
@@ -38,9 +54,7 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
     """
     connector = topics[0].config
 
-    def restored(
-        context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]
-    ) -> Iterator[dg.AssetObservation | dg.MaterializeResult[None]]:
+    def restored(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[RestoreEvent]:
         # what restores is not needed to load definitions
         from kafka_s3_platform.restore.archive_source import ArchiveSource
         from kafka_s3_platform.restore.run import restore
@@ -57,21 +71,44 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
         restored,
         name=name_restored_op(connector.name),
         specs=[_make_spec(topic) for topic in topics],
+        checks=[make_restored_check(topic.key("restored")) for topic in topics],
         pool=f"{connector.name}/restore",
         config_schema=make_plain_schema(RestoreConfig),
     )
 
 
+def make_restored_check(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """Make the spec of the check of a restore's asset."""
+    return dg.AssetCheckSpec(
+        RESTORED_CHECK,
+        asset=key,
+        description="The last restore sent all that was asked for, and found each record once in the target: the "
+        "archive has no gap there, and no object or record was skipped or left out. It warns with the numbers "
+        "otherwise, and fails if nothing was restored or nothing was verified. Records that transforms leave out are "
+        "not missing. A dry run is no restore, and changes nothing here.",
+    )
+
+
 def yield_outcome(
     context: dg.AssetExecutionContext, key: dg.AssetKey, report: "RestoreReport", metadata: Metadata
-) -> "Iterator[dg.AssetObservation | dg.MaterializeResult[None]]":
-    """Yield the event of a restore. If nothing of what was there was restored, the run fails after an observation."""
+) -> Iterator[RestoreEvent]:
+    """Yield the events of a restore. If nothing of what was there was restored, the run fails after an observation."""
     from kafka_s3_platform.restore.verdict import check_something_restored, judge_report
 
-    if report.dry_run or judge_report(report).kind == "bad":
+    verdict = judge_report(report)
+    if report.dry_run or verdict.kind == "bad":
         yield dg.AssetObservation(key, metadata=metadata)
     else:
         yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+    if not report.dry_run and any(check.asset_key == key for check in context.selected_asset_check_keys):
+        yield dg.AssetCheckEvaluation(
+            asset_key=key,
+            check_name=RESTORED_CHECK,
+            passed=verdict.kind not in {"part", "bad"},
+            description=f"{report.to_topic}: {verdict.text}",
+            metadata={name: metadata[name] for name in _JUDGED},
+            severity=dg.AssetCheckSeverity.ERROR if verdict.kind == "bad" else dg.AssetCheckSeverity.WARN,
+        )
     with raise_dagster_failures(context):
         check_something_restored(report)
 

@@ -82,6 +82,12 @@ def run_asked(config: ConnectorConfig, found: dg.SensorResult) -> None:
     restore(make_foreign_request(topics, given, given.restore_id or "", "run", (None, None)), InProcessRunner())
 
 
+def judged(run: dg.ExecuteInProcessResult) -> tuple[str, str] | None:
+    """What the check of the restore says, None if it passed."""
+    [found] = run.get_asset_check_evaluations()
+    return None if found.passed else (found.severity.value, found.description or "")
+
+
 def poll(config: ConnectorConfig, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
     return tick(config, "poll__c", instance, cursor)
 
@@ -104,7 +110,9 @@ def test_the_first_run_sends_all_that_there_is_and_the_next_ones_what_appeared_s
     put(3, range(3, 5))
     first = poll(config, instance)
     assert asked(first) == [("poll.c.1", None)]
-    assert launch(config, (first.run_requests or ())[0], instance).success
+    sent_all = launch(config, (first.run_requests or ())[0], instance)
+    assert sent_all.success
+    assert judged(sent_all) is None
     idle = poll(config, instance, first.cursor)
     assert not idle.run_requests
     assert "no new object since restore poll.c.1" in str(idle.skip_reason)
@@ -171,7 +179,9 @@ def test_one_that_failed_for_good_stops_the_chain_by_name_until_its_cause_is_men
     [again] = poll(tolerant, instance).run_requests or ()
     assert asked(poll(tolerant, instance)) == [("poll.c.2", "poll.c.1")]
     # It finishes its restore id and fails, since its only object is left out: the chain goes on.
-    assert not launch(tolerant, again, instance).success
+    failed = launch(tolerant, again, instance)
+    assert not failed.success
+    assert judged(failed) == ("ERROR", f"copy_of_{topic_name}: nothing was restored: 1 objects or records skipped")
     run_asked(tolerant, poll(tolerant, instance))
     assert sent(config, topic_name) == [0, 1, 5]
 
@@ -245,7 +255,11 @@ def test_what_a_restore_left_out_as_bad_is_no_news_before_it_or_the_file_is_chan
     put(0, [0])
     bad = put(1, [1])
     s3_client.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n{"n')
-    run_asked(ignoring, poll(ignoring, instance))
+    [first] = poll(ignoring, instance).run_requests or ()
+    assert judged(launch(ignoring, first, instance)) == (
+        "WARN",
+        f"copy_of_{topic_name}: verified, but not everything could be restored: 1 objects or records skipped",
+    )
     for _ in range(2):
         idle = poll(ignoring, instance)
         assert not idle.run_requests
