@@ -25,7 +25,7 @@ from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK
 from kafka_s3_platform.model.notes import Notes
 
 _KEPT_BYTES = 65_536
-"""The size of the largest schema that is remembered for the next record: each record may have its own schema."""
+"""Some schemas up to this size are remembered, of larger ones the last: each record may have its own schema."""
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,7 +86,7 @@ def _read_schema(text: bytes) -> tuple[Schema | None, _Read, Readers]:
     """Return the Avro schema, and a function that reads values by its readers, for a Connect schema in JSON."""
     if len(text) <= _KEPT_BYTES:
         return _compile_kept_schema(text)
-    return _compile_schema(text)
+    return _compile_large_schema(text)
 
 
 def _compile_schema(text: bytes) -> tuple[Schema | None, _Read, Readers]:
@@ -99,6 +99,7 @@ def _compile_schema(text: bytes) -> tuple[Schema | None, _Read, Readers]:
 
 
 _compile_kept_schema = lru_cache(32)(_compile_schema)
+_compile_large_schema = lru_cache(1)(_compile_schema)
 
 
 def _convert_decimals(value: Any) -> Any:

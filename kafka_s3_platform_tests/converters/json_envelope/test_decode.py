@@ -8,6 +8,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters.base import check_walkable
 from kafka_s3_platform.model.connect import NO_SCHEMA
 
 DATA = "org.apache.kafka.connect.data."
@@ -150,6 +151,20 @@ def test_nulls_and_payloads_without_a_schema() -> None:
 def test_records_with_two_schemas_are_told_apart() -> None:
     result = converted(order(), {"schema": {"type": "int32"}, "payload": 1}, order(id=2))
     assert result.payload.codes.tolist() == [0, 1, 0]
+
+
+def test_a_large_schema_of_many_records_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def counted(avro: str) -> str:
+        compiled.append(avro)
+        return check_walkable(avro)
+
+    monkeypatch.setattr("kafka_s3_platform.converters.json_envelope.decode.check_walkable", counted)
+    fields = [{"field": f"f{i}", "type": "int32", "optional": True} for i in range(2_000)]
+    found = converted(*({"schema": {"type": "struct", "fields": fields}, "payload": {"f7": n}} for n in range(3)))
+    assert [record["f7"] for record in found.payload.objects] == [0, 1, 2]
+    assert len(compiled) == 1
 
 
 def test_fields_that_the_schema_does_not_list_are_left_out_and_told() -> None:
