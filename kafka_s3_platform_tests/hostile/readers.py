@@ -1,10 +1,16 @@
 """Every reader of objects, by the name of its format."""
 
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kafka_s3_platform.config.settings import SourceSettings
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings, SourceSettings
+from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.aiven import AivenReader
 from kafka_s3_platform.formats.avro.read import AvroReader
 from kafka_s3_platform.formats.block_gzip.read import BlockGzipReader
@@ -16,6 +22,7 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.formats.json.read import JsonReader
 from kafka_s3_platform.formats.lenses import LensesReader, NamedPlace
 from kafka_s3_platform.formats.parquet.read import ParquetReader
+from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")
 _SUFFIXES = ("", ".gz", ".bz2", ".zst", ".lz4", ".snappy", ".xz")
@@ -54,3 +61,20 @@ READERS: Mapping[str, Callable[[bytes], Iterator[Any]]] = {
     **{f"lenses.{kind}": _lenses(kind) for kind in ("json", "avro", "parquet")},
     **{f"aiven.{kind}": _aiven(kind) for kind in ("csv", "jsonl", "json", "avro", "parquet")},
 }
+
+
+def _convert_value(body: bytes) -> Iterator[pa.RecordBatch]:
+    """Convert a value by a schema of its own, as a restore does that has the registry's schemas archived."""
+    case = json.loads(body)
+    url = "http://127.0.0.1:9"
+    row = ArchivedSchema(url, 7, case["type"], case["schema"], (SubjectVersion("s", 1, None),), ())
+    registry = RegistrySettings(url=url, archived=(row,))
+    settings = ConverterSettings.model_validate({"format": case["converter"], "registry": registry})
+    value = b"\0\0\0\0\7" + bytes.fromhex(case["value"])
+    done = new_converter(settings, "t", is_key=False).convert(pa.array([value], pa.binary()), np.arange(1))
+    if done.failures:
+        raise IntegrityError(done.failures[0].message)
+    yield pa.record_batch({"value": pa.array([str(done.payload.objects[0])])})
+
+
+CONVERTERS: Mapping[str, Callable[[bytes], Iterator[pa.RecordBatch]]] = {"schema": _convert_value}

@@ -3,6 +3,7 @@
 import http.client
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,8 +21,10 @@ from kafka_s3_platform.model.schema import SchemaReference as ArchivedReference
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.restore.outgoing.schemas import map_schemas
 from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas
+from kafka_s3_platform_tests.hostile.measure import measured
 
 DEEPER = 5_000
+MEGABYTES, SECONDS = 300, 10
 STRING = '{"type":"string"}'
 
 
@@ -140,6 +143,48 @@ def test_a_subject_that_is_a_step_of_a_path_reaches_no_other_place_of_the_regist
     row = archived(3, titled(topic_name), "JSON", subject=subject)
     with pytest.raises(ConfigError, match="nothing is registered in it"):
         map_schemas(registry, [row], source, topic_name, topic_name)
+
+
+LAUGHS = 30
+
+
+def laughing(word: str) -> str:
+    """A schema that, written out, would be 2^30 of the last one."""
+    parts: dict[str, Any] = {}
+    for at in range(LAUGHS):
+        two = [{"$ref": f"#/definitions/A{at + 1}"}] * 2
+        parts[f"A{at}"] = {word: two} if word else {"type": "object", "properties": dict(zip("ab", two, strict=True))}
+    parts[f"A{LAUGHS}"] = {"type": "object", "properties": {"q": {"type": "string"}}}
+    return json.dumps({"type": "object", "properties": {"x": {"$ref": "#/definitions/A0"}}, "definitions": parts})
+
+
+BOMBS = {
+    "properties": ("JSON_SR", "JSON", laughing(""), b'{"x":{}}', "more than 100,000"),
+    "allOf": ("JSON_SR", "JSON", laughing("allOf"), b'{"x":{"q":"1"}}', ""),
+    "oneOf": ("JSON_SR", "JSON", laughing("oneOf"), b'{"x":{"q":"1"}}', "more than 100,000"),
+    "messages": (
+        "PROTOBUF",
+        "PROTOBUF",
+        'syntax="proto3"; message A { M0 a=1; }'
+        + "".join(f"message M{i} {{ M{i + 1} f=1; M{i + 1} g=2; }}" for i in range(LAUGHS))
+        + f"message M{LAUGHS} {{}}",
+        b"\0\x0a\0",
+        "more than 100,000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_schema_that_means_a_huge_one_costs_little(name: str, tmp_path: Path) -> None:
+    converter, kind, text, value, fault = BOMBS[name]
+    case = {"converter": converter, "type": kind, "schema": text, "value": value.hex()}
+    path = tmp_path / "case"
+    path.write_text(json.dumps(case))
+    found = measured("schema", path)
+    assert fault in found.fault
+    assert (found.records, bool(found.fault)) == ((0, True) if fault else (1, False))
+    assert found.seconds < SECONDS, found
+    assert found.megabytes < MEGABYTES, found
 
 
 ODD_SUBJECTS = [
