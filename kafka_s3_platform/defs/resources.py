@@ -1,6 +1,7 @@
 """The Spark resource of assets. The config of a run can set nothing of it: it could name programs to run."""
 
 import atexit
+import logging
 import os
 import shlex
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from kafka_s3_platform.spark.session import (
     is_named,
     is_started,
     leave_out_anothers,
+    log_errors_only,
     make_private_files,
     start_unnamed,
 )
@@ -27,6 +29,8 @@ from kafka_s3_platform.spark.session import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+logger = logging.getLogger(__name__)
 
 SPARK_VARIABLE = environment.SPARK_CONF.name
 """Names a properties file of the deployment. Its Spark properties, such as spark.master, override the platform's."""
@@ -101,6 +105,7 @@ def _start(deployed: Mapping[str, str]) -> "SparkSession":
 
     if not is_started(os.environ):
         find_java()
+        logger.info("starting Spark")
     conf = build_spark_conf(deployed)
     # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
     os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
@@ -110,7 +115,7 @@ def _start(deployed: Mapping[str, str]) -> "SparkSession":
         os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
         conf = {name: value for name, value in conf.items() if name not in deployed}
     try:
-        with make_private_files():
+        with make_private_files(), log_errors_only(os.environ):
             if not is_named() and not is_started(os.environ):
                 start_unnamed(conf, os.environ)
             session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session

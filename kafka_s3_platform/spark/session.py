@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kafka_s3_platform.java.runtime import find_pyspark_jars
@@ -25,6 +26,10 @@ ANOTHERS = (
 )
 """Variables with which PySpark would not start Spark, but be the client of another one."""
 
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").absolute()
+JAVA_VARIABLE = "SPARK_SUBMIT_OPTS"
+"""Options of the JVM that Spark's launcher takes from the environment."""
+
 # Spark's default.
 MAX_TASK_ATTEMPTS = 4
 
@@ -39,12 +44,12 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
         "spark.master": f"local[*,{MAX_TASK_ATTEMPTS}]",
         "spark.app.name": "kafka-s3-platform",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.speculation": "false",
         "spark.task.maxFailures": str(MAX_TASK_ATTEMPTS),
         "spark.python.worker.reuse": "true",
-        "spark.log.level": "ERROR",
         "spark.api.mode": "classic",
         # Python 3.11 and newer: workers import nothing from the folder that Spark was started in.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
@@ -58,6 +63,9 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
         # The driver listens on a port that other users of this machine can reach, and deserializes Java objects from
         # it. For a local master, Spark makes the secret itself. A cluster's secret belongs to its deployment.
         conf.setdefault("spark.authenticate", "true")
+    else:
+        # of executors: the log settings of `log_errors_only` are a file of this machine
+        conf.setdefault("spark.log.level", "ERROR")
     return conf
 
 
@@ -104,6 +112,22 @@ def start_unnamed(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Non
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     users = jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(name))
+
+
+@contextmanager
+def log_errors_only(env: MutableMapping[str, str]) -> Iterator[None]:
+    """Make a JVM that is started in this block log errors only, unless somebody chose what Spark logs."""
+    given = env.get(JAVA_VARIABLE)
+    is_chosen = "log4j" in (given or "") or "SPARK_CONF_DIR" in env
+    # The root logger lets through what libraries tell if it is wanted: then Spark's is too.
+    if not is_chosen and not logging.getLogger().isEnabledFor(logging.INFO):
+        env[JAVA_VARIABLE] = f"{given or ''} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
+    try:
+        yield
+    finally:
+        env.pop(JAVA_VARIABLE, None)
+        if given is not None:
+            env[JAVA_VARIABLE] = given
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS, build_spark_conf
+from kafka_s3_platform.spark.session import LOG_SETTINGS, MAX_TASK_ATTEMPTS, build_spark_conf, log_errors_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,3 +49,14 @@ def answer(port: int, payload: bytes) -> str:
         peer.sendall(struct.pack(">q", 8 + len(head) + len(body)) + head + body)
         size = struct.unpack(">q", peer.recv(8, socket.MSG_WAITALL))[0]
         return peer.recv(size - 8, socket.MSG_WAITALL).decode(errors="replace")
+
+
+@pytest.mark.parametrize("chosen", [{"SPARK_SUBMIT_OPTS": "-Dlog4j2.level=info"}, {"SPARK_CONF_DIR": "/etc/spark"}])
+def test_java_logs_errors_only_unless_somebody_chose_what_it_logs(chosen: dict[str, str]) -> None:
+    env = {"SPARK_SUBMIT_OPTS": "-Xshare:auto"}
+    with log_errors_only(env):
+        assert env["SPARK_SUBMIT_OPTS"] == f"-Xshare:auto -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    assert env == {"SPARK_SUBMIT_OPTS": "-Xshare:auto"}
+    env = dict(chosen)
+    with log_errors_only(env):
+        assert env == chosen
