@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, RLock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -36,6 +36,9 @@ class Messages(logging.Handler):
         self._guard = RLock()
         self._ended = Event()
         self._display: Display | None = None
+        self._terminal: TextIO | None = None
+        """Stderr, if it can show what changes in place. While a step runs, Dagster turns stderr itself into a file."""
+
         self._command = ""
         self._started = self._told = 0.0
 
@@ -54,6 +57,8 @@ class Messages(logging.Handler):
         self._command = command
         self._started = self._told = time.monotonic()
         self._ended.clear()
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            self._terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")
         ticking = Thread(target=self._tick, name="messages", daemon=True)
         ticking.start()
         try:
@@ -64,6 +69,9 @@ class Messages(logging.Handler):
             ticking.join()
             root.removeHandler(self)
             self.setLevel(logging.INFO)
+            if self._terminal is not None:
+                self._terminal.close()
+                self._terminal = None
 
     def end(self) -> None:
         """End the display: what follows is the result."""
@@ -79,11 +87,12 @@ class Messages(logging.Handler):
             self.setLevel(logging.WARNING)
         else:
             self.setLevel(logging.DEBUG)
+            logging.getLogger().setLevel(logging.INFO)
             self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.is_verbose or not (is_progress(record) and self._is_moving()):
-            self._write(self.format(record), COLOURS.get(record.levelno))
+            self._write(self.format(_restore_message(record)), COLOURS.get(record.levelno))
 
     def _write(self, text: str, colour: str | None) -> None:
         with self._guard:
@@ -110,19 +119,28 @@ class Messages(logging.Handler):
 
     def _is_moving(self) -> bool:
         """Whether stderr can show what changes in place."""
-        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and self.level == logging.INFO
+        return self._terminal is not None and self.level == logging.INFO
 
     def _start_display(self) -> None:
-        from rich.console import Console
+        from rich.console import Console, RenderableType
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(16), TimeElapsedColumn())
-        told = TextColumn("{task.fields[told]}", markup=False)
-        console = Console(stderr=True, highlight=False)
+        class TwoLines(Progress):
+            """A bar, and below it what is counted: both in one line would need a wide terminal."""
+
+            def get_renderables(self) -> Iterator[RenderableType]:
+                yield from super().get_renderables()
+                yield from (Text(f"  {task.fields['told']}", no_wrap=True, overflow="ellipsis") for task in self.tasks)
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), TimeElapsedColumn())
+        console = Console(file=self._terminal, highlight=False)
         with self._guard:
             if self._ended.is_set() or self._display is not None:
                 return
-            self._display = Progress(*columns, told, console=console, transient=True, redirect_stdout=False)
+            self._display = TwoLines(
+                *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
             self._display.add_task(self._command, total=None, told="")
             self._display.start()
 
@@ -140,6 +158,12 @@ class Messages(logging.Handler):
                 self._display.update(
                     task.id, description=found.what, completed=found.done, total=total, told=found.told
                 )
+
+
+def _restore_message(record: logging.LogRecord) -> logging.LogRecord:
+    """Return the record with its own message. Dagster puts run and step before what is logged in a step."""
+    told = getattr(record, "dagster_meta", None)
+    return record if told is None else logging.makeLogRecord({**vars(record), "msg": told["orig_message"], "args": ()})
 
 
 MESSAGES = Messages()

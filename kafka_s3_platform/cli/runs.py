@@ -1,5 +1,6 @@
 """Runs the code location's jobs from the command line, on the instance that the UI shows."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ from kafka_s3_platform.errors import (
     TransientError,
 )
 from kafka_s3_platform.local.processes import lock_folder, make_private_folder
+
+logger = logging.getLogger(__name__)
 
 topic_option = click.option("--topic", metavar="T", help="Use only this topic of the connector. Default: all of them.")
 
@@ -236,7 +239,7 @@ def open_instance() -> dg.DagsterInstance:
     if Path("dagster.yaml").exists():
         with lock_folder(Path(".dagster") / "kafka_s3_lock"):
             return dg.DagsterInstance.from_config(str(Path.cwd()))
-    click.echo("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run", err=True)
+    logger.warning("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run")
     return dg.DagsterInstance.ephemeral()
 
 

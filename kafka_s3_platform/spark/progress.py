@@ -100,7 +100,9 @@ class Progress:
 
     def _tell(self) -> str:
         seconds = max(self.seconds, 1e-3)
-        left = seconds * (self._expected - self._size) / self._size if self._size else 0.0
+        left = "time left unknown yet"
+        if self._size:
+            left = f"about {seconds * (self._expected - self._size) / self._size:,.0f} s left"
         rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
         done = f"{self._done}/{self._tasks} tasks" if self._counted is None else self._counted
-        return f"{done}, {self.records:,} records, {rates}, about {left:,.0f} s left"
+        return f"{done}, {self.records:,} records, {rates}, {left}"

@@ -44,6 +44,7 @@ def test_ctrl_c_ends_a_run_with_one_sentence_and_the_command_that_goes_on(kafka_
         found = kafka_s3("archive", "c")
     assert (found.returncode, found.stdout) == (130, "")
     said, again = found.stderr.strip().split("; go on with: kafka-s3 ")
+    assert "hourly__c - " not in said, "what Dagster puts before each message"
     assert "was interrupted, and what it had committed stays" in said
     kafka_s3(*shlex.split(again))
     to_target = ["--topic", topic, "--to-topic", f"{topic}.restored", "--create-topic"]

@@ -19,6 +19,7 @@ from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.spark.progress import Snapshot, tell_watchers
 
 HourEvent = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
@@ -143,7 +144,9 @@ class _HourlyRun:
     ) -> Iterator[dg.AssetMaterialization]:
         """Make each hour's own facts: of picked hours, and of those that were covered in passing."""
         key = topic.key("hourly")
-        for hour in report.hours:
+        for number, hour in enumerate(report.hours, 1):
+            counted = f"{number:,} of {len(report.hours):,} hours"
+            tell_watchers(Snapshot(f"tell Dagster of {topic.topic}", number, len(report.hours), counted))
             if hour.hour < topic.hours.first:
                 continue
             partition_key = topic.hours.key(hour.hour)
