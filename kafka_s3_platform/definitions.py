@@ -120,7 +120,7 @@ def _merge_parts(connectors: Sequence[ConnectorConfig], parts: Mapping[str, dg.D
     shared = dg.Definitions(
         assets=make_topic_specs(topics),
         resources={"spark": SparkResource(), "io_manager": NoValues()},
-        executor=dg.multiprocess_executor.configured({}),
+        executor=dg.in_process_executor.configured({}),
     )
     return dg.Definitions.merge(shared, *parts.values())
 

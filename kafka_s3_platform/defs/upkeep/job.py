@@ -31,11 +31,7 @@ def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
             context.add_output_metadata(_make_metadata(report))
             report.raise_refusal()
 
-    @dg.job(
-        name=make_op_name("upkeep", config.name),
-        description=description,
-        executor_def=dg.in_process_executor.configured({}),
-    )
+    @dg.job(name=make_op_name("upkeep", config.name), description=description)
     def upkeep_job() -> None:
         keep_up()
 
