@@ -1,7 +1,6 @@
 """Record batches that a broker takes, and that come to a thousand times as much: they stop no topic, and no worker."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import cramjam
@@ -116,13 +115,12 @@ def test_a_bomb_is_unresolved_offsets_and_costs_little(
     batch: Callable[[], bytes],
     count: int,
     tolerance: str,
-    tmp_path: Path,
 ) -> None:
     surrounded(kafka_settings, topic, batch())
     errors = {"tolerance": tolerance}
     config = connector(kafka_settings, store_settings, topic, records={"errors": errors})
     bomb = OffsetRange(3, 3 + count)
-    found = archived_apart([before, config], tmp_path)
+    found = archived_apart([before, config])
     # Each million offsets is a task of its own.
     assert (found.records, RangeSet(OffsetRange(*pair) for pair in found.offsets)) == (6, RangeSet([bomb]))
     assert f"{topic}-0 {OffsetRange(3, min(bomb.end_offset, 1_000_000))}" in found.failure

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,7 +211,6 @@ def test_hostile_values_are_dead_letters_and_the_others_are_archived(
     framed: Callable[[str, Any, bytes], bytes],
     topic_name: str,
     name: str,
-    tmp_path: Path,
 ) -> None:
     live = LIVE[name]
     dead = create_topic(f"{topic_name}-dead", **{"max.message.bytes": 2 * MILLION})
@@ -229,7 +227,7 @@ def test_hostile_values_are_dead_letters_and_the_others_are_archived(
         )
         for t in topics
     ]
-    found = archived_apart(configs, tmp_path)
+    found = archived_apart(configs)
     assert (found.records, found.dead_letters, found.failure) == (len(bad) + 1, len(bad), "")
     assert records_of(kafka_settings, dead).column("value").to_pylist() == bad
     assert found.megabytes < MEGABYTES, found

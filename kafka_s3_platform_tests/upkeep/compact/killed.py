@@ -1,15 +1,9 @@
-"""A compaction in a process of its own, killed at a named stage, or measured.
-
-`python -m kafka_s3_platform_tests.upkeep.compact.killed STAGE < pickled requests`. Prints two peaks in MiB: by how much
-resident memory grew, and what Arrow had allocated at a time.
-"""
+"""A compaction in a process of its own, killed at a named stage, or measured."""
 
 import os
-import pickle
 import signal
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any
 
@@ -20,20 +14,34 @@ from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.upload import SegmentUpload
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_days
+from kafka_s3_platform_tests.forked import call_apart, end_apart
 from kafka_s3_platform_tests.support import InProcessRunner
 
 STAGES = ("after the first upload", "before the commit", "after the commit")
 
 
-def main(stage: str) -> None:
-    requests: list[CompactRequest] = pickle.load(sys.stdin.buffer)  # noqa: S301 - the test's own
+def killed_at(stage: str, requests: Sequence[CompactRequest]) -> bool:
+    """Whether the process was killed."""
+    return end_apart(_compact_until, stage, requests) == -signal.SIGKILL
+
+
+def measured(requests: Sequence[CompactRequest]) -> tuple[int, int]:
+    """Two peaks in MiB: by how much resident memory grew, and what Arrow had allocated at a time."""
+    return call_apart(_measure, requests)
+
+
+def _compact_until(stage: str, requests: Sequence[CompactRequest]) -> None:
     if stage == STAGES[0]:
         SegmentUpload.finish = _then_die(SegmentUpload.finish)  # type: ignore[method-assign]
-    elif stage in STAGES:
+    else:
         _die_at_commit(after=stage == STAGES[2])
+    compact_days(requests, InProcessRunner())
+
+
+def _measure(requests: Sequence[CompactRequest]) -> tuple[int, int]:
     peak = _Peak()
     compact_days(requests, InProcessRunner())
-    sys.stdout.write(f"{peak.growth() >> 20} {pa.default_memory_pool().max_memory() >> 20}\n")
+    return peak.growth() >> 20, pa.default_memory_pool().max_memory() >> 20
 
 
 def _die_at_commit(after: bool) -> None:
@@ -77,7 +85,3 @@ class _Peak:
         while True:
             self._most = max(self._most, self._process.memory_info().rss)
             time.sleep(0.01)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,11 +1,7 @@
 """Compaction on a real Kafka and a real S3: a day's records, each once, whatever happens on the way."""
 
 import os
-import pickle
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, TypeVar
@@ -40,7 +36,7 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-from kafka_s3_platform_tests.upkeep.compact.killed import STAGES
+from kafka_s3_platform_tests.upkeep.compact.killed import STAGES, killed_at, measured
 
 pytestmark = pytest.mark.integration
 
@@ -91,13 +87,6 @@ def records(config: ConnectorConfig) -> pa.Table:
 
 def due(config: ConnectorConfig, now: datetime | None = None) -> list[date]:
     return list_due_days(snapshot(config), UTC, timedelta(0), now or datetime.now(timezone.utc))
-
-
-def in_a_process(config: ConnectorConfig, stage: str = "") -> "subprocess.CompletedProcess[bytes]":
-    command = [sys.executable, "-m", "kafka_s3_platform_tests.upkeep.compact.killed", stage]
-    return subprocess.run(
-        command, input=pickle.dumps([request(config)]), capture_output=True, check=False, env={**os.environ}
-    )
 
 
 def test_a_day_holds_the_records_of_its_hours_byte_for_byte_in_offset_order(config: ConnectorConfig) -> None:
@@ -199,9 +188,7 @@ def large(
 
 def test_memory_does_not_grow_with_the_day_and_segments_come_near_their_size(large: ConnectorConfig) -> None:
     before = offsets(large)
-    done = in_a_process(large)
-    assert done.returncode == 0, done.stderr.decode()
-    resident, arrow = map(int, done.stdout.split())
+    resident, arrow = measured([request(large)])
     # measured: 417 and 250 for 50 MB, 559 and 252 for 200 MB, 634 for 600 MB
     assert resident < 800
     assert arrow < 350
@@ -219,7 +206,7 @@ def offsets(config: ConnectorConfig) -> list[int]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_compaction_killed_at_any_stage_loses_nothing(config: ConnectorConfig, stage: str) -> None:
     before = records(config)
-    assert in_a_process(config, stage).returncode == -signal.SIGKILL
+    assert killed_at(stage, [request(config)])
     assert records(config).equals(before)
     assert (DAY in due(config)) is (stage != STAGES[2])
     compacted(config)

@@ -1,9 +1,5 @@
 """Days of many topics in one run: one reservation, one commit, and none stops another."""
 
-import pickle
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Any
@@ -32,7 +28,7 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-from kafka_s3_platform_tests.upkeep.compact.killed import STAGES
+from kafka_s3_platform_tests.upkeep.compact.killed import STAGES, killed_at
 
 pytestmark = pytest.mark.integration
 
@@ -182,9 +178,7 @@ def test_a_store_that_does_not_answer_ends_the_run_and_gives_the_days_back(
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_killed_at_any_stage_loses_nothing(config: ConnectorConfig, stage: str) -> None:
     before = records(config)
-    command = [sys.executable, "-m", "kafka_s3_platform_tests.upkeep.compact.killed", stage]
-    killed = subprocess.run(command, input=pickle.dumps(requests(config)), capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert killed_at(stage, requests(config))
     assert records(config) == before
     assert set(map(frozenset, chunks(config).values())) == {frozenset({"daily" if stage == STAGES[2] else "hourly"})}
     assert not errors_of(compact_days(requests(config), InProcessRunner()))

@@ -1,6 +1,5 @@
 """Old rows of a real index are folded: every answer stays, and who asks for no old hour reads no old row."""
 
-import multiprocessing
 import signal
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -23,6 +22,7 @@ from kafka_s3_platform.upkeep.index import fold as module
 from kafka_s3_platform.upkeep.index.fold import FoldReport, fold_index
 from kafka_s3_platform.upkeep.index.merge import merge_files
 from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig, kill_after
 from kafka_s3_platform_tests.upkeep.index.hours import (
     HOUR,
@@ -255,10 +255,7 @@ def test_killed_by_a_signal_it_has_folded_all_or_nothing(
     config = new_config(2)
     archive_hours(config, range(HOURS))
     before = answer_all(config)
-    process = multiprocessing.get_context("spawn").Process(target=_fold_until, args=(config, owner, method, nth))
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
+    assert end_apart(_fold_until, config, owner, method, nth) == -signal.SIGKILL
     assert answer_all(config) == before
     assert bool(ConnectorIndex.of(config).open().topic("t-0").state.fold.hours) == is_folded
     assert fold(config).topics == (0 if is_folded else 2)

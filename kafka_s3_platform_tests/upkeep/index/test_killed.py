@@ -1,6 +1,5 @@
 """An upkeep that ends at any moment: the index answers as before, and the next upkeep goes on."""
 
-import multiprocessing
 import signal
 import threading
 from datetime import datetime, timedelta, timezone
@@ -13,6 +12,7 @@ from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, Proxy, refusal, running
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig, kill_after
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, answer_all, archive_hour, make_result, merge_day, reserve
@@ -90,12 +90,7 @@ def _keep_up_until(config: ConnectorConfig, owner: type, method: str, nth: int) 
 @pytest.mark.parametrize(("method", "nth"), [("put_new", 1), ("delete", 1), ("delete", 8)])
 def test_killed_by_a_signal_it_is_gone_on_with(config: ConnectorConfig, method: str, nth: int) -> None:
     before = answer_all(config)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_keep_up_until, args=(config, ObjectStore, method, nth)
-    )
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
+    assert end_apart(_keep_up_until, config, ObjectStore, method, nth) == -signal.SIGKILL
     assert answer_all(config) == before
     keep_up_index(config, dry_run=False, kept=NOW)
     assert answer_all(config) == before
