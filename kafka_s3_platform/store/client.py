@@ -5,6 +5,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
+import botocore
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from botocore.httpsession import ProxyConfiguration
@@ -21,6 +22,9 @@ _CONNECT_SECONDS = 5
 _READ_SECONDS = 60
 _MAX_CONNECTIONS = 64
 _MAX_CLIENTS = 16
+_USER_AGENT = f"Botocore/{botocore.__version__} kafka-s3-platform"
+"""botocore's own names everything that it knows of this machine, and is put together twice a request."""
+
 _SMALL_BODY_BYTES = 1_048_576
 """Up to here AWS's SDK for Java does not ask first either (its `expectContinueThresholdInBytes`)."""
 
@@ -67,6 +71,7 @@ def new_s3_client(settings: StoreSettings) -> Any:
     way = False if settings.endpoint_url else None
     config = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
         signature_version="s3v4",
+        user_agent=_USER_AGENT,
         # variables and profiles name other stores
         ignore_configured_endpoint_urls=True,
         use_fips_endpoint=way,

@@ -9,9 +9,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.credentials import CredentialProvider, CredentialResolver, RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.utils import parse_timestamp
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, choose_cause, load_class, mask_options
@@ -203,10 +205,26 @@ def _get_session(method: _Method) -> Any:
     """Return the process's only session for a method. A new one would read S3's service model again (60 ms)."""
     load = _choose_loader(method)
     if load is None:
-        return boto3.session.Session(botocore_session=_build_default_chain(method.region, method.chain))
-    session = botocore.session.Session(session_vars=_NO_PROFILE)
-    session.register_component("credential_provider", CredentialResolver([_Loaded(load)]))
+        session = _build_default_chain(method.region, method.chain)
+    else:
+        session = botocore.session.Session(session_vars=_NO_PROFILE)
+        session.register_component("credential_provider", CredentialResolver([_Loaded(load)]))
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return boto3.session.Session(botocore_session=session)
+
+
+def parse_time(told: Any) -> datetime:
+    """Parse a time of an answer as botocore does, but the two forms that S3 uses a hundred times as fast.
+
+    botocore's parser takes a third of a millisecond, for each object of a listing.
+    """
+    with suppress(AttributeError, TypeError, ValueError):
+        if told.endswith("Z"):
+            return datetime.fromisoformat(f"{told[:-1]}+00:00")
+        if told.endswith(" GMT"):
+            return parsedate_to_datetime(told)
+    parsed: datetime = parse_timestamp(told)
+    return parsed
 
 
 def _build_default_chain(region: str, only: tuple[str, ...]) -> botocore.session.Session:

@@ -76,7 +76,7 @@ def test_every_request_of_every_client_carries_the_token(config: ConnectorConfig
         config.store.session_token.get_secret_value() if config.store.session_token else ""
     }
     agents = {request.headers.get("user-agent", "").partition("/")[0] for request in gate.requests}
-    assert {"Boto3", "kafka-s3-platform"} <= agents  # boto3 and the client of delta-rs
+    assert {"Botocore", "kafka-s3-platform"} <= agents  # boto3 and the client of delta-rs
     assert any("uploadId" in request.target for request in gate.requests)
 
 

@@ -13,12 +13,19 @@ from typing import Any
 
 import pytest
 from botocore.credentials import RefreshableCredentials
+from botocore.utils import parse_timestamp
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IndexConflictError, StoreUnavailableError
 from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store.credentials import ADVISORY_SECONDS, Credentials, describe_credentials, find_credentials
+from kafka_s3_platform.store.credentials import (
+    ADVISORY_SECONDS,
+    Credentials,
+    describe_credentials,
+    find_credentials,
+    parse_time,
+)
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
@@ -382,3 +389,34 @@ def test_an_index_whose_session_was_revoked_is_an_authorization_error(short: Sto
     sts.sessions.clear()
     with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*Check aws"):
         index.open()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "2026-01-01T23:59:59Z",
+        "2026-01-01T23:59:59.5Z",
+        "2026-01-01T23:59:59.123Z",
+        "2026-01-01T23:59:59.123456789Z",
+        "2026-01-01T23:59:59+02:00",
+        "20260101T235959Z",
+        "Thu, 01 Jan 2026 23:59:59 GMT",
+        "Thursday, 01-Jan-26 23:59:59 GMT",
+        "Thu, 01 Jan 2026 23:59:59 +0100",
+        "1767311999",
+        "1767311999.25",
+        1767311999,
+    ],
+)
+def test_a_time_of_an_answer_is_what_botocore_takes_it_for(told: Any) -> None:
+    assert parse_time(told) == parse_timestamp(told)
+
+
+@pytest.mark.parametrize(
+    "told", ["", "Z", " GMT", "yesterday", "2026-13-01T00:00:00Z", "Thu, 99 Foo 2026 00:00:00 GMT"]
+)
+def test_what_botocore_takes_for_no_time_is_none(told: str) -> None:
+    with pytest.raises(ValueError, match="Invalid timestamp"):
+        parse_timestamp(told)
+    with pytest.raises(ValueError, match="Invalid timestamp"):
+        parse_time(told)
