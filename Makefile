@@ -40,7 +40,7 @@ dev: up ## Start the stack and Dagster's UI with sensors and schedules
 	mkdir -p .dagster && chmod 700 .dagster
 	umask 077 && $(BIN)/dagster dev
 
-# Tests wait for servers more than they compute: each of the four processes has servers of its own.
+# Each of the four processes has servers of its own. While one waits for them, the others keep two cores busy.
 # When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.
 TEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder --max-worker-restart 0 --durations 20
 
@@ -49,8 +49,8 @@ test test-long: export PYTHONDONTWRITEBYTECODE :=
 test: setup ## Run all tests but the long ones, with real Kafka and S3
 	$(TEST)
 
-test-long: setup ## Run the long tests: all attacks end to end, many seeds
-	$(TEST) -m long
+test-long: setup ## Run the long tests: all attacks end to end, many seeds, many drawn examples
+	$(TEST) -m "long or hypothesis" --hypothesis-profile long
 
 chaos: setup ## Archive under seeded lies of broker and store: SEED=1 RUNS=300
 	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from kafka_s3_platform_tests.postgres import Postgres
     from kafka_s3_platform_tests.support import Sent
 
-# How long an example takes says more of the machine than of the code.
-hypothesis.settings.register_profile("tests", deadline=None)
+# How long an example takes says more of the machine than of the code. `make test-long` draws more of them.
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).parent.parent

@@ -166,7 +166,7 @@ def test_every_proper_prefix_and_every_byte_more_is_invalid(found: tuple[Any, li
     assert not any(verdicts(schema, [body + more for body in bodies for more in (b"\0", b"\x02", b"\xff" * 9)]))
 
 
-@settings(UNHURRIED, max_examples=200)
+@UNHURRIED
 @given(data(), st.randoms(use_true_random=False))
 def test_a_damaged_datum_is_judged_as_fastavro_reads_it(found: tuple[Any, list[Any]], chance: random.Random) -> None:
     schema, values = found

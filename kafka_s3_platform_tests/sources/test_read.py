@@ -474,7 +474,6 @@ def flipped(body: bytes, at: int, flip: int) -> bytes:
     return bytes(damaged)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.sampled_from(sorted(SUMMED)), st.integers(0, 10_000), st.integers(1, 255))
 @example("parquet", 160, 160)  # in the footer: the column's type becomes null
 def test_no_bit_of_an_object_with_checksums_turns_into_other_data(name: str, at: int, flip: int) -> None:
@@ -487,7 +486,6 @@ def test_no_bit_of_an_object_with_checksums_turns_into_other_data(name: str, at:
         assert list(map(contents, found)) == list(map(contents, whole))
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.sampled_from(sorted(CUT)), st.integers(0, 10_000), st.integers(1, 255), st.integers(0, 400))
 def test_whatever_happened_to_an_object_its_fault_is_told_with_its_key(
     name: str, at: int, flip: int, left: int

@@ -5,7 +5,7 @@ import cramjam
 import psutil
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.kafka.fetch import decompression as compression
@@ -94,7 +94,6 @@ def test_a_codec_that_kafka_does_not_have_is_refused() -> None:
         undone(5, b"x")
 
 
-@settings(max_examples=300)
 @given(
     st.sampled_from(sorted(COMPRESS)),
     st.binary(max_size=300),
@@ -134,6 +133,6 @@ def test_a_batch_of_very_many_small_parts_is_refused_at_once(codec: int, head: b
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 def test_very_many_empty_streams_are_read_in_little_time(codec: int) -> None:
     empty = COMPRESS[codec](b"")
-    start = time.monotonic()
+    start = time.process_time()
     assert undone(codec, empty * (8 * MEBIBYTE // len(empty)) + COMPRESS[codec](b"at last")) == b"at last"
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10

@@ -102,7 +102,6 @@ def test_bytes_that_are_not_the_records_they_say_are_refused(records: list[WireR
 CODECS = (cramjam.gzip.compress, cramjam.snappy.compress_raw, cramjam.lz4.compress, cramjam.zstd.compress)
 
 
-@settings(max_examples=500)
 @given(RECORDS, st.integers(0, 4), st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1))
 def test_garbage_is_refused_or_read_within_its_bounds(
     records: list[WireRecord], codec: int, flips: list[tuple[int, int]]
@@ -123,7 +122,6 @@ def test_garbage_is_refused_or_read_within_its_bounds(
     assert 5 <= ascending[0] <= ascending[-1] < 5 + len(records)
 
 
-@settings(max_examples=500)
 @given(st.lists(RECORDS, min_size=1, max_size=4), st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255))))
 def test_what_is_believed_of_a_damaged_log_is_in_order(
     groups: list[list[WireRecord]], flips: list[tuple[int, int]]
