@@ -4,9 +4,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from kafka_s3_platform.cli import main
+from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 
 CONNECTOR = {
@@ -22,16 +27,30 @@ CONNECTOR = {
 }
 
 
-def test_nobody_else_reads_the_runs_of_a_command_not_even_those_of_a_folder_that_was_open(tmp_path: Path) -> None:
+@pytest.fixture
+def _open_to_others() -> Iterator[None]:
+    """As most users have it: others read what is written. The command changes that for its process."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_open_to_others")
+def test_nobody_else_reads_the_runs_of_a_command_not_even_those_of_a_folder_that_was_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(REPOSITORY / "dagster.yaml", tmp_path)
     (tmp_path / "connectors").mkdir()
     (tmp_path / "connectors" / "orders.json").write_text(json.dumps(CONNECTOR))
     (tmp_path / "connectors" / "worker.properties").write_text("bootstrap.servers=127.0.0.1:9\n")
     (tmp_path / ".dagster").mkdir(mode=0o755)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_S3_", "DAGSTER_"))}
-    command = [sys.executable, "-m", "kafka_s3_platform.cli", "archive", "orders"]
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, umask=0o022)
-    assert list(tmp_path.rglob("runs.db")), ran.stderr
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("KAFKA_S3_", "DAGSTER_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(OffsetAdmin.__init__, "__defaults__", (1.0,))
+    ran = CliRunner().invoke(main, ["archive", "orders"])
+    assert "127.0.0.1:9" in ran.output
+    assert list(tmp_path.rglob("runs.db")), ran.output
     assert (tmp_path / ".dagster").stat().st_mode & 0o777 == 0o700
     assert [path for path in (tmp_path / ".dagster").rglob("*") if path.stat().st_mode & 0o077] == []
 

@@ -12,6 +12,7 @@ import pytest
 
 from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, make_submit_arguments
 from kafka_s3_platform.errors import SparkUnavailableError, TransientError
+from kafka_s3_platform_tests.conftest import REPOSITORY
 
 SECRET = "mark-7f3a-spark"
 LOOK = """
@@ -37,23 +38,46 @@ def looked_at(
 ) -> Any:
     """Spark's arguments, a variable of its tasks, its properties, the modes of its local files, and what it answers.
 
-    In a process of its own: Spark is started once in each.
+    In a process of its own, whose working directory is `folder / "here"`: Spark is started once in each.
     """
     path, local = folder / "spark of mine.properties", folder / "local"
-    local.mkdir()
+    script = folder / "code" / "look.py"
+    for each in (local, script.parent, folder / "here"):
+        each.mkdir(exist_ok=True)
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-    env = {**os.environ, "KAFKA_S3_SPARK_CONF": str(path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    script.write_text(LOOK)
+    env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONSAFEPATH")}
+    env |= {"KAFKA_S3_SPARK_CONF": str(path), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(REPOSITORY)}
     env |= {"TMPDIR": str(local), "SPARK_LOCAL_DIRS": str(local), **(variables or {})}
-    command = [*before, sys.executable, "-c", LOOK]
-    found = subprocess.run(command, env=env, capture_output=True, text=True, check=False, umask=0o022)
+    command = [*before, sys.executable, str(script)]
+    found = subprocess.run(
+        command, cwd=folder / "here", env=env, capture_output=True, text=True, check=False, umask=0o022, timeout=300
+    )
     assert found.returncode == 0, found.stderr
     assert SECRET not in found.stderr
     return json.loads(found.stdout)
 
 
+def write_strangers(folder: Path) -> Path:
+    """Python modules and a Spark in the working directory and above it. Return the file that names those that ran."""
+    run = folder / "run"
+    for each in (folder / "here", folder / "bin", folder / "jars"):
+        each.mkdir()
+    for module in ("socket", "numbers", "psutil", "numpy"):
+        (folder / "here" / f"{module}.py").write_text(f"open({str(run)!r}, 'a').write('{module} ')")
+    submit = folder / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/sh\necho spark-submit >> {run}; exit 1\n")
+    submit.chmod(0o755)
+    return run
+
+
 @pytest.mark.usefixtures("spark")
 def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path: Path) -> None:
-    """Also in a process that was started by one with a session, and other properties."""
+    """Also in a process that was started by one with a session, and other properties.
+
+    Neither Spark nor its workers run what lies in the working directory or above it.
+    """
+    strangers = write_strangers(tmp_path) if sys.version_info >= (3, 11) else None  # 3.10 cannot leave the folder out
     arguments, seen, conf, modes, said = looked_at(
         tmp_path,
         {
@@ -64,6 +88,7 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
             "spark.executorEnv.SEEN": "yes",
         },
     )
+    assert strangers is None or not strangers.exists()
     assert (conf["spark.app.name"], conf["spark.master"], seen) == ("mine", "local[1]", "yes")
     assert conf["spark.authenticate.secret"] == SECRET
     assert "StreamCorruptedException" in said, "who is not asked for the secret is heard by Java's deserializer"
@@ -120,26 +145,3 @@ def test_sparks_other_arguments_stay(given: str | None) -> None:
     own = {"KAFKA_S3_SPARK_CONF": "/etc/my spark.properties"}
     made = make_submit_arguments(own if given is None else {**own, SUBMIT_VARIABLE: given})
     assert made == f"--load-spark-defaults --properties-file '/etc/my spark.properties' {given or 'pyspark-shell'}"
-
-
-@pytest.mark.usefixtures("spark")
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 cannot be told to leave the folder out")
-def test_neither_spark_nor_its_workers_run_what_lies_in_the_working_directory_or_above_it(tmp_path: Path) -> None:
-    folder, script, run = tmp_path / "here", tmp_path / "code" / "look.py", tmp_path / "run"
-    local = tmp_path / "local"
-    for each in (folder, script.parent, local, tmp_path / "bin", tmp_path / "jars"):
-        each.mkdir()
-    for module in ("socket", "numbers", "psutil", "numpy"):
-        (folder / f"{module}.py").write_text(f"open({str(run)!r}, 'a').write('{module} ')")
-    submit = tmp_path / "bin" / "spark-submit"
-    submit.write_text(f"#!/bin/sh\necho spark-submit >> {run}; exit 1\n")
-    submit.chmod(0o755)
-    script.write_text(LOOK)
-    env = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONSAFEPATH")}
-    env |= {"PYTHONPATH": str(Path(__file__).parents[2]), "SPARK_LOCAL_IP": "127.0.0.1"}
-    env |= {"TMPDIR": str(local), "SPARK_LOCAL_DIRS": str(local)}
-    found = subprocess.run(
-        [sys.executable, script], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert not run.exists(), run.read_text()
-    assert found.returncode == 0, found.stderr
