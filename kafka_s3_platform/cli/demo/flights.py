@@ -20,8 +20,8 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.failures import raise_kafka_error
-from kafka_s3_platform.kafka.produce.producer import POLL_SECONDS
+from kafka_s3_platform.kafka.failures import FATAL, raise_kafka_error
+from kafka_s3_platform.kafka.produce.producer import POLL_SECONDS, SETTLE_SECONDS
 from kafka_s3_platform.model.offsets import make_span
 
 logger = logging.getLogger(__name__)
@@ -106,9 +106,11 @@ def _queue_flight(producer: Producer, flight: Flight, refused: list[KafkaError])
             return
         except BufferError:
             producer.poll(POLL_SECONDS)
-        except KafkaException:
-            # after a fatal error each record is refused without the reason, which is raised here
-            producer.poll(POLL_SECONDS)
+        except KafkaException as err:
+            # After a fatal error each record is refused without the reason, which is raised here: maybe a moment later.
+            deadline = time.monotonic() + SETTLE_SECONDS
+            while err.args[0].code() == FATAL and time.monotonic() < deadline:
+                producer.poll(POLL_SECONDS)
             raise
 
 
