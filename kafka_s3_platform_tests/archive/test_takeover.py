@@ -198,7 +198,7 @@ def test_a_topic_that_was_created_again_is_refused(config: ConnectorConfig, crea
     client = AdminClient({**config.kafka.properties("admin")})
     client.delete_topics(list(config.topics))[config.topics[0]].result(30)
     with ClusterAdmin(config.kafka) as admin:
-        until(30, lambda: not admin.topic_exists(config.topics[0]))
+        until(lambda: not admin.topic_exists(config.topics[0]))
     create_topic(config.topics[0], 2)
     sink_committed(config, {0: 0})
     with pytest.raises(TopicRecreatedError):

@@ -76,9 +76,9 @@ def told(found: ConvertedPayload, rows: Sequence[bytes]) -> list[str]:
 def test_an_envelope_of_a_stranger_is_one_bad_record(name: str) -> None:
     rows = [ENVELOPES[name], envelope({"type": "int64"}, "1")]
     converter = new_converter(ConverterSettings(format="JSON", schemas_enable=True), "t", is_key=False)
-    start = time.monotonic()
+    start = time.process_time()
     told(converter.convert(pa.array(rows, pa.binary()), np.arange(2)), rows)
-    assert time.monotonic() - start < SECONDS
+    assert time.process_time() - start < SECONDS
 
 
 def refers_to(*names: str) -> list[dict[str, str]]:
@@ -117,9 +117,9 @@ def test_a_json_schema_of_a_stranger_is_bad_records(
     bad = register(f"{topic_name}-value", json.dumps({**DRAFT, **schema}), "JSON")
     good = register(f"{topic_name}-other", json.dumps({**DRAFT, "type": "integer"}), "JSON")
     rows = [framed(bad, body), framed(bad, body), framed(good, b"1")]
-    start = time.monotonic()
+    start = time.process_time()
     told(convert("JSON_SR", topic_name, rows), rows)
-    assert time.monotonic() - start < SECONDS
+    assert time.process_time() - start < SECONDS
 
 
 PROTO = 'syntax = "proto3";'
@@ -182,9 +182,9 @@ def test_a_decimal_of_a_stranger_is_one_bad_record(
     """Twelve bytes took a minute, a megabyte more than three."""
     schema = register(f"{topic_name}-value", PRICED, "PROTOBUF")
     rows = [framed(schema, priced(value, scale)), framed(schema, priced(b"\1", 0))]
-    start = time.monotonic()
+    start = time.process_time()
     told(convert("PROTOBUF", topic_name, rows), rows)
-    assert time.monotonic() - start < SECONDS
+    assert time.process_time() - start < SECONDS
 
 
 @pytest.mark.integration

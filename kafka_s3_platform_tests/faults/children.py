@@ -36,11 +36,11 @@ class Child:
         os.kill(self._process.pid or 0, number)
 
     def wait_until_stopped(self) -> None:
-        until(60, lambda: psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED)
+        until(lambda: psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED)
 
     def wait(self) -> int:
         """Wait until it has ended; its exit status, or the number of the signal that ended it, negative."""
-        self._process.join(60)
+        self._process.join(180)
         assert self._process.exitcode is not None, "it did not end in time"
         return self._process.exitcode
 

@@ -212,7 +212,7 @@ def test_a_broker_killed_during_a_scan_loses_nothing(
 
 
 def wait_for_an_object(config: ConnectorConfig, name: str = "") -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any(o.key.endswith(f"{name}.parquet") for o in ObjectStore(config.store).list("topics/")):
         assert time.monotonic() < deadline, "nothing was uploaded"
         time.sleep(0.05)

@@ -52,9 +52,9 @@ def _small_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
     # Whole batches are sent at once, so that it is known where transactions end.
     monkeypatch.setattr(pace, "FIRST_BYTES", 2**30)
-    monkeypatch.setattr(target_log, "STABLE_SECONDS", 2.0)
-    monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(group_offset, "CALL_SECONDS", 1.0)
+    monkeypatch.setattr(target_log, "STABLE_SECONDS", 4.0)
+    monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 5.0)
+    monkeypatch.setattr(group_offset, "CALL_SECONDS", 2.0)
 
 
 def request(config: ConnectorConfig, case: str, **changes: Any) -> RestoreRequest:
@@ -288,4 +288,4 @@ def abort_the_next(config: ConnectorConfig, case: str, *, with_marker: bool = Fa
         if with_marker:
             producer._send_offset(group, Committed(BATCH + 100), 10.0)  # noqa: SLF001 - and no commit
     with ClusterAdmin(config.kafka) as admin:
-        until(30, lambda: admin.frontiers(case, [0])[0].high_watermark > end + batch.num_rows)
+        until(lambda: admin.frontiers(case, [0])[0].high_watermark > end + batch.num_rows)

@@ -181,7 +181,7 @@ def test_a_topic_that_is_deleted_after_its_leaders_were_seen_is_told_and_found_a
     with ClusterAdmin(kafka_settings) as admin:
         admin.frontiers(topic_name, [0])
         admin.ask(lambda client, timeout: client.delete_topics([topic_name], request_timeout=timeout)[topic_name], "")
-        until(30, lambda: not admin.topic_exists(topic_name))
+        until(lambda: not admin.topic_exists(topic_name))
         with pytest.raises(MissingTopicError, match=topic_name):
             admin.frontiers(topic_name, [0])
         admin.create_topic(topic_name, 2)
@@ -247,7 +247,7 @@ def test_a_record_of_an_open_transaction_is_at_no_time_yet(
     with ClusterAdmin(kafka_settings) as admin:
         assert admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: None}}
         transaction.commit_transaction(30)
-        until(30, lambda: admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: 0}})
+        until(lambda: admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: 0}})
         assert admin.offsets_for_times(topic_name, [0], []).get() == {0: {}}
         with pytest.raises(ValueError, match="below 0"):
             admin.offsets_for_times(topic_name, [0], [-1])

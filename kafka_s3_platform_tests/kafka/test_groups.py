@@ -46,7 +46,7 @@ def consuming(kafka: KafkaSettings, topic: str, group: str, **more: Any) -> Iter
         return bool(consumer.assignment())
 
     try:
-        until(30, is_assigned)
+        until(is_assigned)
         yield consumer
     finally:
         consumer.close()
@@ -120,7 +120,7 @@ def test_a_group_is_active_while_it_has_members(kafka_settings: KafkaSettings, t
                 refuse_active_group(admin, group, "taking over")
             with pytest.raises(BusyError, match="stop its consumers"):
                 publish_offsets(admin, group, topic, {0: 5})
-        until(30, lambda: not read_group_state(admin, group).is_active)
+        until(lambda: not read_group_state(admin, group).is_active)
         assert read_committed_offsets(admin, group, topic) == {0: 1}
 
 

@@ -143,4 +143,4 @@ def test_a_cluster_that_is_down_is_asked_once_whatever_the_number_of_topics(monk
         for answers in (admin.describe_topics(many), admin.look_at(dict.fromkeys(many, (0,)))):
             assert answers.failures.keys() == set(many)
             assert all(isinstance(err, BrokerUnavailableError) for err in answers.failures.values())
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 30

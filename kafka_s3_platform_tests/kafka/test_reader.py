@@ -235,7 +235,7 @@ def test_holes_left_by_compaction_are_neither_gaps_nor_waited_for(
         assert (end.position, end.gaps) == (300, ())
         return found_offsets(table)
 
-    until(60, lambda: len(kept()) < 200)
+    until(lambda: len(kept()) < 200)
     assert kept()[-1] == 299
     with reader_class(kafka_settings, compacted) as reader:
         assert len(read(reader, 0, 10)[0]) == 0

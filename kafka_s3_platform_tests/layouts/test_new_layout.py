@@ -392,7 +392,7 @@ def test_the_longest_key_that_is_not_of_the_template_is_refused_in_little_time(t
     key = text * (1000 // len(text)) + "/!/t-1_2.json"
     start = time.process_time()
     assert not isinstance(read_anything(key, template), ReadKey)
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
@@ -411,4 +411,4 @@ def test_folders_of_fields_are_read_whatever_their_values_hold_and_refused_in_li
     layout = LayoutSettings(partitioner="Field", partition_fields=tuple("abcde"), format="json")
     start = time.process_time()
     assert (FieldFolders(layout).folder(folder) is not None) is is_one
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 5

@@ -60,7 +60,7 @@ def test_one_that_died_is_told_and_started_again_and_it_stops_with_the_stack(
     process = SchemaRegistry(own_settings).daemon.process()
     assert process is not None
     process.kill()
-    process.wait(10)
+    process.wait(60)
     assert [(s.name, s.detail) for s in read_stack_status(own_settings).servers][-1] == ("registry", "not running")
     assert start_registry(own_settings).servers[-1].healthy
 

@@ -86,7 +86,7 @@ def add_kafka_partitions(kafka: KafkaSettings, topic: str, count: int) -> None:
     client = admin_client(kafka)
     client.create_partitions([NewPartitions(topic, count)])[topic].result(30)
     with ClusterAdmin(kafka) as admin:
-        until(30, lambda: len(admin.describe_topic(topic).kafka_partitions) == count)
+        until(lambda: len(admin.describe_topic(topic).kafka_partitions) == count)
 
 
 # The target

@@ -135,7 +135,7 @@ def test_many_foreign_records_of_the_same_time_are_passed_over_quickly() -> None
     others: list[Row] = [(b"k", b"%d" % n, None, 5) for n in range(100_000)]
     target = [*others, ours]
     match = SubsequenceMatch(batches([ours], [0], 1), batches(target, range(len(target)), len(target)))
-    begun = time.monotonic()
+    begun = time.process_time()
     assert pairs(match) == [(0, 100_000)]
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
     assert match.extra_count == 100_000

@@ -49,7 +49,7 @@ def fail_always(folder: Path, task: int, attempt: Attempt) -> int:
 
 def take_a_while(folder: Path, expected: int, task: int, _: Attempt) -> int:
     """How many run at this moment, once as many as expected do, or after a while."""
-    own, deadline = folder / str(task), time.monotonic() + 10
+    own, deadline = folder / str(task), time.monotonic() + 60
     own.touch()
     while len(list(folder.iterdir())) < expected and time.monotonic() < deadline:
         time.sleep(0.02)

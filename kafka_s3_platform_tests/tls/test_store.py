@@ -61,7 +61,7 @@ def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that_a
             ObjectStore(settings).get("key")
         with pytest.raises(ConfigError, match=said):
             TopicIndex(ConnectorIndex(settings, "index", "c"), "t").open()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
 
 def test_no_variable_of_the_environment_turns_verification_off(

@@ -129,11 +129,11 @@ def test_the_whole_value_is_cast_with_its_schema() -> None:
 
 def test_a_long_text_that_is_almost_a_number_is_soon_told() -> None:
     """Ten thousand digits took eight seconds, a hundred thousand a quarter of an hour."""
-    start = time.monotonic()
+    start = time.process_time()
     for text in ("1" * 300_000 + "x", "1" * 300_000 + "e" + "1" * 300_000 + "x", "." + "1" * 300_000 + "x"):
         done = apply(batch(payload([text])), a={"type": "Cast$Value", "spec": "float64"})
         assert len(done.failures) == 1
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_a_decimal_of_more_digits_than_are_read_fails_its_record_alone() -> None:

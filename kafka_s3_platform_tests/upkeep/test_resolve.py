@@ -130,7 +130,7 @@ def test_a_decision_before_any_archiving_is_about_the_topic_that_was_there(
     decided(config, BeginAt(0, 6))
     with ClusterAdmin(config.kafka) as admin:
         admin.ask(lambda client, timeout: client.delete_topics([topic_name], request_timeout=timeout)[topic_name], "")
-        until(30, lambda: not admin.topic_exists(topic_name))
+        until(lambda: not admin.topic_exists(topic_name))
     create_topic(topic_name)
     produce(config.kafka, topic_name, numbered(10))
     with pytest.raises(TopicRecreatedError, match="it was deleted and created again"):

@@ -193,7 +193,7 @@ def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
     """Until the broker has deleted the segments too: before that it says of their times that no record is so late."""
     at = to_epoch_ms(config.archive.start_hour)
     with ClusterAdmin(config.kafka) as admin:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while admin.offsets_for_times(config.topics[0], [0], [at]).found[0][at] != offset:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -325,7 +325,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_twice_a_tick(
     many = config.model_copy(update={"kafka": kafka, "topics": tuple(f"t{n}" for n in range(30))})
     started = time.monotonic()
     found = tick(many, "lag__c", instance)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 25
     assert json.loads(found.cursor or "{}") == {"/lag": "t2"}
 
 

@@ -12,6 +12,7 @@ from dagster._utils.test.definitions import scoped_reconstruction_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.definitions import TOPICS_METADATA, build_definitions, defs
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topics import discovery
 from kafka_s3_platform.defs.topics.discovery import (
     FIRST_LOOK_SECONDS,
     FoundTopics,
@@ -60,7 +61,7 @@ def delete(config: ConnectorConfig, topic: str) -> None:
     client = AdminClient({**config.kafka.properties("admin")})
     client.delete_topics([topic])[topic].result(30)
     with ClusterAdmin(config.kafka) as admin:
-        until(30, lambda: topic not in admin.topics())
+        until(lambda: topic not in admin.topics())
 
 
 def test_topics_that_match_are_found_and_remembered(
@@ -96,11 +97,14 @@ def test_a_topic_that_is_gone_and_forgotten_is_known_by_its_archive(
     assert look_for_topics(config, tmp_path) == FoundTopics((topic_name,), (topic_name,))
 
 
-def test_what_is_remembered_is_recalled_without_kafka(unreachable: ConnectorConfig, tmp_path: Path) -> None:
+def test_what_is_remembered_is_recalled_without_kafka(
+    unreachable: ConnectorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remember(unreachable, tmp_path, "t1", "t2", "another")
-    started = time.monotonic()
+    asked: list[ConnectorConfig] = []
+    monkeypatch.setattr(discovery, "look_for_topics", lambda config, _: asked.append(config))
     [found] = resolve_from_memory([unreachable], tmp_path)
-    assert time.monotonic() - started < 0.1
+    assert asked == []
     assert found.topics == ("t1", "t2"), "a topic that the pattern of now does not match is left out"
 
 
@@ -114,7 +118,8 @@ def test_the_very_first_look_holds_up_loading_for_a_moment_only(unreachable: Con
     others = [unreachable.model_copy(update={"name": f"c{n}"}) for n in range(10)]
     started = time.monotonic()
     found = resolve_from_memory(others, tmp_path)
-    assert time.monotonic() - started < FIRST_LOOK_SECONDS + 0.4
+    # one after the other they would take ten times as long, and a busy machine takes longer for all
+    assert time.monotonic() - started < 8 * FIRST_LOOK_SECONDS
     assert [c.topics for c in found] == [()] * 10
 
 

@@ -78,7 +78,7 @@ def test_progress_is_committed_without_records_too(
     assert group.read() == AFTER_TEN
     with ClusterAdmin(kafka_settings) as admin:
         # the marker of the transaction's end is written after the commit has returned
-        until(20, lambda: admin.frontiers(topic, [0])[0].high_watermark == 11)
+        until(lambda: admin.frontiers(topic, [0])[0].high_watermark == 11)
 
 
 @pytest.mark.parametrize("delivered", [False, True])
@@ -91,7 +91,7 @@ def test_what_is_not_committed_is_aborted_at_the_end(
         producer.send(TEN, 0)
         if delivered:
             producer.flush()
-    until(10, lambda: not is_open(kafka_settings, topic))
+    until(lambda: not is_open(kafka_settings, topic))
     assert len(values(kafka_settings, topic)) == 10
     assert group.read() == AFTER_TEN
 
@@ -102,7 +102,7 @@ def test_a_producer_closed_before_its_first_record_is_acknowledged_leaves_nothin
     for _ in range(5):
         with producing(kafka_settings, topic) as producer:
             producer.send(TEN, 0)
-    until(10, lambda: not is_open(kafka_settings, topic))
+    until(lambda: not is_open(kafka_settings, topic))
     with producing(kafka_settings, topic):
         assert values(kafka_settings, topic) == []
 
@@ -170,7 +170,7 @@ def test_a_transaction_whose_time_is_up_is_not_committed_silently(
     with producing(hasty, topic) as producer:
         producer.send(TEN, 0)
         producer.flush()
-        until(20, lambda: not is_open(kafka_settings, topic))
+        until(lambda: not is_open(kafka_settings, topic))
         time.sleep(0.1)
         with pytest.raises(SupersededError):
             producer.commit(group, AFTER_TEN)
@@ -191,7 +191,7 @@ def test_a_record_the_broker_rejects_is_named_and_its_transaction_is_aborted(
             PreflightError, match=r"source offsets? 1000 .*committed are the records below source offset 19.*too large"
         ):
             send_and_commit(producer, large, group)
-    until(10, lambda: not is_open(kafka_settings, narrow))
+    until(lambda: not is_open(kafka_settings, narrow))
     assert len(values(kafka_settings, narrow)) == 10
     assert group.read() == AFTER_TEN
 

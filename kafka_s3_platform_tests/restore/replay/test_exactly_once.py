@@ -386,7 +386,7 @@ def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(
     writer.start()
     try:
         with ClusterAdmin(kafka_settings) as admin:
-            until(30, lambda: admin.frontiers(topic_name, [0])[0].high_watermark > 8)
+            until(lambda: admin.frontiers(topic_name, [0])[0].high_watermark > 8)
         found = [v for b in read_target(kafka_settings, topic_name, 0, 0) for v in b.column("value").to_pylist()]
     finally:
         ended.set()

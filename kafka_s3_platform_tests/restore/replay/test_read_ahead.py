@@ -31,7 +31,7 @@ def test_the_first_item_is_read_before_anybody_asks() -> None:
         yield 1
 
     with ahead(items()) as reading:
-        assert first.wait(10)
+        assert first.wait(60)
         assert list(reading) == [1]
 
 
@@ -45,7 +45,7 @@ def test_the_next_item_is_read_while_the_last_is_worked_on() -> None:
 
     with ahead(items()) as reading:
         assert next(reading) == 1
-        assert second.wait(10)
+        assert second.wait(60)
         assert list(reading) == [2]
 
 
@@ -54,7 +54,7 @@ def test_a_wait_beyond_patience_is_told_and_the_item_comes_later() -> None:
 
     def items() -> Iterator[int]:
         yield 1
-        assert arrived.wait(10)
+        assert arrived.wait(60)
         yield 2
 
     with ahead(items(), 0.01) as reading:
