@@ -17,7 +17,6 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 from dagster._daemon.sensor import execute_sensor_iteration
 from dagster_graphql.test.utils import execute_dagster_graphql
 
-from kafka_s3_platform.cli.demo.dagster_ui import LAUNCH
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
@@ -26,6 +25,7 @@ from kafka_s3_platform_tests.cli.conftest import (
     write_reachable_connector,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.dagster_ui import LAUNCH
 from kafka_s3_platform_tests.defs.running import daemon_context
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 

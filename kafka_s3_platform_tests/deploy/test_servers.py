@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from kafka_s3_platform.cli.demo.dagster_ui import DONE, ENDED, LAUNCH, STATUS, DagsterUI
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic, free_ports, fresh_bucket
+from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, STATUS, DagsterUI
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 
 # Five runs with a JVM each: minutes on a small machine.

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from kafka_s3_platform.cli.demo.dagster_ui import DagsterUI, run_dagster_dev
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
+from kafka_s3_platform_tests.dagster_ui import DagsterUI, run_dagster_dev
 
 ASK = "{ version }"
 CHANGE = "mutation { setNuxSeen }"

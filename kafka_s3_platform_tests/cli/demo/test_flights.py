@@ -9,7 +9,7 @@ from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform_tests.conftest import CreateTopic
 
 
-def test_every_flight_of_2013_is_a_record_in_the_order_of_departure() -> None:
+def test_every_flight_of_january_is_a_record_in_the_order_of_departure() -> None:
     flights = read_flights()
     first = next(flights)
     times, keys, headers = [first.timestamp_ms], {first.key}, set(first.headers)

@@ -1,4 +1,4 @@
-"""Runs a Dagster webserver and daemon for the demo, and calls their GraphQL API as the UI does."""
+"""Runs `dagster dev`, and calls its GraphQL API as the UI does."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,18 +51,6 @@ class DagsterUI:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def backfill(self, asset_key: list[str], partition_keys: list[str], tell: Callable[[str], None]) -> list[str]:
-        """Launch a backfill, wait for its end and return the ids of its runs. Raises PermanentError if it fails."""
-        params = {
-            "assetSelection": [{"path": asset_key}],
-            "partitionNames": partition_keys,
-            "title": "make demo",
-        }
-        answer = self.query(LAUNCH, {"params": params})["launchPartitionBackfill"]
-        if "backfillId" not in answer:
-            raise PermanentError(f"Dagster refused the backfill of {'/'.join(asset_key)}: {answer}")
-        return self._await(answer["backfillId"], tell)
-
     def query(self, text: str, variables: dict[str, Any]) -> Any:
         """Return the `data` of a GraphQL answer."""
         body = json.dumps({"query": text, "variables": variables}).encode()
@@ -73,21 +61,6 @@ class DagsterUI:
         if "errors" in answer:
             raise PermanentError(f"Dagster's GraphQL API at {self.url} refused a query: {answer['errors']}")
         return answer["data"]
-
-    def _await(self, backfill_id: str, tell: Callable[[str], None]) -> list[str]:
-        started = told = time.monotonic()
-        while True:
-            found = self.query(STATUS, {"id": backfill_id})["partitionBackfillOrError"]
-            runs = found["runs"]
-            if found["status"] in DONE or (runs and all(r["status"] in ENDED for r in runs)):
-                break
-            if time.monotonic() - told > 10:
-                told = time.monotonic()
-                tell(f"backfill {backfill_id}: {found['status']}, {len(runs)} run(s), {told - started:.0f} s")
-            time.sleep(0.5)
-        if not runs or any(r["status"] != "SUCCESS" for r in runs):
-            raise PermanentError(f"backfill {backfill_id} ended as {found['status']}: {found['error']}, runs {runs}")
-        return [r["runId"] for r in runs]
 
 
 @contextmanager
