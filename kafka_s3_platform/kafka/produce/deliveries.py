@@ -52,11 +52,14 @@ class DeliveryTrack:
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """Take the delivery report of one record. librdkafka calls this."""
-        if error is None:
-            self.acknowledged += 1
-            self._target_offset = self._told(message.offset())
-        else:
+        if error is not None:
             self.failures.append(error)
+            return
+        self.acknowledged += 1
+        offset = message.offset()
+        if offset is None or offset < 0 or self._made_up is not None:
+            offset = self._told(offset)
+        self._target_offset = offset
 
     def _told(self, offset: int | None) -> int | None:
         """Return the offset, or None if the broker has forgotten where the batch is: librdkafka then counts from -1."""

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PlatformError, PreflightError
-from kafka_s3_platform.kafka.batches import pause_collector, read_offset_column
+from kafka_s3_platform.kafka.batches import read_offset_column
 from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.failures import FATAL
 from kafka_s3_platform.kafka.produce.deliveries import Delivered, DeliveryTrack
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.1
 # After an error, wait this long for the reports of records in flight, to know how much was delivered.
 SETTLE_SECONDS = 10.0
-# After each slice, librdkafka serves delivery reports and Python's cycle collector runs.
+# After each slice, librdkafka serves delivery reports.
 SLICE_RECORDS = 1024
 # librdkafka's default of batch.size. It is made smaller if the target topic accepts less.
 BATCH_BYTES = 1_000_000
@@ -124,8 +124,7 @@ class RecordSender:
         self._refuse_unsendable(batch)
         track = self._tracks.setdefault(target_kafka_partition, DeliveryTrack(target_kafka_partition))
         for start in range(0, len(batch), SLICE_RECORDS):
-            with pause_collector():
-                self._queue(batch.slice(start, SLICE_RECORDS), track)
+            self._queue(batch.slice(start, SLICE_RECORDS), track)
             self._poll(0)
 
     def flush(self) -> dict[int, Delivered]:
@@ -154,13 +153,15 @@ class RecordSender:
     def _produce(self, rows: Sequence[ProducedRow], sources: npt.NDArray[np.int64], track: "DeliveryTrack") -> int:
         """Queue rows until the queue is full. Return the number of queued rows."""
         produce = self._producer.produce
+        # One object for all rows. One for each would live until its record is acknowledged: 100,000 for the collector.
+        report = track.report
         topic = self._topic
         kafka_partition = track.kafka_partition
         queued = 0
         refusal = None
         try:
             for key, value, timestamp, headers in rows:
-                produce(topic, value, key, kafka_partition, track.report, timestamp=timestamp, headers=headers)
+                produce(topic, value, key, kafka_partition, report, timestamp=timestamp, headers=headers)
                 queued += 1
         except BufferError:
             logger.debug("%s: the queue is full", self._where)

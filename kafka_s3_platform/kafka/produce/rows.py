@@ -18,7 +18,7 @@ def count_timestamp_zero(batch: pa.RecordBatch) -> int:
 def build_rows(batch: pa.RecordBatch) -> list[ProducedRow]:
     """Return key, value, timestamp and headers of each record."""
     keys, values = (batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in ("key", "value"))
-    timestamps = read_milliseconds(batch).to_pylist()
+    timestamps = read_milliseconds(batch).to_numpy().tolist()
     return list(zip(keys, values, timestamps, _list_headers(batch.column("headers")), strict=True))
 
 
