@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.errors import IntegrityError, OffsetGapError
-from kafka_s3_platform.formats.columns import count_record_bytes
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.restore.match import SubsequenceMatch
 from kafka_s3_platform.restore.outgoing.sent import SentStream
@@ -93,7 +92,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.mapping = MappingWriter()
-        self.count = self._bytes = self._altered = 0
+        self.count = self._altered = 0
         self._digest = RecordDigest()
         self._first: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
@@ -119,7 +118,6 @@ class _Tally:
             self.mapping.add(source, target)
         self._digest.update(source)
         self.count += source.num_rows
-        self._bytes += int(count_record_bytes(source).sum())
         times = source.column("timestamp").cast(pa.int64())
         self._altered += pc.sum(pc.is_in(times, pa.array(sorted(UNSENDABLE_TIMESTAMPS), pa.int64()))).as_py() or 0
         first = (source.column("offset")[0].as_py(), target.column("offset")[0].as_py())
@@ -136,7 +134,7 @@ class _Tally:
         return KafkaPartitionReport(
             kafka_partition=given.kafka_partition,
             record_count=self.count,
-            record_bytes=self._bytes,
+            record_bytes=self._digest.record_bytes,
             out_of_range_count=self._out_of_range,
             first_source_offset=first[0],
             last_source_offset=last[0],
