@@ -63,8 +63,8 @@ class CreateTopic(Protocol):
     def __call__(self, name: str, kafka_partitions: int = 1, **configs: object) -> str: ...
 
 
-# For Kafka and Spark, which live for some minutes at most: Java's better compiler and its larger collector cost them
-# more than they give. Each starts in half the CPU time.
+# For Kafka, which lives for some minutes at most: Java's better compiler and its larger collector cost it more than
+# they give. It starts in half the CPU time. Spark has such options by itself.
 QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -103,14 +103,12 @@ def allowed_plugins() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_java() -> Iterator[None]:
-    """Java starts quickly, also Spark's in processes that tests start."""
+    """Kafka's Java starts quickly."""
     with pytest.MonkeyPatch.context() as patch:
         others = (
             option for option in broker.JVM_OPTIONS if not option.endswith("GC") and not option.startswith("-Xmx")
         )
         patch.setattr(broker, "JVM_OPTIONS", (*others, "-Xmx384m", *QUICK_JAVA))
-        for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-            patch.setenv(variable, " ".join(QUICK_JAVA))
         yield
 
 

@@ -23,6 +23,7 @@ from kafka_s3_platform.spark.session import (
     leave_out_anothers,
     log_errors_only,
     make_private_files,
+    set_java_options,
     start_unnamed,
 )
 
@@ -115,7 +116,8 @@ def _start(deployed: Mapping[str, str]) -> "SparkSession":
         os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
         conf = {name: value for name, value in conf.items() if name not in deployed}
     try:
-        with make_private_files(), log_errors_only(os.environ):
+        java_options = set_java_options({**conf, **deployed}, os.environ)
+        with make_private_files(), log_errors_only(os.environ), java_options:
             if not is_named() and not is_started(os.environ):
                 start_unnamed(conf, os.environ)
             session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session

@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import pwd
+import shlex
 import shutil
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kafka_s3_platform.java.quick_start import choose_options
 from kafka_s3_platform.java.runtime import find_pyspark_jars
 
 logger = logging.getLogger(__name__)
@@ -67,6 +69,36 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
         # of executors: the log settings of `log_errors_only` are a file of this machine
         conf.setdefault("spark.log.level", "ERROR")
     return conf
+
+
+_JAVA_VARIABLES = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_JAVA_PROPERTIES = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+_JAVA_FILES = ("spark-defaults.conf", "spark-env.sh", "java-opts")
+"""Where options of Spark's Java are given, the files in Spark's folder of configuration."""
+
+
+@contextmanager
+def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Iterator[None]:
+    """Let a Spark that is started in this block start quickly, as far as nobody has chosen otherwise."""
+    given = "\n".join([*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)])
+    folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().with_name("conf"))
+    given += "\n".join(_read_text(folder / name) for name in _JAVA_FILES)
+    before = {name: env.get(name) for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")}
+    env["SPARK_SUBMIT_OPTS"] = f"{shlex.join(choose_options(given))} {env.get('SPARK_SUBMIT_OPTS', '')}"
+    # Another Java puts together the command line of Spark's.
+    launching = env.get("SPARK_LAUNCHER_OPTS", "")
+    env["SPARK_LAUNCHER_OPTS"] = f"{' '.join(choose_options(given + launching))} {launching}"
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            env.pop(name, None)
+            if value is not None:
+                env[name] = value
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def is_started(env: Mapping[str, str]) -> bool:

@@ -1,11 +1,18 @@
 import socket
 import struct
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_s3_platform.spark.session import LOG_SETTINGS, MAX_TASK_ATTEMPTS, build_spark_conf, log_errors_only
+from kafka_s3_platform.spark.session import (
+    LOG_SETTINGS,
+    MAX_TASK_ATTEMPTS,
+    build_spark_conf,
+    log_errors_only,
+    set_java_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +36,19 @@ def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_is_left_to_its_de
     assert build_spark_conf()["spark.authenticate"] == "true"
     assert build_spark_conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
     assert "spark.authenticate" not in build_spark_conf({"spark.master": "spark://host:7077"})
+
+
+@pytest.mark.parametrize("chosen", ["variable", "property", "file"])
+def test_spark_starts_quickly_in_all_that_nobody_chose(tmp_path: Path, chosen: str) -> None:
+    (tmp_path / "spark-defaults.conf").write_text("spark.x -XX:+UseG1GC" if chosen == "file" else "")
+    before = {"SPARK_CONF_DIR": str(tmp_path), "SPARK_SUBMIT_OPTS": "-XX:+UseG1GC" if chosen == "variable" else "-Dx=y"}
+    env, conf = dict(before), {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"} if chosen == "property" else {}
+    with set_java_options(conf, env):
+        own = env["SPARK_SUBMIT_OPTS"].split()
+        assert own[-1] == before["SPARK_SUBMIT_OPTS"], "the last one counts"
+        assert "-XX:TieredStopAtLevel=1" in own
+        assert "-XX:+UseSerialGC" not in own
+    assert env == before
 
 
 def test_what_a_neighbour_on_this_machine_sends_is_not_deserialized(spark: "SparkSession") -> None:
