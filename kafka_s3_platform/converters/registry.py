@@ -95,7 +95,7 @@ class Registry:
     def __init__(self, url: str, properties: dict[str, str], archived: Iterable[ArchivedSchema] = ()) -> None:
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
-        from kafka_s3_platform.converters.registry_http import limit_answers
+        from kafka_s3_platform.converters.registry_http import limit_session
 
         self.url = _strip_user(url)
         self._where = f"Schema Registry at {self.url}"
@@ -105,10 +105,10 @@ class Registry:
             self._client = SchemaRegistryClient({"url": url, **conf})
             # Nothing public of the client leads to its session.
             rest: Any = self._client._rest_client  # noqa: SLF001
-            limit_answers(rest.session, rest.timeout)
+            limit_session(rest.session, rest.timeout)
             # who gives tokens, if anybody is asked for some
             if tokens := getattr(rest.bearer_field_provider, "client", None):
-                limit_answers(tokens, rest.timeout)
+                limit_session(tokens, rest.timeout)
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
         self._made: dict[Any, Any] = {}

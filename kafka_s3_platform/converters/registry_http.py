@@ -12,7 +12,7 @@ MOST_BYTES = 8 << 20
 things in JSON, Python makes 200 MB."""
 
 
-def limit_answers(session: httpx.Client, seconds: float) -> None:
+def limit_session(session: httpx.Client, seconds: float) -> None:
     """Give each answer `seconds` and MOST_BYTES as a whole."""
     # httpx takes transports only when a client is made, and the Registry's client makes these.
     of: Any = session

@@ -86,6 +86,23 @@ VARIABLES = (
         "SPARK_HOME", "PySpark's own", "executors", "The driver is always PySpark's own Spark, whatever it says."
     ),
     EnvironmentVariable(
+        "SPARK_CONF_DIR",
+        "",
+        CODE,
+        "A folder of Spark's own settings. What it says of Java and of logging stays as it is.",
+    ),
+    EnvironmentVariable(
+        "SPARK_*_OPTS",
+        "",
+        CODE,
+        "`SPARK_SUBMIT_OPTS` and `SPARK_LAUNCHER_OPTS`: options of Spark's Java. Those of a quick start are added, as"
+        " far as none of their kind is there.",
+    ),
+    EnvironmentVariable(
+        "NO_COLOR", "", "command line", "If it is not empty, `kafka-s3` shows no colours, also on a terminal."
+    ),
+    EnvironmentVariable("TERM", "", "command line", "`dumb`: a terminal on which `kafka-s3` shows no display."),
+    EnvironmentVariable(
         "PYSPARK_SUBMIT_ARGS", "", CODE, "Arguments of spark-submit, as PySpark reads them. Better: a properties file."
     ),
     EnvironmentVariable(
