@@ -288,14 +288,14 @@ def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex, kind: st
         _ = index.open().segments if kind == "segment" else index.open().state
 
 
-@pytest.mark.parametrize(("said", "found"), [({"format": 2}, "format 2"), ({}, "no format")])
+@pytest.mark.parametrize(("said", "found"), [({"format": 1}, "format 1"), ({}, "no format")])
 def test_an_index_of_another_format_is_refused_and_says_what_to_do(
     store_settings: StoreSettings, said: dict[str, int], found: str
 ) -> None:
     index = TopicIndex(ConnectorIndex(store_settings, "_index", "other"), "t")
     description = json.dumps({"connector": "other", **said})
     DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
-    advice = f"the index {index.uri} has {found}, and this version reads format 1: use the version that wrote it, or"
+    advice = f"the index {index.uri} has {found}, and this version reads format 2: use the version that wrote it, or"
     for read in (index.open, index.peek):
         with pytest.raises(ConfigError, match=f"^{advice} archive under another archive.index.dir$"):
             read()
