@@ -5,7 +5,7 @@ own queries are not used: they ask for one file after another, three requests ea
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -51,13 +51,15 @@ BOUND_PRECISION = timedelta(milliseconds=1)
 class DataFile:
     """A file at `path` below the table's folder.
 
-    `bounds` are the lowest and the highest value of columns, as far as Delta keeps them.
+    `bounds` are the lowest and the highest value of columns, as far as Delta keeps them. `empty` are the columns that
+    hold nothing but nulls.
     """
 
     path: str
     size: int
     period: str | None
     bounds: Mapping[str, tuple[Any, Any]]
+    empty: frozenset[str] = frozenset()
 
     @property
     def is_read_whole(self) -> bool:
@@ -65,7 +67,7 @@ class DataFile:
 
     def may_hold(self, part: Part, terms: Iterable[Term]) -> bool:
         """Return whether rows of this part may meet all terms."""
-        return self._is_of(part) and _may_meet(self.bounds, terms)
+        return self._is_of(part) and _may_meet(self.bounds, self.empty, terms)
 
     def _is_of(self, part: Part) -> bool:
         if part == "all" or self.period is None:
@@ -135,7 +137,9 @@ def list_data_files(table: IndexTable, handle: Handle) -> tuple[DataFile, ...]:
             lowest, highest = action[f"min.{name}"], action.get(f"max.{name}")
             if lowest is not None and highest is not None:
                 bounds[name] = (lowest, highest + BOUND_PRECISION if isinstance(highest, datetime) else highest)
-        found.append(DataFile(action["path"], action["size_bytes"], action.get("partition.period"), bounds))
+        rows = action["num_records"]
+        empty = frozenset(name for name in names if rows and action.get(f"null_count.{name}") == rows)
+        found.append(DataFile(action["path"], action["size_bytes"], action.get("partition.period"), bounds, empty))
     return tuple(found)
 
 
@@ -183,9 +187,15 @@ def sum_late(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
     return {topic: (records, late) for topic, records, late in zip(*(found[n].to_pylist() for n in names), strict=True)}
 
 
-def _may_meet(bounds: Mapping[str, tuple[Any, Any]], terms: Iterable[Term]) -> bool:
-    """Return whether rows within the bounds may meet all terms. Of a column without bounds nothing is known."""
-    return all(term.column not in bounds or term.may_hold(*bounds[term.column]) for term in terms)
+def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], terms: Iterable[Term]) -> bool:
+    """Return whether rows within the bounds may meet all terms. `empty` columns are null, and null meets no term.
+
+    Of a column that is in neither nothing is known.
+    """
+    return all(
+        term.column not in empty and (term.column not in bounds or term.may_hold(*bounds[term.column]))
+        for term in terms
+    )
 
 
 @dataclass(frozen=True)
@@ -238,7 +248,7 @@ class _Reader:
             column = group.column(at)
             if column.statistics is not None and column.statistics.has_min_max:
                 bounds[column.path_in_schema] = (column.statistics.min, column.statistics.max)
-        return _may_meet(bounds, self.terms)
+        return _may_meet(bounds, (), self.terms)
 
 
 def _decode_file(content: bytes) -> pa.Table:
