@@ -149,7 +149,8 @@ def test_a_slow_store_holds_up_the_reader_before_memory_fills(
 def test_large_segments_do_not_lie_in_memory_side_by_side(
     store_settings: StoreSettings, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy.seconds_to_answer = 0.2
+    # longer than a busy machine takes to close the five segments that reach half of the cap
+    proxy.seconds_to_answer = 2
     held = Held()
     held.watch(monkeypatch)
     # 4 MB each, in one PUT
