@@ -71,7 +71,7 @@ def options() -> Options:
 
 
 def test_every_option_that_a_text_names_is_one_of_a_command(texts: Texts, options: Options) -> None:
-    known = OF_KAFKA.union(OF_SPARK, *options.values())
+    known = OF_KAFKA.union(OF_SPARK, ["--help"], *options.values())
     named = [(at, option) for at, text in texts for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)]
     assert len(named) > 100
     assert [(at, option) for at, option in named if option not in known] == []

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
-from kafka_s3_platform.cli.restore import restore
+import click
+
+from kafka_s3_platform.cli import main
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
 from kafka_s3_platform.defs.restore.option import RestoreOption, find_options
 from kafka_s3_platform.defs.restore.request import READ_HERE
@@ -61,6 +63,8 @@ def test_an_option_gives_values_of_the_type_that_the_request_has() -> None:
 
 def test_the_command_line_has_every_option() -> None:
     assert set(ForeignRestoreConfig.model_fields) - set(OPTIONS) == WITHOUT_OPTION
-    of_command = {parameter.name for parameter in restore.params}
-    assert of_command - set(OPTIONS) == {"connector", "topics", "as_json"}
+    command = main.get_command(click.Context(main), "restore")
+    assert command is not None
+    of_command = {parameter.name for parameter in command.params}
+    assert of_command - set(OPTIONS) == {"connector", "topics", "as_json", "quiet", "verbose"}
     assert set(OPTIONS) <= of_command
