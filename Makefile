@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench bench-peers up down clean format lock
+.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,9 +73,6 @@ tables: setup ## Write the tables of the docs from the rows of keys, formats and
 
 bench: setup ## Measure archive and restore against their floors
 	$(BIN)/python -m bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale)
-
-bench-peers: setup ## Measure the same jobs by other tools: ROUNDS=2
-	$(BIN)/python -m bench.peers $(if $(ROUNDS),--rounds $(ROUNDS))
 
 up: setup ## Start Kafka and S3 on this machine
 	$(BIN)/kafka-s3 up

@@ -16,8 +16,6 @@ class Usage:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_python_mib: float = 0.0
-    peak_mib: float = 0.0
-    """Of all descendants at one moment, summed: pages that they share are counted in each."""
 
 
 class Sampler:
@@ -28,7 +26,6 @@ class Sampler:
         self._cpu: dict[tuple[int, float], float] = {}
         self._stop = threading.Event()
         self.peak_python = 0
-        self.peak = 0
 
     def cpu(self) -> float:
         """CPU seconds of every process seen so far, those that ended among them."""
@@ -43,19 +40,15 @@ class Sampler:
         self._stop.set()
 
     def _sample(self) -> None:
-        me, total = psutil.Process(), 0
+        me = psutil.Process()
         for process in (me, *me.children(recursive=True)):
             try:
                 times, name = process.cpu_times(), process.name()
                 self._cpu[(process.pid, process.create_time())] = times.user + times.system
-                if process != me:
-                    size = process.memory_info().rss
-                    total += size
-                    if name.startswith("python"):
-                        self.peak_python = max(self.peak_python, size)
+                if process != me and name.startswith("python"):
+                    self.peak_python = max(self.peak_python, process.memory_info().rss)
             except psutil.Error:
                 continue
-        self.peak = max(self.peak, total)
 
 
 @contextmanager
@@ -73,4 +66,3 @@ def measured(usage: Usage | None = None) -> Iterator[Usage]:
         sampler.stop()
         thread.join()
         usage.peak_python_mib = sampler.peak_python / 2**20
-        usage.peak_mib = sampler.peak / 2**20
