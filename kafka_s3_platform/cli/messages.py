@@ -69,6 +69,7 @@ class Messages(logging.Handler):
             ticking.join()
             root.removeHandler(self)
             self.setLevel(logging.INFO)
+            self.setFormatter(None)
             if self._terminal is not None:
                 self._terminal.close()
                 self._terminal = None

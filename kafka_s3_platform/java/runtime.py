@@ -24,7 +24,7 @@ def find_java() -> Path:
     if found is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise ConfigError(f"no java in {where}: install Java {LEAST_VERSION} or newer, or set JAVA_HOME")
-    version = read_version(Path(found))
+    version = _read_version(Path(found))
     if version < LEAST_VERSION:
         raise ConfigError(
             f"{found} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME"
@@ -40,7 +40,7 @@ def find_pyspark_jars() -> Path:
     return Path(spec.submodule_search_locations[0], "jars")
 
 
-def read_version(java: Path) -> int:
+def _read_version(java: Path) -> int:
     """Return the major version of a `java`. Raises ConfigError if it does not tell."""
     release = java.resolve().parents[1] / "release"
     told = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE) if release.is_file() else None

@@ -71,7 +71,7 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
     return conf
 
 
-_JAVA_VARIABLES = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_JAVA_VARIABLES = (JAVA_VARIABLE, "PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _JAVA_PROPERTIES = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _JAVA_FILES = ("spark-defaults.conf", "spark-env.sh", "java-opts")
 """Where options of Spark's Java are given, the files in Spark's folder of configuration."""
@@ -83,11 +83,21 @@ def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> 
     given = "\n".join([*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)])
     folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().with_name("conf"))
     given += "\n".join(_read_text(folder / name) for name in _JAVA_FILES)
-    before = {name: env.get(name) for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")}
-    env["SPARK_SUBMIT_OPTS"] = f"{shlex.join(choose_options(given))} {env.get('SPARK_SUBMIT_OPTS', '')}"
     # Another Java puts together the command line of Spark's.
     launching = env.get("SPARK_LAUNCHER_OPTS", "")
-    env["SPARK_LAUNCHER_OPTS"] = f"{' '.join(choose_options(given + launching))} {launching}"
+    wanted = {
+        JAVA_VARIABLE: f"{shlex.join(choose_options(given))} {env.get(JAVA_VARIABLE, '')}",
+        "SPARK_LAUNCHER_OPTS": f"{' '.join(choose_options(given + launching))} {launching}",
+    }
+    with _set_variables(env, wanted):
+        yield
+
+
+@contextmanager
+def _set_variables(env: MutableMapping[str, str], wanted: Mapping[str, str]) -> Iterator[None]:
+    """Set variables in this block."""
+    before = {name: env.get(name) for name in wanted}
+    env.update(wanted)
     try:
         yield
     finally:
@@ -149,17 +159,13 @@ def start_unnamed(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Non
 @contextmanager
 def log_errors_only(env: MutableMapping[str, str]) -> Iterator[None]:
     """Make a JVM that is started in this block log errors only, unless somebody chose what Spark logs."""
-    given = env.get(JAVA_VARIABLE)
-    is_chosen = "log4j" in (given or "") or "SPARK_CONF_DIR" in env
+    given = env.get(JAVA_VARIABLE, "")
+    is_chosen = "log4j" in given or "SPARK_CONF_DIR" in env
     # The root logger lets through what libraries tell if it is wanted: then Spark's is too.
-    if not is_chosen and not logging.getLogger().isEnabledFor(logging.INFO):
-        env[JAVA_VARIABLE] = f"{given or ''} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
-    try:
+    is_wanted = logging.getLogger().isEnabledFor(logging.INFO)
+    options = f"{given} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
+    with _set_variables(env, {} if is_chosen or is_wanted else {JAVA_VARIABLE: options}):
         yield
-    finally:
-        env.pop(JAVA_VARIABLE, None)
-        if given is not None:
-            env[JAVA_VARIABLE] = given
 
 
 @contextmanager
