@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import hypothesis
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from kafka_s3_platform.config import plugins
@@ -162,16 +163,24 @@ def kafka_settings(stack: embedded.StackStatus) -> KafkaSettings:
     return KafkaSettings(bootstrap_servers=stack.bootstrap_servers)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def create_topic(kafka_settings: KafkaSettings) -> Iterator[CreateTopic]:
+    """Topics are deleted with their module, so that another module in this process may have one of the same name."""
+    created: set[str] = set()
     with ClusterAdmin(kafka_settings) as admin:
 
         def create(name: str, kafka_partitions: int = 1, **configs: object) -> str:
             config = {key.replace("_", "."): str(value) for key, value in configs.items()}
             admin.create_topic(name, kafka_partitions, configs=config)
+            created.add(name)
             return name
 
         yield create
+        left = list(created & admin.topics())
+    if left:
+        client = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
+        for answer in client.delete_topics(left).values():
+            answer.result(30)
 
 
 @pytest.fixture
