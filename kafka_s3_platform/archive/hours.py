@@ -31,23 +31,29 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
     for item in state.unresolved:
         unresolved[state.hour_of(item.kafka_partition, item.start_offset)] += len(item.offsets)
     for hour in hours:
+        apart_count = count_records_apart(hour, apart)
         yield HourReport(
             hour,
             tuple(segments.get(hour, ())),
             tuple(dict.fromkeys((*gaps[hour], *state.list_truncated_in(hour)))),
             state.is_scanned(hour),
-            state.is_complete(hour, lateness) and not any(s.may_hold_apart(hour) for s in apart),
+            state.is_complete(hour, lateness) and not apart_count,
             state.taken_over_in(hour),
             sum(s.filtered_count for s in scans[hour]),
             sum(s.dead_letter_count for s in scans[hour]),
             unresolved[hour],
-            sum(s.record_count for s in apart if s.may_hold_apart(hour)),
+            apart_count,
         )
 
 
 def list_segments_apart(snapshot: IndexSnapshot, first: datetime) -> tuple[Segment, ...]:
     """List the out-of-range segments that may hold records of hours from `first` on: the archive began after them."""
     return snapshot.select_segments(SegmentFilter(started_since=first))
+
+
+def count_records_apart(hour: datetime, apart: Iterable[Segment]) -> int:
+    """Count the records of segments apart that may be of the hour: where there are any, it is not complete."""
+    return sum(s.record_count for s in apart if s.may_hold_apart(hour))
 
 
 def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:

@@ -10,6 +10,7 @@ import dagster as dg
 
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.archive.failures import describe_time_left
+from kafka_s3_platform.archive.hours import count_records_apart, list_segments_apart
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
@@ -120,8 +121,12 @@ def _find_incomplete(topic: ArchivedTopic, snapshot: IndexSnapshot, since: datet
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, topic.hours.first)
     first = max(since, topic.hours.first)
     closed = sorted(hour for hour in state.asked_hours if newest is not None and first <= hour <= newest)
-    left = [hour for hour in closed if not state.is_complete(hour, topic.lateness)]
-    rows = [{"hour": topic.hours.key(hour), "scanned": state.is_scanned(hour)} for hour in left]
+    apart = list_segments_apart(snapshot, first)
+    rows = [
+        {"hour": topic.hours.key(hour), "scanned": state.is_scanned(hour), "out_of_range_records": count}
+        for hour in closed
+        if (count := count_records_apart(hour, apart)) or not state.is_complete(hour, topic.lateness)
+    ]
     says = f"{len(rows)} closed hour(s) of the last {RECENT.days} days are not complete."
     return _Finding("incomplete_hours", says, {"closed_hours": len(closed)}, rows)
 

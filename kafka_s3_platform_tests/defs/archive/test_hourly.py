@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import dagster as dg
 import pytest
@@ -13,7 +13,16 @@ from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import events, run, topic_of
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, connector, offsets_by_kafka_partition, produce, stored
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    Sent,
+    archived,
+    connector,
+    offsets_by_kafka_partition,
+    produce,
+    stored,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -138,6 +147,33 @@ def test_hours_beside_a_bad_record_are_told_though_the_run_fails(
         "reason": "VALUE_CONVERTER",
     }
     assert " days, " in row["time_left"]
+
+
+def test_an_hour_whose_records_are_out_of_range_is_not_complete_to_the_check(
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+    instance: dg.DagsterInstance,
+) -> None:
+    """They were archived under a start hour that was a later one."""
+    create_topic(topic_name)
+    start = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 6 * HOUR
+    sent = [
+        Sent(b"early", timestamp=start - HOUR),
+        Sent(b"early", timestamp=start - HOUR),
+        Sent(b"ok", timestamp=start),
+    ]
+    produce(kafka_settings, topic_name, sent)
+    archived(connector(kafka_settings, store_settings, topic_name, start_hour=start))
+    moved = connector(kafka_settings, store_settings, topic_name, start_hour=start - 24 * HOUR)
+    keys = [topic_of(moved).hours.key(start - n * HOUR) for n in (2, 1)]
+    found = run(moved, "archive__c", topic_of(moved).key("hourly"), keys, instance=instance)
+    (check,) = found.get_asset_check_evaluations()
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert convert_metadata(check.metadata)["incomplete_hours"] == [
+        {"hour": keys[1], "scanned": True, "out_of_range_records": 2}
+    ]
 
 
 def test_a_missing_topic_fails_for_good(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
