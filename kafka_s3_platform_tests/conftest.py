@@ -28,6 +28,7 @@ from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.processes import is_port_free
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.store import promises
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,8 +158,34 @@ def stack_settings(tmp_path_factory: pytest.TempPathFactory) -> StackSettings:
 def stack(stack_settings: StackSettings) -> Iterator[embedded.StackStatus]:
     """Kafka and S3, stopped when the session ends, even if pytest is killed."""
     with stopped_at_exit(stack_settings):
-        yield embedded.start_stack(stack_settings)
+        started = embedded.start_stack(stack_settings)
+        with promises_tried_once(started):
+            yield started
     shutil.rmtree(stack_settings.data_dir)
+
+
+@contextmanager
+def promises_tried_once(stack: embedded.StackStatus) -> Iterator[None]:
+    """Let this process try the promises of the stack's store with one bucket of the tests, not with each of them.
+
+    With its dozen requests, a try takes as long as a small archive. It is done where settings differ, or are those of
+    a proxy before the store, and in other processes.
+    """
+    run = promises._Check.run  # noqa: SLF001
+    tried: set[bool] = set()
+
+    def run_once(check: Any, uploads: bool) -> None:
+        settings = check._store.settings  # noqa: SLF001
+        is_of_tests = settings.bucket in _BUCKETS and settings == store_of(stack, settings.bucket)
+        if is_of_tests and tried & {uploads, True}:
+            return
+        run(check, uploads)
+        if is_of_tests:
+            tried.add(uploads)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promises._Check, "run", run_once)  # noqa: SLF001
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -228,11 +255,16 @@ def archive_records(fill_topic: Callable[..., ConnectorConfig]) -> Callable[...,
     return archive
 
 
+# The buckets that were made for tests: what a store promises, it promises for all of them.
+_BUCKETS: set[str] = set()
+
+
 @contextmanager
 def fresh_bucket(client: Any) -> Iterator[str]:
     """A bucket, deleted with all it holds at the end."""
     name = f"bucket-{uuid.uuid4().hex[:12]}"
     client.create_bucket(Bucket=name)
+    _BUCKETS.add(name)
     yield name
     # SeaweedFS deletes a bucket with its objects, and so frees the volumes that it reserved.
     client.delete_bucket(Bucket=name)
@@ -243,6 +275,13 @@ def bucket(s3_client: Any) -> Iterator[str]:
     """A fresh bucket, deleted with all it holds after the test."""
     with fresh_bucket(s3_client) as name:
         yield name
+
+
+@pytest.fixture
+def untried_bucket(bucket: str) -> str:
+    """The test's bucket, with which the store's promises are tried whatever was tried before."""
+    _BUCKETS.discard(bucket)
+    return bucket
 
 
 @pytest.fixture(scope="session")

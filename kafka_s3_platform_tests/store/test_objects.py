@@ -284,6 +284,7 @@ def test_a_request_that_the_store_refuses_itself_keeps_its_words(store: ObjectSt
         store.upload_part("key", store.create_upload("key", {}), 100_000, b"")
 
 
+@pytest.mark.usefixtures("untried_bucket")
 def test_no_secret_is_logged(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
     secret = store.settings.secret_access_key
     assert secret

@@ -16,7 +16,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untried_bucket")]
 
 KEY = "topics/.write-check"
 
