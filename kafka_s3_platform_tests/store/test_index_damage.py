@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +73,30 @@ def files(s3_client: Any, bucket: str) -> Files:
     return Files(s3_client, bucket)
 
 
-@pytest.fixture
-def index(files: Files, store_settings: StoreSettings) -> TopicIndex:
-    writer = TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.a")
+def written(store: StoreSettings) -> TopicIndex:
+    """An index of some commits, as a process sees it that has not looked yet."""
+    writer = TopicIndex(ConnectorIndex(store, "_index", "flights"), "topic.a")
     for n in range(COMMITS):
         writer.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
-    return TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.a")
+    return TopicIndex(ConnectorIndex(store, "_index", "flights"), "topic.a")
+
+
+@pytest.fixture
+def index(files: Files, store_settings: StoreSettings) -> TopicIndex:
+    return written(store_settings)
+
+
+@pytest.fixture(scope="module")
+def written_once(module_store: StoreSettings) -> TopicIndex:
+    return written(module_store)
+
+
+@pytest.fixture
+def restored_index(written_once: TopicIndex, module_store: StoreSettings, s3_client: Any) -> Iterator[TopicIndex]:
+    """An index that is written once for the module. The test adds one commit, which is taken back."""
+    yield TopicIndex(ConnectorIndex(module_store, "_index", "flights"), "topic.a")
+    [added] = Files(s3_client, module_store.bucket).named(f"_delta_log/{COMMITS + 1:020d}.json")
+    s3_client.delete_object(Bucket=module_store.bucket, Key=added)
 
 
 @pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
@@ -275,7 +293,9 @@ SAID = {
     ("kind", "column", "text"),
     [(kind, column, text) for (kind, column), usual in SAID.items() for text in BAD_TEXTS if text not in usual],
 )
-def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex, kind: str, column: str, text: str) -> None:
+def test_rows_that_nothing_of_ours_writes_are_damage(
+    restored_index: TopicIndex, kind: str, column: str, text: str
+) -> None:
     """Whoever writes to that folder chooses them: no error of Python's own comes of one, however deep."""
     [(row, _, _)] = [each for each in WRITTEN if each[1] == kind]
     rows = encode(row)
@@ -283,9 +303,9 @@ def test_rows_that_nothing_of_ours_writes_are_damage(index: TopicIndex, kind: st
     table = rows.set_column(at, rows.schema.field(at), pa.array([text]))
     at = rows.schema.get_field_index("topic")
     table = table.set_column(at, rows.schema.field(at), pa.array(["topic.a"]))
-    write_deltalake(index.uri, table, mode="append", storage_options=index.options)
+    write_deltalake(restored_index.uri, table, mode="append", storage_options=restored_index.options)
     with pytest.raises(IndexDamagedError, match=r"has rows of topic topic\.a that nothing of ours writes"):
-        _ = index.open().segments if kind == "segment" else index.open().state
+        _ = restored_index.open().segments if kind == "segment" else restored_index.open().state
 
 
 @pytest.mark.parametrize(("said", "found"), [({"format": 1}, "format 1"), ({}, "no format")])
