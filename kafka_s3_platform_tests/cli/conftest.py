@@ -87,14 +87,24 @@ def _without_log_handlers() -> Iterator[None]:
         logging.getLogger("kafka_s3_platform").setLevel(own)
 
 
+def _in_folder(folder: Path, fresh_home: Path) -> KafkaS3:
+    (folder / "connectors").mkdir()
+    settings = shutil.copytree(fresh_home, folder / "dagster") / "dagster.yaml"
+    settings.write_text(settings.read_text().replace(str(fresh_home), str(settings.parent)))
+    return _ThisProcess(folder)
+
+
 @pytest.fixture
 def kafka_s3(tmp_path: Path, fresh_home: Path, request: pytest.FixtureRequest) -> KafkaS3:
     if "stack" in request.fixturenames:
         request.getfixturevalue("spark")
-    (tmp_path / "connectors").mkdir()
-    settings = shutil.copytree(fresh_home, tmp_path / "dagster") / "dagster.yaml"
-    settings.write_text(settings.read_text().replace(str(fresh_home), str(settings.parent)))
-    return _ThisProcess(tmp_path)
+    return _in_folder(tmp_path, fresh_home)
+
+
+@pytest.fixture
+def kafka_s3_without_spark(tmp_path: Path, fresh_home: Path) -> KafkaS3:
+    """For tests of servers in which no run is executed."""
+    return _in_folder(tmp_path, fresh_home)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from dagster_graphql.test.utils import execute_dagster_graphql
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
-    kafka_s3,  # noqa: F401 - a fixture
+    kafka_s3_without_spark,  # noqa: F401 - a fixture
     write_connector,
     write_reachable_connector,
 )
@@ -42,7 +42,7 @@ Range = tuple[str | None, str | None]
 
 @pytest.fixture
 def open_daemon(
-    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
+    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
     dagster_yaml: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[OpenDaemon]:
@@ -51,7 +51,7 @@ def open_daemon(
 
         def start() -> WorkspaceProcessContext:
             settings = f"{dagster_yaml}\n{NO_PROCESS}"
-            return opened.enter_context(daemon_context(kafka_s3.folder, settings, monkeypatch))
+            return opened.enter_context(daemon_context(kafka_s3_without_spark.folder, settings, monkeypatch))
 
         yield start
 
@@ -94,12 +94,15 @@ def start_queued(daemon: WorkspaceProcessContext) -> set[str]:
     return {run.run_id for run in daemon.instance.get_runs() if run.status == dg.DagsterRunStatus.STARTING}
 
 
+@pytest.mark.parametrize("dagster_yaml", ["dagster.yaml"], indirect=True)
 def test_a_backfill_is_one_run_for_each_contiguous_range_whatever_the_number_of_topics(
-    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
+    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
     open_daemon: OpenDaemon,
 ) -> None:
     topics = ["a", "b", "c.d", "c_d"]
-    write_connector(kafka_s3, ",".join(topics), **{"timezone": "UTC", "archive.start.hour": "2025-12-01T00:00"})
+    write_connector(
+        kafka_s3_without_spark, ",".join(topics), **{"timezone": "UTC", "archive.start.hour": "2025-12-01T00:00"}
+    )
     daemon = open_daemon()
     hours = [f"2026-01-01-{hour:02d}:00" for hour in range(24)]
     days = [f"2026-01-{day:02d}" for day in range(1, 6)]
@@ -120,7 +123,7 @@ def test_a_backfill_is_one_run_for_each_contiguous_range_whatever_the_number_of_
 
 @pytest.mark.integration
 def test_live_hours_that_the_lag_sensor_asks_for_do_not_wait_for_backfills(
-    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
+    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
     open_daemon: OpenDaemon,
     kafka_settings: KafkaSettings,
     store_settings: StoreSettings,
@@ -132,7 +135,7 @@ def test_live_hours_that_the_lag_sensor_asks_for_do_not_wait_for_backfills(
     for topic in topics:
         produce(kafka_settings, topic, [Sent(timestamp=first)])
     keys = {"timezone": "UTC", "archive.start.hour": f"{first:%Y-%m-%dT%H:%M}", "archive.allowed.lateness.ms": "60000"}
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, ",".join(topics), **keys)
+    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store_settings, ",".join(topics), **keys)
     daemon = open_daemon()
     hours = [f"{first + n * HOUR:%Y-%m-%d-%H:%M}" for n in range(48)]
 

@@ -20,7 +20,7 @@ from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
-    kafka_s3,  # noqa: F401 - a fixture
+    kafka_s3_without_spark,  # noqa: F401 - a fixture
     write_reachable_connector,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 
 @pytest.fixture
 def daemon(
-    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
+    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
     kafka_settings: KafkaSettings,
     store_settings: StoreSettings,
     topic_name: str,
@@ -46,12 +46,12 @@ def daemon(
     """The daemon's view of a home where connector `c` archives two topics; each has a day to compact."""
     topics = [create_topic(f"{topic_name}-{n}") for n in range(2)]
     late = {"timezone": "UTC", "archive.allowed.lateness.ms": "60000"}
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, ",".join(topics), **late)
-    folder = kafka_s3.folder / "connectors"
+    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store_settings, ",".join(topics), **late)
+    folder = kafka_s3_without_spark.folder / "connectors"
     (folder / "bad.json").write_text('{"name": "bad"')
     for topic in list_archived_topics(load_connectors(folder, {}).connectors):
         index_an_hour(topic, MIDNIGHT - timedelta(hours=12))
-    with daemon_context(kafka_s3.folder, dagster_yaml, monkeypatch) as context:
+    with daemon_context(kafka_s3_without_spark.folder, dagster_yaml, monkeypatch) as context:
         yield context
 
 
