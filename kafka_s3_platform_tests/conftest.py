@@ -71,6 +71,49 @@ class CreateTopic(Protocol):
 QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
+# Modules whose tests share what takes a process seconds to start: Spark, a registry, a broker of a kind. One of xdist's
+# processes takes all modules of a group, and starts it once.
+TOGETHER = {
+    "Spark and commands": ("cli/", "spark/test_runner", "spark/test_session", "formats/avro/test_write"),
+    "Spark and what is killed": (
+        *(f"faults/test_{name}" for name in ("archive", "lost_end", "restore", "truncation")),
+        "defs/archive/test_hourly",
+        "defs/test_killed_command",
+        "hostile/test_restores",
+        "upkeep/test_verify",
+    ),
+    "registry": (
+        "archive/test_hostile_schemas",
+        "archive/test_sink",
+        "converters/json_schema/test_decode",
+        "converters/protobuf/test_decode",
+        "converters/test_avro",
+        "converters/test_strangers",
+        "hostile/test_live_values",
+        "hostile/test_schemas",
+        "restore/outgoing/test_outgoing_restore",
+        "restore/outgoing/test_schemas",
+        "restore/source/test_foreign",
+        "sources/test_round_trip",
+    ),
+    "TLS": ("tls/",),
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal tests out by module, or by group of modules."""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class LoadGroupsScheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            of_room = module.removeprefix("kafka_s3_platform_tests/")
+            return next((group for group, modules in TOGETHER.items() if of_room.startswith(modules)), module)
+
+    return LoadGroupsScheduling(config, log) if config.getoption("dist") == "loadscope" else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep Python's collector from looking through what was imported and collected, now and while tests run.
