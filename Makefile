@@ -12,11 +12,20 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: .venv/installed ## Install everything into .venv, as locked (the other targets do so by themselves)
+# Class data is of one Java, whose file `release` another Java does not have. Without class data all works, in more time.
+JAVA := $(realpath $(or $(JAVA_HOME:%=%/bin/java),$(shell command -v java)))
+JAVA_ID := $(if $(JAVA),$(firstword $(shell cksum "$(dir $(JAVA))../release" 2>/dev/null)))
+
+setup: .venv/prepared-$(JAVA_ID) ## Install everything into .venv, as locked (the other targets do so by themselves)
 
 .venv/installed: .venv/dependencies pyproject.toml
 	$(INSTALL) --no-deps --editable .
 	$(BIN)/python -m pip check
+	@touch $@
+
+.venv/prepared-$(JAVA_ID): .venv/installed
+	-$(BIN)/kafka-s3 prepare
+	@rm -f .venv/prepared-*
 	@touch $@
 
 # Build tools first: a package that comes as source only (PySpark) must not fetch others, unlocked, to be built.

@@ -52,9 +52,9 @@ class Sampler:
 
 
 @contextmanager
-def measured(usage: Usage | None = None) -> Iterator[Usage]:
+def measured(usage: Usage | None = None, every: float = 0.1) -> Iterator[Usage]:
     """Fill the `Usage` when the block ends."""
-    sampler, usage = Sampler(), usage or Usage()
+    sampler, usage = Sampler(every), usage or Usage()
     before, started = sampler.cpu(), time.monotonic()
     thread = threading.Thread(target=sampler.watch, daemon=True)
     thread.start()

@@ -1,11 +1,20 @@
-"""Options with which Java programs that live for minutes start in less time."""
+"""Options with which Java programs of short life start in less time, and class data: the classes of one, loaded before.
 
+Java reads class data (CDS, class data sharing) only if it fits this very Java and class path, and otherwise starts
+without, and says nothing. So its file is named by what it was made of, and a file of something else is not found.
+"""
+
+import hashlib
+import os
 import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 _KINDS = (
     # This must be the first option: an older, newer or other Java may not know one of those below.
     (r"IgnoreUnrecognizedVMOptions", "-XX:+IgnoreUnrecognizedVMOptions"),
-    # Warnings go where they disturb nobody's output.
+    # Warnings, such as that class data does not fit, go where they disturb nobody's output.
     (r"-Xlog", "-Xlog:disable -Xlog:all=warning:stderr"),
     # The quick compiler alone. To archive 4,000,000 records costs less with it (docs/bench.md).
     (r"-XX:(TieredStopAtLevel|[+-]TieredCompilation|CompilationMode)|-Xint|-Xcomp|JVMCI", "-XX:TieredStopAtLevel=1"),
@@ -14,7 +23,42 @@ _KINDS = (
 )
 """What says in somebody's options that such an option was chosen, and ours."""
 
+_OWN_CLASS_DATA = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|SharedClassListFile|AutoCreateShared")
 
-def choose_options(given: str) -> list[str]:
-    """Return the options of a quick start, without those of a kind that the text `given` chooses."""
-    return [option for kind, options in _KINDS if not re.search(kind, given) for option in options.split()]
+FOLDER = Path(sys.prefix, "share", "kafka-s3")
+"""Where class data is: in this Python's environment, which only those may write whose code it runs anyway."""
+
+
+def choose_options(given: str, class_data: Path | None = None) -> list[str]:
+    """Return the options of a quick start, without those of a kind that the text `given` chooses.
+
+    `class_data` is left out as well if this user cannot read it, or if Java would take its path for two.
+    """
+    chosen = [option for kind, options in _KINDS if not re.search(kind, given) for option in options.split()]
+    usable = class_data is not None and os.access(class_data, os.R_OK) and os.pathsep not in str(class_data)
+    if usable and not _OWN_CLASS_DATA.search(given):
+        chosen.append(f"-XX:SharedArchiveFile={class_data}")
+    return chosen
+
+
+def name_class_data(java: Path, jars: Iterable[Path]) -> Path:
+    """Return the path of Spark's class data, whether it is there or not. Another Java or jar is another path."""
+    home = java.resolve().parents[1]
+    parts = [java.resolve(), home / "release", *(home / "lib" / name for name in ("modules", "server/classes.jsa"))]
+    made_of = "\n".join([*map(str, _KINDS), *map(_describe_file, [*parts, *sorted(jars)])])
+    return FOLDER / f"spark-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"
+
+
+def _describe_file(path: Path) -> str:
+    """Return what Java compares of a file. An image keeps times in whole seconds."""
+    if not path.exists():
+        return f"{path} is missing"
+    found = path.stat()
+    return f"{path} {found.st_size} {int(found.st_mtime)}"
+
+
+def remove_others(kept: Path) -> None:
+    """Remove the class data that was made of something else."""
+    for path in kept.parent.glob("spark-*.jsa"):
+        if path != kept:
+            path.unlink(missing_ok=True)

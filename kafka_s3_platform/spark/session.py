@@ -11,10 +11,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafka_s3_platform.java.quick_start import choose_options
-from kafka_s3_platform.java.runtime import find_pyspark_jars
+from kafka_s3_platform.java.quick_start import choose_options, name_class_data
+from kafka_s3_platform.java.runtime import find_java, find_pyspark_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +80,11 @@ _JAVA_FILES = ("spark-defaults.conf", "spark-env.sh", "java-opts")
 """Where options of Spark's Java are given, the files in Spark's folder of configuration."""
 
 
+def find_class_data() -> Path:
+    """Return where the class data of Spark's driver is, if it was made for this Java and these jars."""
+    return name_class_data(find_java(), find_pyspark_jars().iterdir())
+
+
 @contextmanager
 def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Iterator[None]:
     """Let a Spark that is started in this block start quickly, as far as nobody has chosen otherwise."""
@@ -86,7 +94,7 @@ def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> 
     # Another Java puts together the command line of Spark's.
     launching = env.get("SPARK_LAUNCHER_OPTS", "")
     wanted = {
-        JAVA_VARIABLE: f"{shlex.join(choose_options(given))} {env.get(JAVA_VARIABLE, '')}",
+        JAVA_VARIABLE: f"{shlex.join(choose_options(given, find_class_data()))} {env.get(JAVA_VARIABLE, '')}",
         "SPARK_LAUNCHER_OPTS": f"{' '.join(choose_options(given + launching))} {launching}",
     }
     with _set_variables(env, wanted):
@@ -154,6 +162,16 @@ def start_unnamed(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Non
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     users = jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(name))
+
+
+def end_java(session: "SparkSession") -> None:
+    """Stop a session that this process has started, and wait until its Java has ended."""
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - nothing else knows its process
+    session.stop()
+    # Otherwise it would be stopped once more, without its Java.
+    atexit.unregister(session.stop)
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 @contextmanager

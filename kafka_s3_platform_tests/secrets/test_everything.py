@@ -359,7 +359,7 @@ FAIL = frozenset({"take-over native", "up", "demo", "groups r", "groups r --appl
 
 
 def test_every_command_sensor_and_schedule_was_tried_and_did_what_it_was_to_do(written: Written) -> None:
-    assert set(GOOD) == set(COMMANDS)
+    assert set(GOOD) == set(COMMANDS) - {"prepare", "doctor"}, "these read no file, and know no secret"
     good = {name: code for (folder, name), code in written.ran.items() if folder == "good"}
     refused = {name for name in good if "--sql" in name or "--outgoing worker.properties" in name}
     assert {name for name, code in good.items() if code} == FAIL | refused | {"dagster", "status --json"}

@@ -48,6 +48,7 @@ def test_spark_starts_quickly_in_all_that_nobody_chose(tmp_path: Path, chosen: s
         assert own[-1] == before["SPARK_SUBMIT_OPTS"], "the last one counts"
         assert "-XX:TieredStopAtLevel=1" in own
         assert "-XX:+UseSerialGC" not in own
+        assert "SharedArchiveFile" not in env["SPARK_LAUNCHER_OPTS"], "it has another class path"
     assert env == before
 
 

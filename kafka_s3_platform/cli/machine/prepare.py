@@ -1,0 +1,70 @@
+"""`kafka-s3 prepare`: makes once what lets every later start be quick."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from kafka_s3_platform.config.keys import environment
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.java.quick_start import remove_others
+from kafka_s3_platform.spark.session import find_class_data
+
+TRAINING = f"from {__package__}.training import run_spark; run_spark()"
+"""What a process of its own does: Spark is started once in each."""
+
+_NOT_IN_TRAINING = (
+    environment.SPARK_CONF.name,
+    *("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH"),
+    *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+)
+"""Variables of a deployment's own Spark. Class data is of Spark as it came, which most deployments start."""
+
+
+@click.command
+def prepare() -> None:
+    """Make what lets later starts be quick.
+
+    This is class data for Spark's Java, and the functions that numba compiles. What is there already stays. Run the
+    command again after an update of Java: class data is of one Java and its jars. Without it, all works, in more time.
+    """
+    from kafka_s3_platform.cli.machine.training import run_kernels
+
+    missed = sum(not kernel.was_cached for kernel in run_kernels())
+    click.echo(f"compiled functions: {f'{missed} compiled now' if missed else 'all were there'}")
+    click.echo(f"class data of Spark: {_prepare_class_data()}")
+
+
+def _prepare_class_data() -> str:
+    """Make Spark's class data if it is not there. Return what became of it."""
+    data = find_class_data()
+    # for every user of this Python
+    os.umask(0o022)
+    try:
+        if data.is_file():
+            return f"{data} was there"
+        data.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".making-", dir=data.parent))
+    except OSError as err:
+        raise PermanentError(f"class data of Spark cannot be written: {err}") from err
+    try:
+        _make_class_data(data, folder / data.name)
+    finally:
+        shutil.rmtree(folder)
+    remove_others(data)
+    return f"made {data} ({data.stat().st_size / 1e6:.0f} MB)"
+
+
+def _make_class_data(data: Path, partial: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in _NOT_IN_TRAINING}
+    env["SPARK_SUBMIT_OPTS"] = shlex.quote(f"-XX:ArchiveClassesAtExit={partial}")
+    done = subprocess.run([sys.executable, "-c", TRAINING], env=env, capture_output=True, text=True, check=False)
+    if not partial.is_file():
+        raise PermanentError(f"Java made no class data of Spark. It printed: {done.stderr.strip() or 'nothing'}")
+    partial.chmod(0o644)
+    partial.replace(data)

@@ -1,0 +1,46 @@
+"""Uses for a moment what `kafka-s3 prepare` makes: to make it, and to see whether it is used."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from numba.core.dispatcher import Dispatcher
+
+from kafka_s3_platform.kafka.fetch import kernels
+from kafka_s3_platform.model import json_values
+from kafka_s3_platform.restore.outgoing import key_hash
+from kafka_s3_platform.spark.runner import Attempt
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function that numba compiles, and whether this process found it compiled."""
+
+    name: str
+    was_cached: bool
+
+
+def run_kernels() -> list[Kernel]:
+    """Call, or import, each function that numba compiles."""
+    texts = pa.array([b"[]"], pa.binary())
+    json_values.find_maybe_deeper(texts, 0)
+    key_hash.hash_murmur2(texts)
+    key_hash.hash_crc32(texts)
+    return [
+        Kernel(name, was_cached=bool(found.stats.cache_hits) and not found.stats.cache_misses)
+        for module in (kernels, json_values, key_hash)
+        for name, found in vars(module).items()
+        if isinstance(found, Dispatcher)
+    ]
+
+
+def run_spark() -> None:
+    """Start Spark, run tasks, and wait until its Java has ended: it writes class data then."""
+    from kafka_s3_platform.defs.resources import SparkResource, start_session
+    from kafka_s3_platform.spark.session import end_java
+
+    list(SparkResource().make_runner().run(_add, [1, 2], 2))
+    end_java(start_session())
+
+
+def _add(task: int, attempt: Attempt) -> int:
+    return task + attempt.number
