@@ -7,6 +7,7 @@ starts, sampled every 50 ms: what a process uses after its last sample is not in
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,12 @@ from kafka_s3_platform.local.settings import StackSettings
 
 # Java's own default, which counts as chosen: ours is left out.
 WITHOUT_CLASS_DATA = {"SPARK_SUBMIT_OPTS": "-Xshare:auto"}
-VARIANTS: dict[str, tuple[Mapping[str, str], str]] = {"neither": (WITHOUT_CLASS_DATA, ""), "class data": ({}, "")}
+SPARKS_DAEMON = "spark.python.daemon.module=pyspark.daemon\n"
+VARIANTS: dict[str, tuple[Mapping[str, str], str]] = {
+    "neither": (WITHOUT_CLASS_DATA, SPARKS_DAEMON),
+    "class data": ({}, SPARKS_DAEMON),
+    "class data, forked workers": ({}, ""),
+}
 """Variables and properties of Spark of each."""
 
 
@@ -48,7 +54,8 @@ def archive(home: Path, topic: str, records: int, variables: Mapping[str, str], 
     command += ["--from", "2026-01-01T00:00+00:00", "--to", f"2026-01-01T{records // 3_600_000 + 1:02}:00+00:00"]
     with measured(every=0.05) as usage:
         done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=False)
-    if done.returncode or f"{records:,} records" not in done.stdout:
+    archived = sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) records", done.stdout))
+    if done.returncode or archived != records:
         raise RuntimeError(f"{command} ended with {done.returncode}: {done.stdout} {done.stderr}")
     return {"seconds": round(usage.seconds, 1), "cpu_seconds": round(usage.cpu_seconds, 1)}
 

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import psutil
 import pyarrow as pa
 from confluent_kafka import KafkaError, Producer
 from deltalake import write_deltalake
@@ -25,6 +26,7 @@ from kafka_s3_platform.errors import SparkUnavailableError, StoreUnavailableErro
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.spark.session import DAEMON_MODULE
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
@@ -204,3 +206,11 @@ def damage_topic(config: ConnectorConfig, topic: str) -> None:
     common = {"commit_id": "c", "committed_at": NOON, "version": 1, "topic": topic}
     table = pa.Table.from_pylist([{**common, **state}, {**common, **segment}], schema=TABLE_SCHEMA)
     write_deltalake(index.uri, table, mode="append", storage_options=index.options)
+
+
+def is_spark_worker(process: psutil.Process) -> bool:
+    """Whether it is a Python worker of Spark of this machine, and not the process from which workers are forked."""
+    try:
+        return all(DAEMON_MODULE in p.cmdline() for p in (process, process.parent()) if p is not None)
+    except psutil.Error:
+        return False

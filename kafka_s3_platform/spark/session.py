@@ -35,6 +35,9 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").absolute()
 JAVA_VARIABLE = "SPARK_SUBMIT_OPTS"
 """Options of the JVM that Spark's launcher takes from the environment."""
 
+DAEMON_MODULE = "kafka_s3_platform.python_daemon"
+"""From this process, Spark forks its Python workers. A cluster's workers may have the package from elsewhere, later."""
+
 # Spark's default.
 MAX_TASK_ATTEMPTS = 4
 
@@ -68,6 +71,7 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
         # The driver listens on a port that other users of this machine can reach, and deserializes Java objects from
         # it. For a local master, Spark makes the secret itself. A cluster's secret belongs to its deployment.
         conf.setdefault("spark.authenticate", "true")
+        conf.setdefault("spark.python.daemon.module", DAEMON_MODULE)
     else:
         # of executors: the log settings of `log_errors_only` are a file of this machine
         conf.setdefault("spark.log.level", "ERROR")

@@ -182,6 +182,7 @@ EXPECTED = {
     "config/plugins.py": "decides",
     "cli/__init__.py": "imports our own commands, by a table",
     "formats/format_io.py": "imports our own formats, by their table; a name in a file chooses none",
+    "python_daemon.py": "imports what our own tasks import, by a table",
 }
 
 

@@ -29,6 +29,7 @@ from kafka_s3_platform_tests.support import (
     Sent,
     T,
     archived,
+    is_spark_worker,
     offsets_by_kafka_partition,
     scanned,
     snapshot,
@@ -233,7 +234,7 @@ def test_an_executor_process_killed_in_the_middle_of_a_scan_is_retried_by_spark(
 
     def kill_one_worker() -> None:
         for _ in range(600):
-            workers = [p for p in psutil.Process().children(recursive=True) if _is_worker(p)]
+            workers = [p for p in psutil.Process().children(recursive=True) if is_spark_worker(p)]
             if workers and any(o.key.endswith(".parquet") for o in ObjectStore(config.store).list("topics/")):
                 killed.append(workers[0].pid)
                 workers[0].kill()
@@ -246,12 +247,3 @@ def test_an_executor_process_killed_in_the_middle_of_a_scan_is_retried_by_spark(
     thread.join(60)
     assert killed
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        return "pyspark.daemon" in " ".join(process.cmdline()) and "pyspark.daemon" in " ".join(
-            process.parent().cmdline()  # type: ignore[union-attr]
-        )
-    except (psutil.Error, AttributeError):
-        return False

@@ -30,7 +30,16 @@ from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.topics import records_of, until
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import (
+    HOUR,
+    NOON,
+    InProcessRunner,
+    Sent,
+    archived,
+    connector,
+    is_spark_worker,
+    produce,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,7 +271,7 @@ def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
 
     def kill_one_worker() -> None:
         for _ in range(600):
-            workers = [p for p in psutil.Process().children(recursive=True) if is_worker(p)]
+            workers = [p for p in psutil.Process().children(recursive=True) if is_spark_worker(p)]
             if workers and target.end > 100:
                 killed.append(workers[0].pid)
                 workers[0].kill()
@@ -277,14 +286,6 @@ def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
     assert killed
     assert report.record_count == 2 * RECORDS
     check_restored_once(config)
-
-
-def is_worker(process: psutil.Process) -> bool:
-    try:
-        lines = [" ".join(p.cmdline()) for p in (process, process.parent()) if p is not None]
-    except psutil.Error:
-        return False
-    return len(lines) == 2 and all("pyspark.daemon" in line for line in lines)
 
 
 def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(

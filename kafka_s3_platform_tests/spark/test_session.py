@@ -1,5 +1,7 @@
+import os
 import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafka_s3_platform.spark.session import (
+    DAEMON_MODULE,
     LOG_SETTINGS,
     MAX_TASK_ATTEMPTS,
     build_spark_conf,
@@ -36,6 +39,24 @@ def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_is_left_to_its_de
     assert build_spark_conf()["spark.authenticate"] == "true"
     assert build_spark_conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
     assert "spark.authenticate" not in build_spark_conf({"spark.master": "spark://host:7077"})
+
+
+def test_workers_of_this_machine_are_forked_with_their_imports_and_those_of_a_cluster_as_spark_does_it() -> None:
+    name = "spark.python.daemon.module"
+    assert build_spark_conf()[name] == DAEMON_MODULE
+    assert build_spark_conf({name: "mine"})[name] == "mine"
+    assert name not in build_spark_conf({"spark.master": "spark://host:7077"})
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux shows a process's threads")
+def test_the_process_that_is_forked_has_one_thread_and_all_that_a_task_imports() -> None:
+    look = (
+        "import os, sys; from kafka_s3_platform.python_daemon import TASKS, import_for_tasks as i; i();"
+        "print(len(os.listdir('/proc/self/task')), set(TASKS) <= set(sys.modules))"
+    )
+    env = {**os.environ, "OMP_NUM_THREADS": "4", "JE_ARROW_MALLOC_CONF": "background_thread:true"}
+    found = subprocess.run([sys.executable, "-c", look], env=env, capture_output=True, text=True, check=True)
+    assert (found.stdout, found.stderr) == ("1 True\n", "")
 
 
 @pytest.mark.parametrize("chosen", ["variable", "property", "file"])

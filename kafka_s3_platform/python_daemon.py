@@ -1,0 +1,42 @@
+"""The process from which Spark forks its Python workers, with what tasks need imported already.
+
+Spark starts it as `python -m kafka_s3_platform.python_daemon` where `spark.python.daemon.module` says so.
+"""
+
+import gc
+import importlib
+import os
+import sys
+import traceback
+
+TASKS = (
+    "kafka_s3_platform.archive.scan",
+    "kafka_s3_platform.kafka.fetch.fetch_reader",
+    "kafka_s3_platform.spark.runner",
+    "pyspark.worker",
+)
+"""What every task of an archive run imports. Others, such as those of restores, import the rest in their worker."""
+
+WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1"}
+"""Of libraries that start threads when they are imported: Arrow's allocator, and numpy's linear algebra."""
+
+
+def import_for_tasks() -> None:
+    """Import what tasks need, and start no thread: a fork copies only the thread that forks."""
+    os.environ.update(WITHOUT_THREADS)
+    for name in TASKS:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            # The task that needs it fails with this error, and tells it to the run. Others go on.
+            traceback.print_exc(file=sys.stderr)
+    # Workers share this memory with the daemon until somebody writes to it, which a collection would do.
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    import_for_tasks()
+    from pyspark.daemon import manager
+
+    manager()
