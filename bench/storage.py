@@ -173,7 +173,7 @@ def _make_observation() -> dg.AssetObservation:
     topic = ArchivedTopic(connector("c", "topic"), "topic")
     tick = Tick({}, logging.getLogger())
     observe_lag(Backlog(topic, "id", frontiers, IndexState(), frozenset(), find_first, lambda: configs), tick)
-    [observation] = tick.observations
+    [observation] = [each for each in tick.observations if isinstance(each, dg.AssetObservation)]
     return observation
 
 

@@ -20,6 +20,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
 from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
 from kafka_s3_platform.defs.archive.object_checks import make_object_checks
+from kafka_s3_platform.defs.archive.risk_check import make_risk_checks
 from kafka_s3_platform.defs.compact.daily import make_daily_assets
 from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
 from kafka_s3_platform.defs.file_checks import make_file_checks
@@ -149,7 +150,7 @@ def _define_connector(config: ConnectorConfig, autostart: bool) -> dg.Definition
     scheduling = dg.DefaultScheduleStatus.RUNNING if autostart else dg.DefaultScheduleStatus.STOPPED
     sink = dg.Definitions(
         assets=[make_hourly_assets(topics)],
-        asset_checks=[object_level],
+        asset_checks=[object_level, make_risk_checks(topics)],
         jobs=[*jobs.all, upkeep],
         sensors=[make_lag_sensor(topics, jobs.archive, sensing)],
         schedules=[

@@ -13,6 +13,7 @@ from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
     PARTITION_NAME_TAG,
+    PRIORITY_TAG,
 )
 
 from kafka_s3_platform.defs.archive.checks import list_index_checks
@@ -67,6 +68,7 @@ class Requests:
         self._keys = keys
         self._name = find_request_name(keys[0])
         self._due: list[Due] = []
+        self._priorities: dict[dg.AssetKey, int] = {}
 
     def list_unfinished(self, key: dg.AssetKey) -> list[dg.DagsterRun]:
         """Return the unfinished runs that change the asset. Runs whose process was killed are reported as failed."""
@@ -105,6 +107,10 @@ class Requests:
             self._due.append(Due(key, tuple(partition_keys), fingerprint))
         return reason
 
+    def raise_priority(self, key: dg.AssetKey, priority: int) -> None:
+        """Have runs of the asset that are asked for in this tick start before queued ones of a lower priority."""
+        self._priorities[key] = priority
+
     def has_asked(self, key: dg.AssetKey) -> bool:
         """Return whether a run of the asset was asked for in this tick."""
         return any(due.key == key for due in self._due)
@@ -121,6 +127,8 @@ class Requests:
     ) -> dg.RunRequest:
         keys = [due.key for due in group]
         picked = {ASSET_PARTITION_RANGE_START_TAG: ends[0], ASSET_PARTITION_RANGE_END_TAG: ends[-1]} if ends else {}
+        if priority := max(self._priorities.get(key, 0) for key in keys):
+            picked[PRIORITY_TAG] = str(priority)
         # If the request named no checks, Dagster would run all checks of the assets, also those that list the bucket.
         return dg.RunRequest(
             run_key=self._make_run_key(group),

@@ -37,9 +37,13 @@ class Tick:
     seconds: float | None = None
     """Time for the tick. None means TICK_SECONDS."""
     requests: list[dg.RunRequest] = field(default_factory=list)
-    observations: list[dg.AssetObservation] = field(default_factory=list)
+    observations: list[dg.AssetObservation | dg.AssetCheckEvaluation] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
+    unavailable: list[BrokerUnavailableError | StoreUnavailableError] = field(default_factory=list)
+    """Why some topics are not known: their cluster or their store did not answer."""
+    answered: int = 0
+    """Topics of which everything that was asked for is known, or what is wrong with them."""
 
     def __post_init__(self) -> None:
         self._before = dict(self.cursor)
@@ -86,8 +90,8 @@ class Tick:
 
         return asked
 
-    def read(self, what: str, ask: Callable[[], R]) -> R:
-        """Return the store's answer to `ask`. Stop waiting for it when the tick has no time left.
+    def read(self, what: str, ask: Callable[[], R], *, share: float = 1.0) -> R:
+        """Return the store's answer to `ask`. Stop waiting when the store has used that share of the tick.
 
         `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, else
         what `ask` raises.
@@ -95,7 +99,8 @@ class Tick:
         found: list[R] = []
         begun = time.monotonic()
         try:
-            if not Waiting(lambda: found.append(ask()), ()).ended_within(max(0.0, self._deadline - begun)):
+            left = min(self._deadline - begun, share * self._seconds - self._store_seconds)
+            if not Waiting(lambda: found.append(ask()), ()).ended_within(max(0.0, left)):
                 waited = time.monotonic() - begun
                 raise StoreUnavailableError(f"the store answers slowly: {what} was not read in {waited:.0f} s")
         finally:
@@ -142,10 +147,11 @@ class Tick:
 
     def _evaluated(self, topic: ArchivedTopic, evaluate: Callable[[ArchivedTopic], None]) -> bool:
         """Return whether the cluster and the store answered."""
+        missed = len(self.unavailable)
         try:
             evaluate(topic)
         except (BrokerUnavailableError, StoreUnavailableError) as err:
-            self.tell(f"{topic.name}: {err}")
+            self.miss(topic, err)
             return False
         except TransientError as err:
             self.tell(f"{topic.name}: {err}")
@@ -153,4 +159,10 @@ class Tick:
             # Catch defects of the platform too: one topic must not stop the archiving of the others.
             self.log.exception("%s", topic.name)
             self.errors.append(err)
+        self.answered += len(self.unavailable) == missed
         return True
+
+    def miss(self, topic: ArchivedTopic, err: BrokerUnavailableError | StoreUnavailableError) -> None:
+        """Tell that the topic's cluster or its store did not answer."""
+        self.unavailable.append(err)
+        self.tell(f"{topic.name}: {err}")

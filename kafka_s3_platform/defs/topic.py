@@ -18,7 +18,7 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import TopicIndex
 
-Group = Literal["hourly", "daily", "restored"]
+Group = Literal["kafka", "hourly", "daily", "restored"]
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,6 @@ class ArchivedTopic:
     def name(self) -> str:
         """`<connector>/<topic>`."""
         return f"{self.config.name}/{self.topic}"
-
-    @property
-    def kafka_key(self) -> dg.AssetKey:
-        return dg.AssetKey(["kafka", self.topic])
 
     def key(self, group: Group) -> dg.AssetKey:
         """Return the asset key `<connector>/<group>/<topic>`."""

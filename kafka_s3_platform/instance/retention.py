@@ -70,15 +70,19 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: datetime) -> int:
-    """Delete observations of the asset that no run made, older than `before` (UTC). Keep the newest.
+    """Delete observations and check results of the asset that no run made, older than `before` (UTC). Keep the newest.
 
-    Return how many were deleted, which may be EVENTS_AT_ONCE of more.
+    Return how many observations were deleted, which may be EVENTS_AT_ONCE of more.
     """
     storage = _find_event_log(instance)
+    at = before.astimezone(timezone.utc).replace(tzinfo=None)
+    _delete_check_results(
+        storage, RUNLESS_RUN_ID, _checks.c.asset_key == key.to_string(), _checks.c.create_timestamp < at
+    )
     of_asset = db.and_(_events.c.asset_key == key.to_string(), _events.c.dagster_event_type == OBSERVATION)
     with storage.index_connection() as conn:
         newest = conn.execute(db.select(db.func.max(_events.c.id)).where(of_asset)).scalar()
-    old = _events.c.timestamp < before.astimezone(timezone.utc).replace(tzinfo=None)
+    old = _events.c.timestamp < at
     return _delete_events(
         storage, db.and_(of_asset, _events.c.run_id == RUNLESS_RUN_ID, _events.c.id < (newest or 0), old)
     )
@@ -176,8 +180,8 @@ def _tell_last_materializations(storage: SqlEventLogStorage, run_id: str) -> Non
                 conn.execute(AssetKeyTable.update().where(AssetKeyTable.c.asset_key == key).values(values))
 
 
-def _delete_check_results(storage: SqlEventLogStorage, run_id: str) -> None:
-    """Delete the results of the run's checks, but the last result of each check."""
+def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *which: Any) -> None:
+    """Delete the results of the run's checks with their events, but the last result of each check."""
     newer = _checks.alias()
     is_superseded = db.exists().where(
         newer.c.asset_key == _checks.c.asset_key,
@@ -186,10 +190,13 @@ def _delete_check_results(storage: SqlEventLogStorage, run_id: str) -> None:
         newer.c.execution_status != AssetCheckExecutionRecordStatus.PLANNED.value,
     )
     is_planned = _checks.c.execution_status == AssetCheckExecutionRecordStatus.PLANNED.value
-    gone = db.select(_checks.c.id).where(_checks.c.run_id == run_id, db.or_(is_planned, is_superseded))
+    gone = db.select(_checks.c.id, _checks.c.evaluation_event_storage_id).where(
+        _checks.c.run_id == run_id, db.or_(is_planned, is_superseded), *which
+    )
     with storage.index_transaction() as conn:
-        ids = conn.execute(gone).scalars().fetchall()
-        conn.execute(_checks.delete().where(_checks.c.id.in_(ids)))
+        rows = conn.execute(gone).fetchall()
+        conn.execute(_checks.delete().where(_checks.c.id.in_([row.id for row in rows])))
+        _delete_ids(conn, [row.evaluation_event_storage_id for row in rows if row.evaluation_event_storage_id])
 
 
 def _delete_snapshots(storage: Any, run: dg.DagsterRun | None) -> None:

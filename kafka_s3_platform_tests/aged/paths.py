@@ -14,8 +14,9 @@ from kafka_s3_platform.archive.hours import report_hours
 from kafka_s3_platform.archive.plan import PlanInput, plan_hours
 from kafka_s3_platform.cli import show
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive import checks, lag_sensor
+from kafka_s3_platform.defs.archive import checks
 from kafka_s3_platform.defs.archive.backlog import Backlog
+from kafka_s3_platform.defs.archive.backlogs import read_archived
 from kafka_s3_platform.defs.compact import folder_sensor
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -187,7 +188,7 @@ def _make_lookup(age: Age) -> Callable[[Iterable[int], Sequence[int]], Answers[i
 
 def _find_due_hours(config: ConnectorConfig, age: Age, look: IndexLook) -> object:
     topic = ArchivedTopic(config, age.topics[0])
-    found = lag_sensor._read_archived(topic, look, is_known=True)  # noqa: SLF001
+    found = read_archived(topic, look, is_known=True)
     configs = {"retention.ms": "604800000"}
     backlog = Backlog(
         topic, "id", _make_frontiers(age), found.state, found.stored_hours, _make_lookup(age), lambda: configs

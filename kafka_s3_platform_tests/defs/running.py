@@ -133,6 +133,16 @@ def tick(
     return found
 
 
+def observed(result: dg.SensorResult) -> list[dg.AssetObservation]:
+    """What the tick observed. It may have evaluated checks besides."""
+    return [event for event in result.asset_events if isinstance(event, dg.AssetObservation)]
+
+
+def evaluated(result: dg.SensorResult) -> list[dg.AssetCheckEvaluation]:
+    """The checks that the tick evaluated."""
+    return [event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+
+
 def pass_minutes(cursor: str | None, minutes: int) -> str:
     """The cursor of the lag sensor, of which all observations are older by that."""
     aged = {}

@@ -17,7 +17,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.compact.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_hours
-from kafka_s3_platform_tests.defs.running import tick
+from kafka_s3_platform_tests.defs.running import observed, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, damage_topic, produce
@@ -68,19 +68,19 @@ def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
     config = config.model_copy(update={"topics": config.topics[:2]})
-    cursor, observed, asked = "{}", set[str](), set[str]()
+    cursor, seen, asked = "{}", set[str](), set[str]()
     with slow_store(config, seconds) as slow:
         for _ in range(4):
             started = time.monotonic()
             found = tick(slow, name, instance, cursor)
             assert time.monotonic() - started < 60 * FIFTH + SLACK
             cursor = found.cursor or ""
-            observed |= {event.asset_key.path[-1] for event in found.asset_events}
+            seen |= {event.asset_key.path[-1] for event in found.asset_events}
             asked |= set(asked_topics(found.run_requests))
             if asked == set(config.topics):
                 break
     assert asked == set(config.topics)
-    assert observed == (asked if name == "lag__c" else set())
+    assert seen == (asked if name == "lag__c" else set())
 
 
 @pytest.mark.parametrize("name", ["lag__c", "folders__c"])
@@ -96,6 +96,7 @@ def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_i
     assert "broker" not in str(found.skip_reason)
     cursor = json.loads(found.cursor or "")
     assert cursor.pop({"lag__c": "/lag", "folders__c": "/days"}[name]) == config.topics[1]
+    assert cursor.pop("/silent", None) == (1 if name == "lag__c" else None)
     assert cursor == {"kept": "as it was"}, "what was not observed will be"
 
 
@@ -166,9 +167,9 @@ def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_and_observed_again
     with monkeypatch.context() as patch:
         patch.setattr(ClusterAdmin, "offsets_for_times_of", lying)
         first = tick(alone, "lag__c", instance)
-    [told] = first.asset_events
+    [told] = observed(first)
     assert "lag" in told.metadata
     assert "oldest_hour_not_archived" not in told.metadata
     assert "did not answer" in str(first.skip_reason)
-    [again] = tick(alone, "lag__c", instance, first.cursor).asset_events
+    [again] = observed(tick(alone, "lag__c", instance, first.cursor))
     assert "oldest_hour_not_archived" in again.metadata

@@ -109,7 +109,7 @@ def test_the_whole_graph(folder: Path, snapshot: SnapshotAssertion) -> None:
 def test_topics_that_differ_in_a_dot_only_live_side_by_side(folder: Path) -> None:
     definitions = load(folder)
     dg.Definitions.validate_loadable(definitions)
-    assert {"first/hourly/a.b", "first/hourly/a_b", "kafka/a.b", "kafka/a_b"} <= keys_of(definitions)
+    assert {"first/hourly/a.b", "first/hourly/a_b", "first/kafka/a.b", "first/kafka/a_b"} <= keys_of(definitions)
 
 
 def test_sensors_and_schedules_wait_to_be_turned_on_unless_told_otherwise(folder: Path) -> None:
@@ -123,8 +123,11 @@ def test_objects_that_are_not_the_native_envelope_stay_as_they_are(folder: Path)
     definitions = sink(folder, format="json", codec="gzip")
     dg.Definitions.validate_loadable(definitions)
     repository = definitions.get_repository_def()
-    assert keys_of(definitions) == {"kafka/t", "sink/hourly/t"}
-    assert {c.to_user_string().split(":")[0] for c in repository.asset_graph.asset_check_keys} == {"sink/hourly/t"}
+    assert keys_of(definitions) == {"sink/kafka/t", "sink/hourly/t"}
+    assert {c.to_user_string().split(":")[0] for c in repository.asset_graph.asset_check_keys} == {
+        "sink/hourly/t",
+        "sink/kafka/t",
+    }
     assert {s.name for s in repository.schedule_defs} == {"hourly__sink", "upkeep__sink", "verify__sink"}
     assert {s.name for s in repository.sensor_defs} == {"lag__sink"}
     assert {j.name for j in repository.get_all_jobs() if not j.name.startswith("__")} == {

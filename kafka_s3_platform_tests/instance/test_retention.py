@@ -194,15 +194,21 @@ def test_the_definition_of_a_whole_job_stays(instance: dg.DagsterInstance, home:
         assert count_snapshots(instance) == left
 
 
-def test_the_newest_observation_of_a_sensor_stays(instance: dg.DagsterInstance) -> None:
-    key = dg.AssetKey(["kafka", "t"])
+def test_the_newest_observation_and_check_result_of_a_sensor_stay(instance: dg.DagsterInstance) -> None:
+    key, check = dg.AssetKey(["c", "kafka", "t"]), "at_risk"
     for lag in range(3):
         instance.report_runless_asset_event(dg.AssetObservation(key, metadata={"lag": lag}))
+        instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(asset_key=key, check_name=check, passed=lag == 2, metadata={}, blocking=False)
+        )
     assert delete_observations(instance, key, NOW - timedelta(days=1)) == 0
     assert delete_observations(instance, key, NOW + timedelta(days=1)) == 2
     [left] = instance.fetch_observations(key, limit=10).records
     assert left.asset_observation is not None
     assert left.asset_observation.metadata["lag"].value == 2
+    results = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key, check), 10)
+    assert [result.status.value for result in results] == ["SUCCEEDED"]
+    assert results[0].event is not None
 
 
 def test_a_storage_that_is_no_sql_database_is_refused_in_words(

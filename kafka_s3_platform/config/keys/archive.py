@@ -112,6 +112,35 @@ class ArchiveSettings(Settings):
         " offsets that they have committed for the topic, so that `kafka-s3 groups` can set them on a restored topic.",
         default=(),
     )
+    risk_retention_warn: float = declare_setting(
+        "archive.risk.retention.warn",
+        values.parse_share,
+        "The check `at_risk` of a topic warns if no more than this share of its `retention.ms` is left to the oldest"
+        " record that is not archived. `0` warns when Kafka may delete it.",
+        default=0.5,
+        for_sinks=True,
+    )
+    risk_retention_fail: float = declare_setting(
+        "archive.risk.retention.fail",
+        values.parse_share,
+        "The same, for the check to fail.",
+        default=0.25,
+        for_sinks=True,
+    )
+    risk_age_warn_ms: PositiveInt = declare_setting(
+        "archive.risk.age.warn.ms",
+        values.expect_integer(1),
+        "The check `at_risk` warns if an hour that ended so long ago, in ms, is not complete.",
+        default=10_800_000,
+        for_sinks=True,
+    )
+    risk_age_fail_ms: PositiveInt = declare_setting(
+        "archive.risk.age.fail.ms",
+        values.expect_integer(1),
+        "The same, for the check to fail.",
+        default=43_200_000,
+        for_sinks=True,
+    )
     records_per_second: PositiveFloat | None = declare_setting(
         "archive.records.per.second",
         values.parse_rate,
@@ -134,6 +163,10 @@ ARCHIVE_KEYS = (START_HOUR, *keys_by_field(ArchiveSettings).values())
 def read_archive(sheet: Sheet, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
     """Read how to archive a topic. `folders` are those of objects, which must not hold the index or restores."""
     found = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone))
+    if found.risk_retention_fail > found.risk_retention_warn:
+        sheet.refuse("archive.risk.retention.fail", "it is above archive.risk.retention.warn: what fails warns first")
+    if found.risk_age_fail_ms < found.risk_age_warn_ms:
+        sheet.refuse("archive.risk.age.fail.ms", "it is below archive.risk.age.warn.ms: what fails warns first")
     _keep_apart(sheet, "archive.index.dir", found.index_dir, folders)
     _keep_apart(sheet, "archive.restore.dir", found.restore_dir, {**folders, "archive.index.dir": found.index_dir})
     return found

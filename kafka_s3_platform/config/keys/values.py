@@ -88,6 +88,17 @@ def parse_rate(text: str) -> float:
     return number
 
 
+def parse_share(text: str) -> float:
+    """Parse a share of a whole, a number from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not 0 <= number <= 1:
+        raise ValueError(f"{text} is not from 0 to 1; 0.5 is a half")
+    return number
+
+
 def parse_boolean(text: str) -> bool:
     """Parse `true` or `false`, in any case, as Kafka does."""
     try:

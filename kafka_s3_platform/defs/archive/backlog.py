@@ -11,7 +11,7 @@ from typing import TypeVar
 from kafka_s3_platform.archive.plan import OffsetLookup, find_hour_start, find_lost_offsets, find_readable_offset
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.answers import OffsetAtTime
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import RangeSet, make_span
@@ -60,6 +60,9 @@ class Backlog:
 
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Errors of kafka partitions that do not answer. No other field says anything about these."""
+
+    silent_store: StoreUnavailableError | None = None
+    """Why the index was not read this time. What it holds is then as it was read last, and may be more by now."""
 
     @property
     def now(self) -> datetime:

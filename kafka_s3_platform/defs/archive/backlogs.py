@@ -1,11 +1,12 @@
 """Reads the backlogs of a connector's topics: Kafka is asked about many topics at once, and the index is read once."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from kafka_s3_platform.defs.archive.backlog import Archived, Backlog, read_answering_backlog
-from kafka_s3_platform.defs.archive.lag_news import find_news
+from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import PlatformError, StoreUnavailableError, TransientError
@@ -14,9 +15,20 @@ from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.known_offsets import KnownOffsets
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.row_filter import SegmentFilter
 
 TOPICS_AT_ONCE = 100
 """Topics that a tick looks at together. When its time is over, what it has found of earlier topics is not lost."""
+
+CONFIGS_SECONDS = 600.0
+"""For so long a topic's configs are not asked for again: each tick needs those of every topic that is behind."""
+
+_configs: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = {}
+"""What brokers said of topics' configs, and when, by bootstrap servers and topic id."""
+
+_archived: dict[tuple[str, str, str], Archived] = {}
+"""What the indexes held when they were read last, by endpoint, place of the index and topic."""
 
 
 class Backlogs:
@@ -37,9 +49,10 @@ class Backlogs:
         self._read_archived = read_archived
         self._tick = tick
         self._offsets = KnownOffsets(tick.within(admin.offsets_for_times_of))
-        self._configs: dict[str, Mapping[str, str]] = {}
+        self._servers = topics[0].config.kafka.bootstrap_servers
         self._found: dict[str, Backlog] = {}
         self._failures: dict[str, Exception] = {}
+        self._silent_store: dict[str, StoreUnavailableError] = {}
 
     def read(self, topic: ArchivedTopic) -> Backlog:
         """Return the topic's backlog, of the kafka partitions that answer. Raises why nothing is known of the topic."""
@@ -76,18 +89,31 @@ class Backlogs:
             self._ask_ahead([self._found[each.topic] for each in topics if each.topic in self._found])
 
     def _read_indexes(self, topics: Sequence[ArchivedTopic]) -> dict[str, Archived]:
-        """Read what the index holds of the topics, as long as the store answers and the tick has time."""
+        """Read what the index holds of the topics, as long as the store answers and the tick has time.
+
+        Of topics for which it does not answer, return what was known last: how far they are behind can still be told.
+        """
         archived: dict[str, Archived] = {}
         unanswered = 0
         for topic in topics:
             what = f"the index of topic {topic.topic}"
             try:
-                archived[topic.topic] = self._tick.read(what, partial(self._read_archived, topic))
+                # where something is known, half of the time is for Kafka, which is asked afterwards
+                share = 0.5 if _name_place(topic) in _archived else 1.0
+                archived[topic.topic] = self._tick.read(what, partial(self._read_archived, topic), share=share)
             except Exception as err:  # noqa: BLE001 - raised when it is the topic's turn
                 self._failures[topic.topic] = err
-            unanswered = unanswered + 1 if isinstance(self._failures.get(topic.topic), StoreUnavailableError) else 0
+            failure = self._failures.get(topic.topic)
+            unanswered = unanswered + 1 if isinstance(failure, StoreUnavailableError) else 0
             if self._tick.is_over() or unanswered == MAX_UNANSWERED:
                 break
+        _archived.update({_name_place(topic): archived[topic.topic] for topic in topics if topic.topic in archived})
+        if isinstance(failure, StoreUnavailableError):
+            for topic in topics:
+                if topic.topic not in archived and (known := _archived.get(_name_place(topic))) is not None:
+                    archived[topic.topic] = known
+                    self._silent_store[topic.topic] = failure
+                    self._failures.pop(topic.topic, None)
         return archived
 
     def _build(
@@ -100,20 +126,30 @@ class Backlogs:
             archived.state,
             archived.stored_hours,
             self._offsets.of_topic(topic.topic),
-            partial(self._read_configs, topic.topic),
+            partial(self._read_configs, topic.topic, description.topic_id),
             look.failures,
+            self._silent_store.get(topic.topic),
         )
 
-    def _read_configs(self, topic: str) -> Mapping[str, str]:
-        if topic not in self._configs:
-            self._configs[topic] = self._tick.within(self._admin.topic_configs)(topic)
-        return self._configs[topic]
+    def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
+        if not self._has_configs(topic_id):
+            found = self._tick.within(self._admin.topic_configs)(topic)
+            _configs[self._servers, topic_id] = time.monotonic(), found
+        return _configs[self._servers, topic_id][1]
+
+    def _has_configs(self, topic_id: str) -> bool:
+        at, _ = _configs.get((self._servers, topic_id), (float("-inf"), {}))
+        return time.monotonic() - at < CONFIGS_SECONDS
 
     def _ask_ahead(self, backlogs: Sequence[Backlog]) -> None:
         """Ask together what each topic would ask alone, to report its lag and to request its hours."""
-        cursor = self._tick.cursor
-        news = [each.topic.topic for each in backlogs if find_news(each, cursor.get(each.topic.topic))]
-        self._configs |= self._tick.within(self._admin.topic_configs_of)(news).found
+        asked = {
+            b.topic.topic: b.topic_id for b in backlogs if any(b.lag.values()) and not self._has_configs(b.topic_id)
+        }
+        if asked:
+            configs = self._tick.within(self._admin.topic_configs_of)(asked).found
+            now = time.monotonic()
+            _configs.update({(self._servers, asked[name]): (now, found) for name, found in configs.items()})
         wanted: dict[str, tuple[Mapping[int, Frontier], list[int]]] = {}
         for backlog in backlogs:
             # What is wrong with one topic is raised when it is its turn.
@@ -138,3 +174,18 @@ class Backlogs:
                     # without those that do not answer, the search is repeated when it is the topic's turn
                     if not told.failures:
                         steps[name] = searches[name].send(told.found)
+
+
+def read_archived(topic: ArchivedTopic, look: IndexLook, *, is_known: bool) -> Archived:
+    """Read what the index holds of the topic. What is known already is not looked at from the beginning."""
+    wanted = SegmentFilter(chunk="hourly", committed_since=look.since if is_known else None)
+
+    def read(snapshot: IndexSnapshot) -> Archived:
+        chunks = snapshot.list_chunks(wanted, retired=True)
+        return Archived(snapshot.state, frozenset(c.chunk_start for c in chunks if c.chunk_start))
+
+    return look.read(topic, read) or Archived()
+
+
+def _name_place(topic: ArchivedTopic) -> tuple[str, str, str]:
+    return topic.config.store.endpoint_url or "", topic.index.uri, topic.topic

@@ -13,10 +13,14 @@ from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 
 
-def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick) -> None:
-    """Ask for the topic's due hours that no run is working on: once for each contiguous range."""
+def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick, *, priority: int = 0) -> None:
+    """Ask for the topic's due hours that no run is working on: once for each contiguous range.
+
+    Of the runs that are queued, Dagster starts those of a higher `priority` first.
+    """
     topic = backlog.topic
     key = topic.key("hourly")
+    requests.raise_priority(key, priority)
     if requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return

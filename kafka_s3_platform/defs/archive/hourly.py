@@ -68,7 +68,7 @@ def make_hourly_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
 def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("hourly"),
-        deps=[topic.kafka_key],
+        deps=[topic.key("kafka")],
         group_name="hourly",
         kinds=topic.kinds,
         partitions_def=topic.hours.definition,

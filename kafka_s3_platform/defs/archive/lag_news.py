@@ -21,7 +21,8 @@ MORE_BY_LAG = 2
 a minute, the lag goes to zero and back all the time."""
 
 MORE_BY_TROUBLE = 4
-"""Further observations of all kinds, where a kafka partition begins or ceases to fail, or a hole appears or goes.
+"""Further observations of all kinds, where a kafka partition begins or ceases to fail, a hole appears or goes, or what
+is at risk changes.
 
 It is more than MORE_BY_LAG, so that a lag that comes and goes never holds up a failure. A kafka partition that fails
 and answers in turns is held up.
@@ -40,11 +41,14 @@ class Told:
     more: int = 0
     trouble: str = ""
     is_behind: bool = False
+    risk: int = -1
+    """Level of the check `at_risk`, -1 if it was never evaluated."""
+
     due: tuple[int, ...] = ()
     """First and last hour due, in hours since 1970. Empty if none is, or if nothing is left to archive."""
 
     def __str__(self) -> str:
-        words = (self.digest, self.since_minute, self.more, self.trouble, int(self.is_behind), *self.due)
+        words = (self.digest, self.since_minute, self.more, self.trouble, int(self.is_behind), self.risk, *self.due)
         return " ".join(map(str, words))
 
     def without_digest(self) -> "Told":
@@ -52,35 +56,39 @@ class Told:
         return replace(self, digest="-")
 
 
-def find_news(backlog: Backlog, kept: object) -> Told | None:
+def find_news(backlog: Backlog, risk: int, kept: object) -> Told | None:
     """Return what an observation would tell now, None if none is to be written. `kept` is the cursor's value."""
-    last = _read_told(kept)
+    last = read_told(kept)
     minute = int(backlog.now.timestamp() // MINUTE.total_seconds())
-    now = Told(backlog.digest, minute, 0, _describe_trouble(backlog), any(backlog.lag.values()), _find_due(backlog))
+    now = Told(
+        backlog.digest, minute, 0, _describe_trouble(backlog), any(backlog.lag.values()), risk, _find_due(backlog)
+    )
     is_worth_more = _is_worth_more(last, now)
-    if not is_worth_more and now.digest == last.digest:
+    # while something is at risk, the time that is left is told again and again
+    if not is_worth_more and not risk and now.digest == last.digest:
         return None
     # The clock may have been set back.
     if not timedelta() <= (minute - last.since_minute) * MINUTE < OBSERVED_EVERY:
         return now
-    limit = MORE_BY_TROUBLE if now.trouble != last.trouble else MORE_BY_LAG
+    is_trouble = (now.trouble, now.risk) != (last.trouble, last.risk)
+    limit = MORE_BY_TROUBLE if is_trouble else MORE_BY_LAG
     if is_worth_more and last.more < limit:
         return replace(now, since_minute=last.since_minute, more=last.more + 1)
     return None
 
 
-def _read_told(kept: object) -> Told:
+def read_told(kept: object) -> Told:
     """Read a topic's value in the cursor. Without one, or with another text, nothing was told yet."""
     try:
-        digest, since_minute, more, trouble, is_behind, *due = str(kept).split()
-        return Told(digest, int(since_minute), int(more), trouble, is_behind == "1", tuple(map(int, due)))
+        digest, since_minute, more, trouble, is_behind, risk, *due = str(kept).split()
+        return Told(digest, int(since_minute), int(more), trouble, is_behind == "1", int(risk), tuple(map(int, due)))
     except ValueError:
         return Told()
 
 
 def _is_worth_more(last: Told, now: Told) -> bool:
     """Return whether something changed that a person must see at once."""
-    if (now.trouble, now.is_behind) != (last.trouble, last.is_behind):
+    if (now.trouble, now.is_behind, now.risk) != (last.trouble, last.is_behind, last.risk):
         return True
     return bool(now.due) and (not last.due or now.due[0] < last.due[0] or now.due[-1] > last.due[-1])
 

@@ -1,15 +1,22 @@
-"""The lag sensor: observes how far each topic is behind, and requests the hours that are due. It reads no records."""
+"""The lag sensor: tells how far each topic is behind and what is at risk, and requests the hours that are due.
+
+It reads no records.
+"""
 
 import json
+import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import dagster as dg
 
-from kafka_s3_platform.defs.archive.backlog import Archived, Backlog
-from kafka_s3_platform.defs.archive.backlogs import Backlogs
+from kafka_s3_platform.defs.archive.backlog import Backlog
+from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
-from kafka_s3_platform.defs.archive.lag_news import find_news
+from kafka_s3_platform.defs.archive.lag_news import find_news, read_told
+from kafka_s3_platform.defs.archive.risk import Level, Risk, find_risk
+from kafka_s3_platform.defs.archive.risk_check import make_evaluation
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
@@ -18,14 +25,18 @@ from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.errors import MissingTopicError
+from kafka_s3_platform.errors import MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.store.row_filter import SegmentFilter
 
 INTERVAL_SECONDS = 60
 BROKER_SECONDS = 5.0
 """How long a tick waits for one answer of the broker. Some topics need four answers, and a tick has 60 seconds."""
+
+RED_TICKS = 3
+"""After so many ticks in a row without any answer, the topics' checks fail. From the next tick on, ticks fail too."""
+
+SILENT = "/silent"
+"""Counts these ticks in the cursor. No topic has such a name."""
 
 
 def make_lag_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
@@ -45,12 +56,16 @@ def make_lag_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.Defaul
         look = IndexLook("lag", topics)
         requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
         shown = ShownHours(context.instance)
+        if tick.cursor.get(SILENT, 0) >= RED_TICKS:
+            # A tick that fails keeps no cursor. So that each topic has its turn, the clock tells where to begin.
+            tick.cursor["/lag"] = topics[int(time.time()) % len(topics)].topic
         with closing(look), ClusterAdmin(connector.kafka, BROKER_SECONDS) as admin:
             backlogs = Backlogs(
-                topics, admin, lambda topic: _read_archived(topic, look, topic.topic in tick.cursor), tick
+                topics, admin, lambda topic: read_archived(topic, look, is_known=topic.topic in tick.cursor), tick
             )
             tick.each("lag", topics, lambda topic: evaluate_topic(topic, backlogs, requests, shown, tick))
         tick.requests += requests.make(job.name)
+        tell_silence(topics, tick)
         return tick.result()
 
     return lag
@@ -67,27 +82,67 @@ def evaluate_topic(topic: ArchivedTopic, backlogs: Backlogs, requests: Requests,
         return
     for failure in backlog.failures.values():
         tick.tell(f"{topic.name}: {failure}")
-    observe_lag(backlog, tick)
-    request_hours(backlog, requests, shown, tick)
+    level = observe_lag(backlog, tick)
+    if backlog.silent_store is None:
+        request_hours(backlog, requests, shown, tick, priority=max(level, 0))
+    else:
+        # what is due is not known, and its run could not write
+        tick.miss(topic, backlog.silent_store)
 
 
-def observe_lag(backlog: Backlog, tick: Tick) -> None:
-    """Report the topic's lag if that is due (`lag_news`).
+def tell_silence(topics: Sequence[ArchivedTopic], tick: Tick) -> None:
+    """Count ticks in which Kafka or the store answered for no topic. Raise their error when the checks have told it."""
+    if tick.answered or not tick.unavailable:
+        tick.cursor.pop(SILENT, None)
+        return
+    count = tick.cursor.get(SILENT, 0) + 1
+    if count > RED_TICKS and not tick.observations:
+        raise tick.unavailable[0]
+    tick.cursor[SILENT] = min(count, RED_TICKS)
+    if count == RED_TICKS:
+        says = f"Nothing is archived: no tick of the last {count} had an answer: {tick.unavailable[0]}"
+        for topic in topics:
+            # a topic that was never looked at is evaluated by its first look
+            if topic.topic in tick.cursor:
+                tick.cursor[topic.topic] = str(replace(read_told(tick.cursor[topic.topic]), risk=int(Level.FAIL)))
+            tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, says)))
+
+
+def observe_lag(backlog: Backlog, tick: Tick) -> int:
+    """Report the topic's lag, and what is at risk, if that is due (`lag_news`). Return the level of the risk.
 
     If the broker does not answer how old the lag is, report the lag and then raise the broker's error.
     """
     name = backlog.topic.topic
-    news = find_news(backlog, tick.cursor.get(name))
+    last = read_told(tick.cursor.get(name))
+    risk = _find_risk(backlog, Level(max(last.risk, 0)))
+    level = last.risk if risk is None else risk.level
+    news = find_news(backlog, level, tick.cursor.get(name))
     if news is None:
-        return
+        return level
     # An incomplete report is repeated, but not by each tick for as long as something does not answer.
     tick.cursor[name] = str(news.without_digest())
     metadata = _make_lag_metadata(backlog)
     try:
         metadata |= _make_age_metadata(backlog)
     finally:
-        tick.observations.append(dg.AssetObservation(backlog.topic.kafka_key, metadata=metadata))
+        tick.observations.append(dg.AssetObservation(backlog.topic.key("kafka"), metadata=metadata))
+        if risk is not None and (level != last.risk or level):
+            tick.observations.append(make_evaluation(backlog.topic, risk))
     tick.cursor[name] = str(news)
+    return level
+
+
+def _find_risk(backlog: Backlog, last: Level) -> Risk | None:
+    """Find what is at risk now. None if Kafka does not answer: then what was told last stands."""
+    try:
+        risk = find_risk(backlog)
+    except PlatformError:
+        return None
+    if backlog.silent_store is not None and last > risk.level:
+        # what the index held when it was read last tells nothing better
+        return Risk(last, f"What is archived is not known: {backlog.silent_store}")
+    return risk
 
 
 def _make_lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
@@ -123,14 +178,3 @@ def _make_age_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
         **({"oldest_hour_not_archived": dg.MetadataValue.timestamp(oldest)} if oldest else {}),
         **({"seconds_to_retention_loss": dg.MetadataValue.float(left)} if left is not None else {}),
     }
-
-
-def _read_archived(topic: ArchivedTopic, look: IndexLook, is_known: bool) -> Archived:
-    """Read what the index holds of the topic while the tick limits the time."""
-    wanted = SegmentFilter(chunk="hourly", committed_since=look.since if is_known else None)
-
-    def read(snapshot: IndexSnapshot) -> Archived:
-        chunks = snapshot.list_chunks(wanted, retired=True)
-        return Archived(snapshot.state, frozenset(c.chunk_start for c in chunks if c.chunk_start))
-
-    return look.read(topic, read) or Archived()

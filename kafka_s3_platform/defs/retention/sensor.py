@@ -31,8 +31,6 @@ TICK_SECONDS = 30.0
 """A tick deletes for so long, and the next one goes on. Dagster ends a tick after 60 seconds."""
 
 PAGE = 100
-KAFKA_PREFIX = "kafka"
-"""Of the assets that stand for topics at Kafka."""
 
 
 def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
@@ -114,8 +112,8 @@ class Sweep:
         return ""
 
     def delete_observations(self) -> None:
-        """Delete old observations by sensors: of the lag of topics. The newest of each topic stays."""
-        for key in sorted(key for key in self.keys if key.path[0] == KAFKA_PREFIX):
+        """Delete old observations and check results by sensors: of the lag of topics. The newest of each stays."""
+        for key in sorted(key for key in self.keys if key.path[1:2] == ["kafka"]):
             while not self.is_over() and delete_observations(self.instance, key, self.before) == EVENTS_AT_ONCE:
                 pass
 

@@ -1,4 +1,4 @@
-"""The topics at Kafka: external assets, whose lag the sensors report."""
+"""The topics at Kafka: external assets, of which the sensors report how far their connector is behind."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,13 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 
 
 def make_topic_specs(topics: Iterable[ArchivedTopic]) -> list[dg.AssetSpec]:
-    """`kafka/<topic>`, one for each topic however many connectors archive it."""
-    by_key = {topic.kafka_key: topic for topic in topics}
+    """`<connector>/kafka/<topic>`: the topic, and how far this connector is behind. Another one has its own."""
     return [
-        dg.AssetSpec(key, group_name="kafka", kinds={"kafka"}, description=f"Topic `{topic.topic}` in Kafka.")
-        for key, topic in by_key.items()
+        dg.AssetSpec(
+            topic.key("kafka"),
+            group_name="kafka",
+            kinds={"kafka"},
+            description=f"Topic `{topic.topic}` in Kafka, and how far connector `{topic.config.name}` is behind.",
+        )
+        for topic in topics
     ]

@@ -10,7 +10,7 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.archive.backlog import UnansweredError
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, pass_minutes, tick
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
@@ -41,7 +41,7 @@ class Ticks:
         """The metadata of what one tick observes."""
         self.last = tick(self.config, "lag__c", self.instance, self.cursor)
         self.cursor = self.last.cursor
-        return [{name: told.value for name, told in event.metadata.items()} for event in self.last.asset_events]
+        return [{name: told.value for name, told in event.metadata.items()} for event in observed(self.last)]
 
     def pass_minutes(self, minutes: int) -> None:
         self.cursor = pass_minutes(self.cursor, minutes)
@@ -210,8 +210,8 @@ def test_each_topic_has_an_interval_of_its_own(
     first.pass_minutes(10)
     both = Ticks(config.model_copy(update={"topics": (config.topics[0], other)}), instance, first.cursor)
     both.observe()
-    assert [event.asset_key.path[-1] for event in both.last.asset_events] == [other]
+    assert [event.asset_key.path[-1] for event in observed(both.last)] == [other]
     send(config)
     produce(config.kafka, other, [Sent(timestamp=ago(config, 0))])
     both.observe()
-    assert [event.asset_key.path[-1] for event in both.last.asset_events] == [config.topics[0]]
+    assert [event.asset_key.path[-1] for event in observed(both.last)] == [config.topics[0]]

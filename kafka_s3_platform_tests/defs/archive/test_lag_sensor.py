@@ -21,7 +21,15 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, launch, tick, topic_of
+from kafka_s3_platform_tests.defs.running import (
+    ago,
+    asked_keys,
+    connector_of_this_hour,
+    launch,
+    observed,
+    tick,
+    topic_of,
+)
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import wait_until_stable
 from kafka_s3_platform_tests.support import Sent, archived, produce, scanned, send, snapshot
@@ -57,9 +65,9 @@ def test_a_new_topic_asks_for_its_hours_in_one_run_and_shows_its_lag(
     found = tick(config, "lag__c", instance)
     assert found.run_requests is not None
     assert [asked_keys(r) for r in found.run_requests] == [keys(config, 5, 1)]
-    [observed] = found.asset_events
-    assert observed.asset_key == topic_of(config).kafka_key
-    assert observed.metadata["lag"].value == 3
+    [told] = observed(found)
+    assert told.asset_key == topic_of(config).key("kafka")
+    assert told.metadata["lag"].value == 3
 
 
 def test_hours_whose_run_died_between_commit_and_event_are_reported_by_the_next(
@@ -243,8 +251,8 @@ def test_a_kafka_partition_that_does_not_answer_hides_no_other(
         [asked] = found.run_requests or ()
         assert not launch(config, asked, instance).success
     assert asked_keys(asked) == keys(config, 2, 1)
-    [observed] = found.asset_events
-    assert "kafka partition 1" in str(observed.metadata["without_an_answer"].value)
+    [told] = observed(found)
+    assert "kafka partition 1" in str(told.metadata["without_an_answer"].value)
     assert scanned(config) == (OffsetRange(0, 1),)
     [asked] = tick(config, "lag__c", instance).run_requests or ()
     assert launch(config, asked, instance).success
@@ -314,7 +322,7 @@ def test_a_broker_that_does_not_answer_is_a_reason_to_skip(
     unreachable = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
     found = tick(unreachable, "lag__c", instance, json.dumps({"x": "kept"}))
     assert "127.0.0.1:31699" in str(found.skip_reason)
-    assert found.cursor == json.dumps({"x": "kept"})
+    assert json.loads(found.cursor or "{}") == {"x": "kept", "/silent": 1}
 
 
 def test_a_broker_that_does_not_answer_is_waited_for_twice_a_tick(
@@ -326,7 +334,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_twice_a_tick(
     started = time.monotonic()
     found = tick(many, "lag__c", instance)
     assert time.monotonic() - started < 25
-    assert json.loads(found.cursor or "{}") == {"/lag": "t2"}
+    assert json.loads(found.cursor or "{}") == {"/lag": "t2", "/silent": 1}
 
 
 def test_a_missing_topic_fails_the_tick_but_not_the_other_topics(
@@ -340,7 +348,7 @@ def test_a_missing_topic_fails_the_tick_but_not_the_other_topics(
     waiting = tick(both, "lag__c", instance)
     assert "not-there" in str(waiting.skip_reason)
     assert waiting.cursor == found.cursor
-    assert len(waiting.asset_events) == 1
+    assert len(observed(waiting)) == 1
     with pytest.raises(Exception, match="not-there") as raised:
         tick(config.model_copy(update={"topics": ("not-there",)}), "lag__c", instance)
     assert isinstance(raised.value, MissingTopicError) or isinstance(raised.value.__cause__, MissingTopicError)

@@ -16,7 +16,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, pass_minutes, tick
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.counting import counting_broker
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
@@ -58,7 +58,7 @@ def count_idle_tick(config: ConnectorConfig, instance: dg.DagsterInstance) -> tu
             }
         )
         first = tick(between, "lag__c", instance)
-        assert {event.asset_key.path[-1] for event in first.asset_events} == set(config.topics)
+        assert {event.asset_key.path[-1] for event in observed(first)} == set(config.topics)
         asked, requests = Counter(broker.asked), len(store.requests)
         again = tick(between, "lag__c", instance, first.cursor)
         assert (again.asset_events, again.run_requests, again.cursor) == ([], [], first.cursor)
@@ -83,11 +83,11 @@ def test_what_is_archived_of_one_topic_is_no_news_of_the_others(
 ) -> None:
     archive_all(config, instance)
     first = tick(config, "lag__c", instance)
-    assert len(first.asset_events) == 5
+    assert len(observed(first)) == 5
     produce(config.kafka, config.topics[2], [Sent(timestamp=ago(config, 3) + timedelta(minutes=1))])
     archive_topics([ArchiveRequest(config, config.topics[2], "later", None)], InProcessRunner())
     again = tick(config, "lag__c", instance, pass_minutes(first.cursor, 10))
-    assert [event.asset_key.path[-1] for event in again.asset_events] == [config.topics[2]]
+    assert [event.asset_key.path[-1] for event in observed(again)] == [config.topics[2]]
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr("kafka_s3_platform.defs.tick.time", clock)
 
-    def slowly(*given: Any) -> None:
+    def slowly(*given: Any, **named: Any) -> None:
         clock.now += 15
-        request_hours(*given)
+        request_hours(*given, **named)
 
     monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.request_hours", slowly)
     return clock
@@ -119,9 +119,7 @@ def test_a_tick_that_is_cut_keeps_what_it_has_and_the_next_goes_on_there(
     for _ in range(3):
         found = tick(config, "lag__c", instance, cursor)
         cursor = found.cursor
-        reached.append(
-            ([event.asset_key.path[-1] for event in found.asset_events], json.loads(cursor or "").get("/lag"))
-        )
+        reached.append(([event.asset_key.path[-1] for event in observed(found)], json.loads(cursor or "").get("/lag")))
     assert clock.now == 9 * 15
     a, b, c, d, e = config.topics
     # of the topics that it comes to again nothing is new

@@ -124,7 +124,7 @@ def test_old_runs_go_their_hours_and_days_stay_and_nothing_is_asked_for_again(
     config: ConnectorConfig, instance: dg.DagsterInstance, home: Path
 ) -> None:
     archive_and_compact(config, instance)
-    observed = dg.AssetObservation(topic_of(config).kafka_key, metadata={"lag": 4})
+    observed = dg.AssetObservation(topic_of(config).key("kafka"), metadata={"lag": 4})
     for _ in range(3):
         instance.report_runless_asset_event(observed)
     before = shown(config, instance)
@@ -142,7 +142,7 @@ def test_old_runs_go_their_hours_and_days_stay_and_nothing_is_asked_for_again(
     assert not instance.get_runs()
     assert shown(config, instance) == before
     assert count_rows(home) == {"": len(before) + 1}
-    [lag] = instance.fetch_observations(topic_of(config).kafka_key, limit=10).records
+    [lag] = instance.fetch_observations(topic_of(config).key("kafka"), limit=10).records
     assert lag.asset_observation == observed
     for group in ("hourly", "daily"):
         shown_keys = instance.get_materialized_partitions(topic_of(config).key(group))

@@ -1,0 +1,81 @@
+"""The check `at_risk` of each topic: nothing that is not archived is about to be lost, and no hour is late.
+
+The lag sensor evaluates it when its outcome changes, and again with each observation of the lag while something is at
+risk. It can be run by hand, too.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import dagster as dg
+
+from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
+from kafka_s3_platform.defs.archive.checks import ERROR, WARN
+from kafka_s3_platform.defs.archive.risk import Level, Risk, describe_time, find_risk
+from kafka_s3_platform.defs.failures import raise_all, raise_dagster_failures
+from kafka_s3_platform.defs.look import IndexLook
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic_assets import make_topic_checks
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+
+RISK_CHECK = "at_risk"
+RUN_SECONDS = 3_600.0
+"""How long a run of the checks may ask Kafka and the store. A tick has less."""
+
+
+def make_evaluation(topic: ArchivedTopic, risk: Risk) -> dg.AssetCheckEvaluation:
+    """Make the event of the check's outcome."""
+    return dg.AssetCheckEvaluation(
+        asset_key=topic.key("kafka"),
+        check_name=RISK_CHECK,
+        passed=risk.level is Level.FINE,
+        severity=ERROR if risk.level is Level.FAIL else WARN,
+        description=risk.says or None,
+        metadata={},
+    )
+
+
+def make_risk_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
+    """Make the check of each topic. Run by hand, one op evaluates those that were picked.
+
+    A topic that cannot be looked at leaves the others checked; the run fails then, and names each.
+    """
+    config = topics[0].config
+
+    def at_risk(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
+        asked = {key.asset_key for key in context.selected_asset_check_keys}
+        picked = [topic for topic in topics if topic.key("kafka") in asked]
+        failures: dict[str, PlatformError] = {}
+        with (
+            raise_dagster_failures(context),
+            closing(IndexLook("risk", picked)) as look,
+            ClusterAdmin(config.kafka) as admin,
+        ):
+            tick = Tick({}, logging.getLogger(__name__), RUN_SECONDS)
+            backlogs = Backlogs(picked, admin, lambda topic: read_archived(topic, look, is_known=True), tick)
+            for topic in picked:
+                try:
+                    yield make_evaluation(topic, find_risk(backlogs.read(topic)))
+                except PlatformError as err:
+                    failures[topic.topic] = err
+            raise_all(failures)
+
+    specs = [_make_spec(topic) for topic in topics]
+    return make_topic_checks(at_risk, name=make_op_name("check", "risk", config.name), checks=specs)
+
+
+def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+    settings = topic.config.archive
+    warn, fail = (describe_time(ms / 1000) for ms in (settings.risk_age_warn_ms, settings.risk_age_fail_ms))
+    return dg.AssetCheckSpec(
+        RISK_CHECK,
+        asset=topic.key("kafka"),
+        description="Nothing that is not archived is about to be lost or late. Warns if no more than "
+        f"{settings.risk_retention_warn:.0%} of the topic's retention.ms is left to the oldest record that is not "
+        f"archived, or if an hour that ended {warn} ago is not complete. Fails at {settings.risk_retention_fail:.0%} "
+        f"and {fail}, and when Kafka or the store has not answered for some minutes. The lag sensor evaluates it.",
+    )

@@ -1,0 +1,147 @@
+"""The check `at_risk`: what is late or about to be lost is red, and so is what nobody knows."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK
+from kafka_s3_platform.errors import BrokerUnavailableError
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import (
+    ago,
+    connector_of_this_hour,
+    definitions,
+    evaluated,
+    observed,
+    pass_minutes,
+    tick,
+    topic_of,
+)
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.support import Sent, archived, produce
+
+pytestmark = pytest.mark.integration
+
+DAY_MS = 86_400_000
+WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+
+
+@pytest.fixture
+def config(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> ConnectorConfig:
+    """A topic that Kafka keeps for ten days."""
+    create_topic(topic_name, retention_ms=10 * DAY_MS)
+    return connector_of_this_hour(kafka_settings, store_settings, topic_name)
+
+
+@pytest.fixture
+def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
+    assert store_settings.endpoint_url is not None
+    with faulty_proxy(store_settings.endpoint_url) as running:
+        yield running
+
+
+def send_hour(config: ConnectorConfig, hours: int) -> None:
+    produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, hours) + timedelta(minutes=1))])
+
+
+def changed(config: ConnectorConfig, **archive: Any) -> ConnectorConfig:
+    return config.model_copy(update={"archive": config.archive.model_copy(update=archive)})
+
+
+@pytest.mark.parametrize(
+    ("hours", "archive", "severity", "said"),
+    [
+        (3, {}, None, ""),
+        (5, {}, WARN, "ended 4 h"),
+        (14, {}, ERROR, "ended 13 h"),
+        (24 * 4, {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS}, None, ""),
+        (24 * 6, {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS}, WARN, "for 3 days 23 h more"),
+        (24 * 8, {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS}, ERROR, "for 1 day 23 h more"),
+        (24 * 31, {}, ERROR, "before the first hour are not archived, and Kafka keeps them no longer at most"),
+    ],
+    ids=["young", "late", "very late", "kept for long", "half is over", "three quarters are over", "of unknown age"],
+)
+def test_what_is_not_archived_warns_and_fails_by_its_age_and_by_the_time_that_is_left(
+    config: ConnectorConfig,
+    instance: dg.DagsterInstance,
+    hours: int,
+    archive: dict[str, int],
+    severity: dg.AssetCheckSeverity | None,
+    said: str,
+) -> None:
+    send_hour(config, hours)
+    [found] = evaluated(tick(changed(config, **archive), "lag__c", instance))
+    assert (found.passed, found.severity if severity else None) == (severity is None, severity), found.description
+    assert said in (found.description or "")
+
+
+def test_it_is_told_when_it_changes_and_again_while_something_is_at_risk(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hour(config, 5)
+    first = tick(config, "lag__c", instance)
+    assert [found.passed for found in evaluated(first)] == [False]
+    assert [asked.tags.get("dagster/priority") for asked in first.run_requests or ()] == ["1"]
+    assert not evaluated(tick(config, "lag__c", instance, first.cursor))
+    later = tick(config, "lag__c", instance, pass_minutes(first.cursor, 10))
+    assert [found.passed for found in evaluated(later)] == [False]
+    archived(config, [ago(config, hour) for hour in range(5, 0, -1)])
+    over = tick(config, "lag__c", instance, later.cursor)
+    assert [found.passed for found in evaluated(over)] == [True]
+    assert not evaluated(tick(config, "lag__c", instance, pass_minutes(over.cursor, 10)))
+
+
+def test_it_can_be_run_by_hand(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    send_hour(config, 5)
+    key = dg.AssetCheckKey(topic_of(config).key("kafka"), RISK_CHECK)
+    job = definitions(config).resolve_implicit_global_asset_job_def()
+    run = job.get_subset(asset_check_selection={key}).execute_in_process(instance=instance)
+    [found] = run.get_asset_check_evaluations()
+    assert (found.asset_check_key, found.passed, found.severity) == (key, False, WARN)
+
+
+def test_an_outage_of_kafka_is_red_after_three_ticks_until_it_is_over(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.BROKER_SECONDS", 0.5)
+    cursor = tick(config, "lag__c", instance).cursor
+    down = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
+    for _ in range(2):
+        silent = tick(down, "lag__c", instance, cursor)
+        assert not evaluated(silent)
+        cursor = silent.cursor
+    third = tick(down, "lag__c", instance, cursor)
+    [red] = evaluated(third)
+    assert (red.passed, red.severity) == (False, ERROR)
+    assert "no tick of the last 3 had an answer" in str(red.description)
+    with pytest.raises(Exception, match=r"127\.0\.0\.1:31699") as raised:
+        tick(down, "lag__c", instance, third.cursor)
+    assert isinstance(raised.value, BrokerUnavailableError)
+    [over] = evaluated(tick(config, "lag__c", instance, third.cursor))
+    assert over.passed
+
+
+def test_the_lag_is_still_told_while_the_store_does_not_answer(
+    config: ConnectorConfig, proxy: FaultyProxy, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 8.0)
+    store = config.store.model_copy(update={"endpoint_url": proxy.endpoint})
+    config = config.model_copy(update={"store": store})
+    cursor = tick(config, "lag__c", instance).cursor
+    for method in ("GET", "HEAD", "PUT"):
+        proxy.refuse(method, "", 503, "SlowDown")
+    send_hour(config, 0)
+    silent = tick(config, "lag__c", instance, cursor)
+    [lag] = observed(silent)
+    assert (lag.asset_key, lag.metadata["lag"].value) == (topic_of(config).key("kafka"), 1)
+    assert not silent.run_requests
+    assert json.loads(silent.cursor or "{}")["/silent"] == 1
+    proxy.clear()
+    assert "/silent" not in json.loads(tick(config, "lag__c", instance, silent.cursor).cursor or "{}")
