@@ -32,7 +32,7 @@ from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.target_topic import Template
-from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,7 +41,7 @@ LINE_BYTES = 1_000
 PUTS_AT_ONCE = 16
 
 
-class _InThisProcess:
+class _InThisProcess(TaskRunner):
     """One task after the other."""
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], _: int) -> Iterator[R]:

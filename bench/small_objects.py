@@ -30,7 +30,7 @@ from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_stack
-from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 
 RECORD_BYTES = 1_000
 RECORDS_PER_OBJECT = 20
@@ -47,7 +47,7 @@ class Cost:
     cpu_seconds: float
 
 
-class InThisProcess:
+class InThisProcess(TaskRunner):
     """Runs the tasks of a run here, one after the other, and measures them alone: no plan and no commit."""
 
     def __init__(self) -> None:

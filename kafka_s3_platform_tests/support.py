@@ -25,7 +25,7 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.errors import SparkUnavailableError, StoreUnavailableError
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.spark.session import DAEMON_MODULE
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
@@ -44,7 +44,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 _attempts = count(1)
 
 
-class InProcessRunner:
+class InProcessRunner(TaskRunner):
     """Runs the real task functions one after the other in this process."""
 
     def run(

@@ -79,7 +79,9 @@ class Execution:
         passed = None if counts_records else partial(_sum_passed, tasks)
         with CheckpointWatch(self.store, what, [t.documents.checkpoint for t in tasks], expected, passed):
             try:
-                for result in self.runner.run(replay, tasks, self.request.config.tasks_max):
+                for result in self.runner.run_grouped(
+                    replay, tasks, self.request.config.tasks_max, lambda task: task.stream.size
+                ):
                     progress.advance(result.size, result.sent_count, result.sent_bytes)
                     results.append(result)
             except PlatformError as err:

@@ -121,7 +121,7 @@ class ForeignSource:
         """Read every object: count its records, try to write them, and find bad ones."""
         trials = self._make_trials(request, plan, goals)
         try:
-            counts = list(runner.run(count_foreign, trials, request.config.tasks_max))
+            counts = list(runner.run_grouped(count_foreign, trials, request.config.tasks_max, lambda t: t.stream.size))
         except RecordError as err:
             return DryRunCount(findings=(make_refusal(str(err)),))
         goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}

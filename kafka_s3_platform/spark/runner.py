@@ -8,10 +8,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kafka_s3_platform.config import plugins
 from kafka_s3_platform.errors import PermanentError, TransientError
+from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+STREAM_COST = 20_000
+"""What a stream of a topic costs besides its size, in records: connections, questions, a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,20 @@ class TaskRunner(Protocol):
         Raise the first permanent error, or the first transient one after the last attempt. Then no new task starts.
         """
         ...
+
+    def run_grouped(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,
+        count_size: Callable[[T], int],  # noqa: ARG002 - others may need no groups
+    ) -> Iterator[R]:
+        """Do what `run` does. Many small tasks may be one task of Spark, which does them one after the other.
+
+        It yields their results when all are done. If it is tried again, it begins with the first: each must find what
+        it has done before. `count_size` returns how many records a task has, or bytes.
+        """
+        return self.run(function, tasks, max_concurrent)
 
     def at_once(self, max_concurrent: int) -> int:
         """Return how many tasks run at once at most. Limits of a run are divided by this number."""
@@ -91,6 +110,19 @@ class SparkRunner:
             finally:
                 _cancel_pending(pending)
 
+    def run_grouped(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,
+        count_size: Callable[[T], int],
+    ) -> Iterator[R]:
+        if not tasks:
+            return
+        groups = deal_out(tasks, lambda task: count_size(task) + STREAM_COST, self.at_once(max_concurrent))
+        for results in self.run(partial(_call_for_each, function), groups, max_concurrent):
+            yield from results
+
     def at_once(self, max_concurrent: int) -> int:
         """Return this machine's number of cores at most if Spark is local. A cluster may run as many as requested."""
         context = self._session().sparkContext
@@ -104,6 +136,10 @@ class SparkRunner:
         if outcome.error is not None:
             raise outcome.error
         return outcome.result  # type: ignore[return-value]
+
+
+def _call_for_each(function: Callable[[T, Attempt], R], group: Sequence[T], attempt: Attempt) -> list[R]:
+    return [function(task, attempt) for task in group]
 
 
 def _cancel_pending(pending: "set[Future[Any]]") -> None:

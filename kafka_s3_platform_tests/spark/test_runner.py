@@ -68,6 +68,31 @@ def test_without_tasks_no_session_is_asked_for() -> None:
         raise AssertionError("a session was asked for")
 
     assert list(SparkRunner(never).run(double, [], 2)) == []
+    assert list(SparkRunner(never).run_grouped(double, [], 2, int)) == []
+
+
+def tell_attempt(folder: Path, task: int, attempt: Attempt) -> tuple[int, int]:
+    """Fails at the first try of the task that fails."""
+    note(folder, task, attempt)
+    if task == FAILING and attempt.number == 0:
+        raise TransientError("not yet")
+    return task, attempt.attempt_id
+
+
+FAILING = 290
+
+
+def test_many_small_tasks_share_a_task_of_spark_and_a_large_one_has_its_own(
+    runner: SparkRunner, tmp_path: Path
+) -> None:
+    sizes = {0: 50_000_000} | dict.fromkeys(range(1, 300), 10)
+    found = list(runner.run_grouped(partial(tell_attempt, tmp_path), list(sizes), 2, lambda task: sizes[task]))
+    assert sorted(task for task, _ in found) == list(sizes)
+    by_attempt = Counter(attempt_id for _, attempt_id in found)
+    assert sorted(by_attempt.values()) == [1, 299]
+    # the group of the task that failed was tried again as a whole
+    tried = Counter(int(path.name.partition("-")[0]) for path in tmp_path.iterdir())
+    assert {task for task, tries in tried.items() if tries == 2} == set(range(1, FAILING + 1))
 
 
 def test_a_permanent_error_comes_back_as_it_was_and_is_not_tried_again(runner: SparkRunner, tmp_path: Path) -> None:

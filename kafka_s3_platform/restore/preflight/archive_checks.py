@@ -96,9 +96,9 @@ def _check_objects(
 
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
-    counts = {
-        p: n for p, n in runner.run(count_unsendable, _find_suspects(request, plan), request.config.tasks_max) if n
-    }
+    tasks = _find_suspects(request, plan)
+    found = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.size)
+    counts = {p: n for p, n in found if n}
     if counts:
         named = ", ".join(f"{n:,} in kafka partition {p}" for p, n in sorted(counts.items()))
         what = f"{sum(counts.values()):,} records have timestamp 0 ({named}), which the Kafka client cannot send"
@@ -158,7 +158,8 @@ class SelectedCount:
 def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> list[SelectedCount]:
     """Read everything in the plan to count, before anything is sent, how much passes the filter."""
     tasks = [PassingCountTask(make_archive_stream(request, plan, p), request.records) for p in plan.kafka_partitions]
-    return sorted(runner.run(count_selected, tasks, request.config.tasks_max), key=lambda c: c.kafka_partition)
+    found = runner.run_grouped(count_selected, tasks, request.config.tasks_max, lambda task: task.stream.size)
+    return sorted(found, key=lambda c: c.kafka_partition)
 
 
 def count_selected(task: PassingCountTask, attempt: Attempt) -> SelectedCount:  # noqa: ARG001 - reading has no attempts

@@ -125,7 +125,9 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         sum(t.stream.record_count for t in tasks),
     )
     found = []
-    for result in runner.run(compare_stream, tasks, request.config.tasks_max):
+    for result in runner.run_grouped(
+        compare_stream, tasks, request.config.tasks_max, lambda task: task.stream.record_count
+    ):
         progress.advance(result.archived_count, result.archived_count, 0)
         found.append(result)
     in_order = tuple(sorted(found, key=lambda r: r.kafka_partition))

@@ -115,6 +115,11 @@ class TargetCountTask:
         """Topic and kafka partition."""
         return self.replays[0].to_topic, self.kafka_partition
 
+    @property
+    def size(self) -> int:
+        """That of all its streams."""
+        return sum(replay.stream.size for replay in self.replays)
+
 
 def group_by_target(replays: Sequence[ReplayTask]) -> list[TargetCountTask]:
     """Group the streams by the kafka partitions of targets that they may have reached."""

@@ -103,7 +103,9 @@ class Verification:
         what = f"verify {self.request.restore_id}"
         progress = Progress(logger, what, len(self.streams), sum(sizes.values()))
         streams: list[VerifiedStream] = []
-        for stream in self.runner.run(verify_stream, self.streams, self.request.config.tasks_max):
+        for stream in self.runner.run_grouped(
+            verify_stream, self.streams, self.request.config.tasks_max, lambda t: t.stream.size
+        ):
             report = stream.report
             progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
             streams.append(stream)
@@ -117,7 +119,7 @@ class Verification:
         # A single stream that was matched without extra records needs no counting.
         tasks = [t for t in group_by_target(self.streams) if len(t.replays) > 1 or reached[t.place].extra_count]
         reports = {place: found.target for place, found in reached.items()}
-        for report in self.runner.run(count_target, tasks, self.request.config.tasks_max):
+        for report in self.runner.run_grouped(count_target, tasks, self.request.config.tasks_max, lambda t: t.size):
             reports[report.place] = report
         return dict(sorted(reports.items()))
 
