@@ -1,6 +1,7 @@
 """The client of the Schema Registry. It requests each schema, with its references, once in a process."""
 
 import ssl
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -105,10 +106,12 @@ class Registry:
             self._client = SchemaRegistryClient({"url": url, **conf})
             # Nothing public of the client leads to its session.
             rest: Any = self._client._rest_client  # noqa: SLF001
-            limit_session(rest.session, rest.timeout)
-            # who gives tokens, if anybody is asked for some
-            if tokens := getattr(rest.bearer_field_provider, "client", None):
-                limit_session(tokens, rest.timeout)
+            # and who gives tokens, if anybody is asked for some
+            tokens = getattr(rest.bearer_field_provider, "client", None)
+            for session in filter(None, (rest.session, tokens)):
+                limit_session(session, rest.timeout)
+                # The registries of a process are many in time, and the client leaves its connections open.
+                weakref.finalize(self, session.close).atexit = False
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
         self._made: dict[Any, Any] = {}

@@ -1,5 +1,6 @@
 """What is no registry, or a hostile one: it is named, costs less than 300 MB, and no more than its time."""
 
+import gc
 import gzip
 import json
 import socket
@@ -11,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.converters import new_converter, registry
 from kafka_s3_platform.converters.base import ConvertedPayload
 from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
 from kafka_s3_platform_tests.hostile.servers import MIB, costing, drips, sends, serving
@@ -133,3 +134,12 @@ def test_a_schema_that_leads_to_very_many_schemas_fails_its_records_alone(
         done = converted(server.server_port)
     assert said in done.failures[0].message
     assert server.asked <= 101
+
+
+def test_a_registry_that_nobody_uses_any_more_closes_its_connection() -> None:
+    """A process keeps those that it used last. A socket that nobody closes is a warning, which fails a test."""
+    with running(Registry(0, deep=False)) as server:
+        opened = registry.Registry(f"http://127.0.0.1:{server.server_port}", {})
+        assert opened.made(1, "s", lambda schema: schema.text)
+        del opened
+        gc.collect()
