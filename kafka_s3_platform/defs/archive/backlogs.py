@@ -110,7 +110,10 @@ class Backlogs:
         _archived.update({_name_place(topic): archived[topic.topic] for topic in topics if topic.topic in archived})
         if isinstance(failure, StoreUnavailableError):
             for topic in topics:
-                if topic.topic not in archived and (known := _archived.get(_name_place(topic))) is not None:
+                known = _archived.get(_name_place(topic))
+                # another failure, such as a damaged index, is told as what it is
+                is_silent = isinstance(self._failures.get(topic.topic, failure), StoreUnavailableError)
+                if topic.topic not in archived and known is not None and is_silent:
                     archived[topic.topic] = known
                     self._silent_store[topic.topic] = failure
                     self._failures.pop(topic.topic, None)

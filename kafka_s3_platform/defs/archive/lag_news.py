@@ -57,7 +57,10 @@ class Told:
 
 
 def find_news(backlog: Backlog, risk: int, kept: object) -> Told | None:
-    """Return what an observation would tell now, None if none is to be written. `kept` is the cursor's value."""
+    """Return what an observation would tell now, None if none is to be written. `kept` is the cursor's value.
+
+    `risk` is the level of the check `at_risk`, -1 if it was never evaluated.
+    """
     last = read_told(kept)
     minute = int(backlog.now.timestamp() // MINUTE.total_seconds())
     now = Told(
@@ -65,7 +68,7 @@ def find_news(backlog: Backlog, risk: int, kept: object) -> Told | None:
     )
     is_worth_more = _is_worth_more(last, now)
     # while something is at risk, the time that is left is told again and again
-    if not is_worth_more and not risk and now.digest == last.digest:
+    if not is_worth_more and risk <= 0 and now.digest == last.digest:
         return None
     # The clock may have been set back.
     if not timedelta() <= (minute - last.since_minute) * MINUTE < OBSERVED_EVERY:

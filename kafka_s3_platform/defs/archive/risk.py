@@ -50,7 +50,7 @@ def _find_retention_risk(backlog: Backlog) -> Iterator[Risk]:
     if left is None:
         # Records before the first hour: how old they are is not asked. They are older than that hour.
         left = (backlog.topic.hours.first - backlog.now).total_seconds() + kept / 1000
-        says = f"Records before the first hour are not archived, and Kafka keeps them {_describe_left(left)} at most."
+        says = f"Records before the first hour are not archived. Kafka {_describe_left(left, 'at most')}."
         yield Risk(max(Level.WARN, _find_level(backlog.topic.config.archive, left, kept)), says)
         return
     level = _find_level(backlog.topic.config.archive, left, kept)
@@ -59,7 +59,7 @@ def _find_retention_risk(backlog: Backlog) -> Iterator[Risk]:
         less = f", or less, by retention.bytes={by_size}" if by_size >= 0 else ""
         yield Risk(
             level,
-            f"Kafka keeps the oldest record that is not archived for {_describe_left(left)}{less}: retention.ms is "
+            f"Of the records that are not archived, Kafka {_describe_left(left, 'at least')}{less}: retention.ms is "
             f"{describe_time(kept / 1000)}.",
         )
 
@@ -84,8 +84,10 @@ def _find_age_risk(backlog: Backlog) -> Iterator[Risk]:
         )
 
 
-def _describe_left(seconds: float) -> str:
-    return f"{describe_time(seconds)} more" if seconds > 0 else "no longer"
+def _describe_left(seconds: float, bound: str) -> str:
+    if seconds <= 0:
+        return "may delete the oldest at any moment"
+    return f"keeps the oldest for {describe_time(seconds)} more {bound}"
 
 
 def describe_time(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """The check `at_risk`: what is late or about to be lost is red, and so is what nobody knows."""
 
 import json
+import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -9,8 +10,13 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.archive.backlog import Archived
+from kafka_s3_platform.defs.archive.backlogs import Backlogs
 from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK
-from kafka_s3_platform.errors import BrokerUnavailableError
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import (
     ago,
@@ -62,9 +68,19 @@ def changed(config: ConnectorConfig, **archive: Any) -> ConnectorConfig:
         (5, {}, WARN, "ended 4 h"),
         (14, {}, ERROR, "ended 13 h"),
         (24 * 4, {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS}, None, ""),
-        (24 * 6, {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS}, WARN, "for 3 days 23 h more"),
-        (24 * 8, {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS}, ERROR, "for 1 day 23 h more"),
-        (24 * 31, {}, ERROR, "before the first hour are not archived, and Kafka keeps them no longer at most"),
+        (
+            24 * 6,
+            {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS},
+            WARN,
+            "Kafka keeps the oldest for 3 days 23 h more at least: retention.ms is 10 days 0 h.",
+        ),
+        (
+            24 * 8,
+            {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS},
+            ERROR,
+            "Kafka keeps the oldest for 1 day 23 h more at least: retention.ms is 10 days 0 h.",
+        ),
+        (24 * 31, {}, ERROR, "before the first hour are not archived. Kafka may delete the oldest at any moment."),
     ],
     ids=["young", "late", "very late", "kept for long", "half is over", "three quarters are over", "of unknown age"],
 )
@@ -145,3 +161,21 @@ def test_the_lag_is_still_told_while_the_store_does_not_answer(
     assert json.loads(silent.cursor or "{}")["/silent"] == 1
     proxy.clear()
     assert "/silent" not in json.loads(tick(config, "lag__c", instance, silent.cursor).cursor or "{}")
+
+
+def test_a_damaged_index_is_not_taken_for_a_silent_store(config: ConnectorConfig, create_topic: CreateTopic) -> None:
+    both = [topic_of(config), ArchivedTopic(config, create_topic(f"{config.topics[0]}-other"))]
+    failures: dict[str, PlatformError] = {}
+
+    def read(topic: ArchivedTopic) -> Archived:
+        if topic.topic in failures:
+            raise failures[topic.topic]
+        return Archived()
+
+    with ClusterAdmin(config.kafka) as admin:
+        assert Backlogs(both, admin, read, Tick({}, logging.getLogger())).read(both[0]).silent_store is None
+        failures |= {both[0].topic: IndexDamagedError("no such row"), both[1].topic: StoreUnavailableError("late")}
+        found = Backlogs(both, admin, read, Tick({}, logging.getLogger()))
+        with pytest.raises(IndexDamagedError):
+            found.read(both[0])
+        assert found.read(both[1]).silent_store is not None
