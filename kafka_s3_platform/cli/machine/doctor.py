@@ -62,7 +62,8 @@ def _look_at_class_data() -> tuple[bool, str]:
         env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {asked}"}
         done = subprocess.run([sys.executable, "-c", TRAINING], env=env, capture_output=True, text=True, check=False)
         if done.returncode:
-            return False, f"Spark does not start: {done.stderr.strip().splitlines()[-1]}"
+            *_, said = ["it printed nothing", *done.stderr.strip().splitlines()]
+            return False, f"Spark does not start: {said}"
         sources = re.findall(r"source: (.*)", log.read_text() if log.exists() else "")
     used = sum(source.endswith("(top)") for source in sources)
     if used:
