@@ -107,7 +107,7 @@ class Requests:
             self._due.append(Due(key, tuple(partition_keys), fingerprint))
         return reason
 
-    def raise_priority(self, key: dg.AssetKey, priority: int) -> None:
+    def set_priority(self, key: dg.AssetKey, priority: int) -> None:
         """Have runs of the asset that are asked for in this tick start before queued ones of a lower priority."""
         self._priorities[key] = priority
 

@@ -77,12 +77,16 @@ def expect_integer(low: int, high: int = 2**63 - 1) -> Parser[int]:
     return parse
 
 
-def parse_rate(text: str) -> float:
-    """Parse a rate per second, a number above 0."""
+def _parse_number(text: str) -> float:
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
         raise ValueError(f"{text!r} is no number") from None
+
+
+def parse_rate(text: str) -> float:
+    """Parse a rate per second, a number above 0."""
+    number = _parse_number(text)
     if not 0 < number < float("inf"):
         raise ValueError(f"{text} is not above 0; leave the key out for no limit")
     return number
@@ -90,10 +94,7 @@ def parse_rate(text: str) -> float:
 
 def parse_share(text: str) -> float:
     """Parse a share of a whole, a number from 0 to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
+    number = _parse_number(text)
     if not 0 <= number <= 1:
         raise ValueError(f"{text} is not from 0 to 1; 0.5 is a half")
     return number

@@ -20,7 +20,7 @@ def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick:
     """
     topic = backlog.topic
     key = topic.key("hourly")
-    requests.raise_priority(key, priority)
+    requests.set_priority(key, priority)
     if requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
