@@ -33,6 +33,7 @@ from kafka_s3_platform.store import promises
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafka_s3_platform_tests.faults.proxy import FaultyProxy
     from kafka_s3_platform_tests.postgres import Postgres
     from kafka_s3_platform_tests.support import Sent
 
@@ -338,6 +339,15 @@ def s3_client(stack: embedded.StackStatus, stack_settings: StackSettings) -> Ite
 @pytest.fixture
 def store_settings(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
     return store_of(stack, bucket)
+
+
+@pytest.fixture
+def proxy(store_settings: StoreSettings) -> Iterator["FaultyProxy"]:
+    """A proxy before the store, which does wrong what a test asks of it."""
+    from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+
+    with faulty_proxy(store_settings.endpoint_url or "") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -25,7 +24,7 @@ from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 DAY = timedelta(days=1)
@@ -51,13 +50,6 @@ def local_clock(monkeypatch: pytest.MonkeyPatch) -> LocalClock:
     for module in (archive_clock, offset_admin, store_clock, store_index):
         monkeypatch.setattr(module, "datetime", Shifted)
     return found
-
-
-@pytest.fixture
-def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
-    assert store_settings.endpoint_url is not None
-    with faulty_proxy(store_settings.endpoint_url) as found:
-        yield found
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import (
     NOON,
@@ -60,13 +60,6 @@ def config(
 
 def fill(kafka: KafkaSettings, topic: str) -> None:
     produce(kafka, topic, [Sent(b"%d" % n, None, NOON, (), p) for n in range(RECORDS) for p in range(2)])
-
-
-@pytest.fixture
-def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
-    assert store_settings.endpoint_url is not None
-    with faulty_proxy(store_settings.endpoint_url) as running:
-        yield running
 
 
 def through(proxy: FaultyProxy, config: ConnectorConfig) -> ConnectorConfig:

@@ -23,18 +23,12 @@ from kafka_s3_platform.segments.uploads import MAX_CLOSED, MAX_CLOSED_BYTES, Clo
 from kafka_s3_platform.segments.writers import SegmentWriters
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 
 pytestmark = pytest.mark.integration
 
 EACH = 5
 """Records of a segment."""
-
-
-@pytest.fixture
-def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
-    with faulty_proxy(store_settings.endpoint_url or "") as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

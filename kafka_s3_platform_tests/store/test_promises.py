@@ -1,7 +1,7 @@
 """What is relied on a store for is tried on the real one, and through a proxy that makes it one that breaks it."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,17 +14,11 @@ from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untried_bucket")]
 
 KEY = "topics/.write-check"
-
-
-@pytest.fixture
-def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
-    with faulty_proxy(store_settings.endpoint_url or "") as found:
-        yield found
 
 
 @pytest.fixture

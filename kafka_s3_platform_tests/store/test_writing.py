@@ -261,12 +261,6 @@ def test_the_accelerated_endpoint_is_asked_by_both_clients(store_settings: Store
 # Retries
 
 
-@pytest.fixture
-def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
-    with faulty_proxy(store_settings.endpoint_url or "") as running_proxy:
-        yield running_proxy
-
-
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_request_is_repeated_as_often_as_asked(
     store_settings: StoreSettings, proxy: FaultyProxy, status: int

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +27,7 @@ from kafka_s3_platform_tests.defs.running import (
     tick,
     topic_of,
 )
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
 pytestmark = pytest.mark.integration
@@ -44,13 +43,6 @@ def config(
     """A topic that Kafka keeps for ten days."""
     create_topic(topic_name, retention_ms=10 * DAY_MS)
     return connector_of_this_hour(kafka_settings, store_settings, topic_name)
-
-
-@pytest.fixture
-def proxy(store_settings: StoreSettings) -> Iterator[FaultyProxy]:
-    assert store_settings.endpoint_url is not None
-    with faulty_proxy(store_settings.endpoint_url) as running:
-        yield running
 
 
 def send_hour(config: ConnectorConfig, hours: int) -> None:
