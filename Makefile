@@ -45,6 +45,7 @@ demo: setup ## Archive January 2013 of real flights, compact it, restore a day, 
 dev: export PYTHONWARNINGS := ignore:Function `dev_command` is superseded
 dev: export DAGSTER_HOME := $(CURDIR)
 dev: export KAFKA_S3_AUTOSTART := 1
+dev: export KAFKA_S3_WARM_SPARK ?= 60
 dev: up ## Start the stack and Dagster's UI with sensors and schedules
 	mkdir -p .dagster && chmod 700 .dagster
 	umask 077 && $(BIN)/dagster dev

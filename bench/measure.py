@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,8 +21,9 @@ class Usage:
 class Sampler:
     """Watches the process tree: CPU by process, and the largest resident set of any one Python process."""
 
-    def __init__(self, every: float = 0.1) -> None:
+    def __init__(self, every: float = 0.1, others: Iterable[int] = ()) -> None:
         self._every = every
+        self._roots = [psutil.Process(), *map(psutil.Process, others)]
         self._cpu: dict[tuple[int, float], float] = {}
         self._stop = threading.Event()
         self.peak_python = 0
@@ -40,21 +41,20 @@ class Sampler:
         self._stop.set()
 
     def _sample(self) -> None:
-        me = psutil.Process()
-        for process in (me, *me.children(recursive=True)):
+        for process in [found for root in self._roots for found in (root, *root.children(recursive=True))]:
             try:
                 times, name = process.cpu_times(), process.name()
                 self._cpu[(process.pid, process.create_time())] = times.user + times.system
-                if process != me and name.startswith("python"):
+                if process != self._roots[0] and name.startswith("python"):
                     self.peak_python = max(self.peak_python, process.memory_info().rss)
             except psutil.Error:
                 continue
 
 
 @contextmanager
-def measured(usage: Usage | None = None, every: float = 0.1) -> Iterator[Usage]:
-    """Fill the `Usage` when the block ends."""
-    sampler, usage = Sampler(every), usage or Usage()
+def measured(usage: Usage | None = None, every: float = 0.1, others: Iterable[int] = ()) -> Iterator[Usage]:
+    """Fill the `Usage` when the block ends. Of `others`, process ids, too, and of their descendants."""
+    sampler, usage = Sampler(every, others), usage or Usage()
     before, started = sampler.cpu(), time.monotonic()
     thread = threading.Thread(target=sampler.watch, daemon=True)
     thread.start()

@@ -1,13 +1,14 @@
 """What a command costs as a whole, and what each part of a quick start saves of it, in turn.
 
-`python -m bench.start` needs the embedded stack (`make up`). CPU seconds are those of the command and of all that it
-starts, sampled every 50 ms: what a process uses after its last sample is not in it.
+`python -m bench.start` needs the embedded stack (`make up`). CPU seconds are those of the command, of a warm
+Spark and of all that they start, sampled every 50 ms: what a process uses after its last sample is not in it.
 """
 
 import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,17 +16,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
+
 from bench.measure import measured
 from bench.workload import ensure_topic, ensure_topic_of_one, value
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.spark.warm.client import greet_server
+from kafka_s3_platform.spark.warm.wire import find_folder
 
 # Java's own default, which counts as chosen: ours is left out.
 WITHOUT_CLASS_DATA = {"SPARK_SUBMIT_OPTS": "-Xshare:auto"}
 SPARKS_DAEMON = "spark.python.daemon.module=pyspark.daemon\n"
+WARM = "a warm Spark"
+WITHOUT_WARM_SPARK = {"KAFKA_S3_WARM_SPARK": "0"}
 VARIANTS: dict[str, tuple[Mapping[str, str], str]] = {
-    "neither": (WITHOUT_CLASS_DATA, SPARKS_DAEMON),
-    "class data": ({}, SPARKS_DAEMON),
-    "class data, forked workers": ({}, ""),
+    "neither": ({**WITHOUT_WARM_SPARK, **WITHOUT_CLASS_DATA}, SPARKS_DAEMON),
+    "class data": (WITHOUT_WARM_SPARK, SPARKS_DAEMON),
+    "class data, forked workers": (WITHOUT_WARM_SPARK, ""),
+    WARM: ({"KAFKA_S3_WARM_SPARK": "5"}, ""),
 }
 """Variables and properties of Spark of each."""
 
@@ -35,29 +43,49 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, default=1000)
+    parser.add_argument("--only", choices=VARIANTS, action="append")
     asked = parser.parse_args()
     topic = fill_topic(asked.records)
-    for number in range(asked.rounds):
-        for name, (variables, properties) in VARIANTS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                found = archive(Path(folder), topic, asked.records, variables, properties)
-            print(json.dumps({"round": number, "with": name, **found}), flush=True)
+    names = asked.only or list(VARIANTS)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_RUNTIME_DIR"] = folder
+        if WARM in names:
+            archive(Path(folder), topic, asked.records, *VARIANTS[WARM])
+        for number in range(asked.rounds):
+            for name in names:
+                found = archive(Path(folder), topic, asked.records, *VARIANTS[name])
+                print(json.dumps({"round": number, "with": name, **found}), flush=True)
+        for pid in find_servers():
+            psutil.Process(pid).terminate()
 
 
 def archive(home: Path, topic: str, records: int, variables: Mapping[str, str], properties: str) -> dict[str, float]:
     """Archive all hours of the topic to where nobody has archived it yet, by the command. Return what it cost."""
     name = f"start-{uuid4().hex[:8]}"
-    write_connector(home / "connectors", name, topic)
-    (home / "spark.properties").write_text(properties)
-    env = {**os.environ, "DAGSTER_HOME": str(home), "KAFKA_S3_SPARK_CONF": str(home / "spark.properties"), **variables}
+    connector = write_connector(home / "connectors", name, topic)
+    shutil.copy("dagster.yaml", home)
+    given = home / f"{len(properties)}.properties"
+    given.write_text(properties)
+    env = {**os.environ, "DAGSTER_HOME": str(home), "KAFKA_S3_SPARK_CONF": str(given), **variables}
     command = [sys.executable, "-m", "kafka_s3_platform.cli", "archive", name]
     command += ["--from", "2026-01-01T00:00+00:00", "--to", f"2026-01-01T{records // 3_600_000 + 1:02}:00+00:00"]
-    with measured(every=0.05) as usage:
+    with measured(every=0.05, others=find_servers()) as usage:
         done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=False)
+    connector.unlink()
     archived = sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) records", done.stdout))
     if done.returncode or archived != records:
         raise RuntimeError(f"{command} ended with {done.returncode}: {done.stdout} {done.stderr}")
     return {"seconds": round(usage.seconds, 1), "cpu_seconds": round(usage.cpu_seconds, 1)}
+
+
+def find_servers() -> list[int]:
+    """Return the process ids of the warm Sparks of this bench."""
+    found = []
+    for path in find_folder().glob("*.sock"):
+        warm = greet_server(path)
+        warm.peer.close()
+        found.append(warm.pid)
+    return found
 
 
 def fill_topic(records: int) -> str:
@@ -68,10 +96,10 @@ def fill_topic(records: int) -> str:
     return ensure_topic_of_one(servers, records, f"start-{records}", value)
 
 
-def write_connector(folder: Path, name: str, topic: str) -> None:
-    """Write the file of a sink on the embedded stack."""
+def write_connector(folder: Path, name: str, topic: str) -> Path:
+    """Write the file of a sink on the embedded stack. Return its path."""
     stack = StackSettings.from_environment()
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "worker.properties").write_text(f"bootstrap.servers={stack.bootstrap_servers}\n")
     keys = {
         "name": name,
@@ -85,7 +113,9 @@ def write_connector(folder: Path, name: str, topic: str) -> None:
         "aws.secret.access.key": stack.aws_secret_access_key,
         "archive.start.hour": "2026-01-01T00:00",
     }
-    (folder / f"{name}.json").write_text(json.dumps(keys))
+    connector = folder / f"{name}.json"
+    connector.write_text(json.dumps(keys))
+    return connector
 
 
 if __name__ == "__main__":

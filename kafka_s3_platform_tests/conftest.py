@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from kafka_s3_platform.config import plugins
+from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local import broker
@@ -183,6 +184,7 @@ def spark_properties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("KAFKA_S3_SPARK_CONF", str(properties))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv(environment.WARM_SPARK.name, "0")
         yield
 
 

@@ -1,11 +1,13 @@
 """`kafka-s3 up`, `down` and `status`: the embedded stack."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 
 import click
 
 from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.defs.warm_spark import read_idle_minutes, start_warm_spark, stop_warm_spark
 from kafka_s3_platform.local import stack
 from kafka_s3_platform.local.settings import StackSettings
 
@@ -14,17 +16,20 @@ from kafka_s3_platform.local.settings import StackSettings
 @click.option("--registry", is_flag=True, help="Start a Schema Registry as well.")
 @json_option
 def up(registry: bool, as_json: bool) -> None:
-    """Start Kafka and S3 on this machine. Waits until they answer."""
+    """Start Kafka and S3 on this machine, and a warm Spark for its runs. Waits until Kafka and S3 answer."""
     settings = StackSettings.from_environment()
     found = stack.start_stack(settings)
+    _start_spark()
     _print_state(stack.start_registry(settings) if registry else found, as_json)
 
 
 @click.command
 @json_option
 def down(as_json: bool) -> None:
-    """Stop Kafka and S3, and keep their data."""
+    """Stop Kafka and S3, and keep their data. A warm Spark ends with its last run."""
     stopped = stack.stop_stack(StackSettings.from_environment())
+    if stop_warm_spark():
+        stopped = (*stopped, "spark")
     print_result({"stopped": stopped}, as_json, [f"stopped: {', '.join(stopped) or 'nothing ran'}"])
 
 
@@ -36,6 +41,16 @@ def status(ctx: click.Context, as_json: bool) -> None:
     found = stack.read_stack_status(StackSettings.from_environment())
     _print_state(found, as_json)
     ctx.exit(0 if found.healthy else 1)
+
+
+def _start_spark() -> None:
+    """Start a warm Spark in the background, unless the environment wants none. Runs do without one, too."""
+    if read_idle_minutes(os.environ) == 0:
+        return
+    try:
+        start_warm_spark()
+    except OSError as err:
+        click.echo(f"no warm Spark, so each run starts a session of its own: {err}", err=True)
 
 
 def _print_state(status: stack.StackStatus, as_json: bool) -> None:

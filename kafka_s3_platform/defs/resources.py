@@ -7,15 +7,17 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.parse import read_properties
-from kafka_s3_platform.errors import SparkUnavailableError
+from kafka_s3_platform.defs.warm_spark import LOCAL_MASTER, SLOTS, choose_runner
+from kafka_s3_platform.errors import ConfigError, SparkUnavailableError
 from kafka_s3_platform.java.runtime import find_java
-from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform.spark.runner import ChosenRunner, SparkRunner, TaskRunner
 from kafka_s3_platform.spark.session import (
     build_spark_conf,
     is_named,
@@ -69,16 +71,22 @@ class NoValues(dg.IOManager):
 
 
 class SparkResource:
-    """dagster-pyspark's lazy session. It starts with the first task of a process, and stops with the process.
+    """A warm Spark, or else dagster-pyspark's lazy session.
 
-    To start a session takes longer than most steps, and those of a process follow each other.
+    The session starts with the first task of a process, and stops with the process: to start one takes longer than most
+    steps, and those of a process follow each other.
 
     It is no `ConfigurableResource`, because the config of a run could set the fields of one.
     """
 
-    def make_runner(self) -> SparkRunner:
-        """Return a runner of tasks on this process's session."""
-        return SparkRunner(start_session)
+    def make_runner(self) -> TaskRunner:
+        """Return a runner of tasks, on this process's session if it has one."""
+        own = SparkRunner(start_session)
+        if start_session.cache_info().currsize:
+            return own
+        return ChosenRunner(
+            lambda: choose_runner(own, build_spark_conf(read_deployed_conf(os.environ))["spark.master"])
+        )
 
 
 @cache
@@ -87,10 +95,37 @@ def start_session() -> "SparkSession":
 
     Raises SparkUnavailableError if it does not start, and ConfigError if the deployment's file cannot be read.
     """
+    return _start_or_explain(read_deployed_conf(os.environ), {})
+
+
+def start_shared_session() -> "tuple[SparkSession, int]":
+    """Start the session of a warm Spark. Return it, and how many tasks one run may have under way.
+
+    Tasks of several runs are in it. So each has a Python process of its own: what one has loaded or cached, such as
+    credentials or a plug-in, is not there for the next one.
+
+    Raises as `start_session`.
+    """
     deployed = read_deployed_conf(os.environ)
+    found = LOCAL_MASTER.fullmatch(build_spark_conf(deployed)["spark.master"])
+    if found is None:
+        raise ConfigError("a warm Spark is for one machine: spark.master names others")
+    # Without memory, Java may go on for ever and do nothing.
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -XX:+ExitOnOutOfMemoryError".strip()
+    cores, attempts = found.groups()
+    master = f"local[{SLOTS},{attempts}]" if attempts else f"local[{SLOTS}]"
+    own = {"spark.master": master, "spark.python.worker.reuse": "false", "spark.ui.showConsoleProgress": "false"}
+    session = _start_or_explain(deployed, own)
+    context: Any = session.sparkContext
+    context.environment[plugins.VARIABLE] = ",".join(plugins.read_allowance())
+    processors = context._jvm.java.lang.Runtime.getRuntime().availableProcessors()  # noqa: SLF001 - Spark's own number
+    return session, processors if cores == "*" else int(cores or 1)
+
+
+def _start_or_explain(deployed: Mapping[str, str], own: Mapping[str, str]) -> "SparkSession":
     leave_out_anothers(os.environ)
     try:
-        return _start(deployed)
+        return _start(deployed, own)
     except Exception as err:
         # of an error of Java, the first line says where and the second one what
         said = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__
@@ -100,23 +135,24 @@ def start_session() -> "SparkSession":
         ) from err
 
 
-def _start(deployed: Mapping[str, str]) -> "SparkSession":
+def _start(deployed: Mapping[str, str], own: Mapping[str, str]) -> "SparkSession":
+    """Start Spark with the deployment's properties. Those of `own` win."""
     # imports PySpark, which a code location need not know to load
     from dagster_pyspark import LazyPySparkResource
 
     if not is_started(os.environ):
         find_java()
         logger.info("starting Spark")
-    conf = build_spark_conf(deployed)
+    conf = build_spark_conf({**deployed, **own})
     # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
     os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
     given = os.environ.get(SUBMIT_VARIABLE)
     if deployed and not is_started(os.environ):
         # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
         os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
-        conf = {name: value for name, value in conf.items() if name not in deployed}
+        conf = {name: value for name, value in conf.items() if name in own or name not in deployed}
     try:
-        java_options = set_java_options({**conf, **deployed}, os.environ)
+        java_options = set_java_options({**conf, **deployed, **own}, os.environ)
         with make_private_files(), log_errors_only(os.environ), java_options:
             if not is_named() and not is_started(os.environ):
                 start_unnamed(conf, os.environ)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kafka_s3_platform.config import plugins
@@ -78,11 +78,17 @@ class TaskRunner(Protocol):
 
 
 @dataclass(frozen=True)
-class _Outcome(Generic[R]):
+class TaskOutcome(Generic[R]):
     """The answer of an executor. Errors are values in it, because Spark would turn a raised one into text."""
 
     result: R | None
     error: Exception | None
+
+    def unwrap(self) -> R:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]
 
 
 class SparkRunner:
@@ -100,15 +106,7 @@ class SparkRunner:
         context: Any = self._session().sparkContext
         # Python workers of a cluster have their own environment, but this process decides which classes they may load.
         context.environment[plugins.VARIABLE] = ",".join(plugins.read_allowance())
-        with ThreadPoolExecutor(max_concurrent, thread_name_prefix="spark-task") as pool:
-            pending = {pool.submit(self._one, context, function, task) for task in tasks}
-            try:
-                while pending:
-                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        yield future.result()
-            finally:
-                _cancel_pending(pending)
+        yield from run_in_threads(lambda task: self._one(context, function, task), tasks, max_concurrent)
 
     def run_grouped(
         self,
@@ -117,11 +115,7 @@ class SparkRunner:
         max_concurrent: int,
         count_size: Callable[[T], int],
     ) -> Iterator[R]:
-        if not tasks:
-            return
-        groups = deal_out(tasks, lambda task: count_size(task) + STREAM_COST, self.at_once(max_concurrent))
-        for results in self.run(partial(_call_for_each, function), groups, max_concurrent):
-            yield from results
+        yield from run_in_groups(self, function, tasks, max_concurrent, count_size)
 
     def at_once(self, max_concurrent: int) -> int:
         """Return this machine's number of cores at most if Spark is local. A cluster may run as many as requested."""
@@ -132,10 +126,78 @@ class SparkRunner:
         return max_concurrent
 
     def _one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
-        outcome: _Outcome[R] = context.parallelize([task], 1).map(_guard_task(function)).collect()[0]
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.result  # type: ignore[return-value]
+        outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
+        return outcome.unwrap()
+
+
+class ChosenRunner:
+    """The runner that is chosen for the first task. A run without tasks chooses none."""
+
+    def __init__(self, choose: Callable[[], TaskRunner]) -> None:
+        self._choose = choose
+
+    @cached_property
+    def _chosen(self) -> TaskRunner:
+        return self._choose()
+
+    def start(self) -> None:
+        self._chosen.start()
+
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        if tasks:
+            yield from self._chosen.run(function, tasks, max_concurrent)
+
+    def run_grouped(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,
+        count_size: Callable[[T], int],
+    ) -> Iterator[R]:
+        if tasks:
+            yield from self._chosen.run_grouped(function, tasks, max_concurrent, count_size)
+
+    def at_once(self, max_concurrent: int) -> int:
+        return self._chosen.at_once(max_concurrent)
+
+
+def run_in_groups(
+    runner: TaskRunner,
+    function: Callable[[T, Attempt], R],
+    tasks: Sequence[T],
+    max_concurrent: int,
+    count_size: Callable[[T], int],
+) -> Iterator[R]:
+    """Do what `TaskRunner.run_grouped` says, with groups of equal size: as many as run at once."""
+    if not tasks:
+        return
+    groups = deal_out(tasks, lambda task: count_size(task) + STREAM_COST, runner.at_once(max_concurrent))
+    for results in runner.run(partial(_call_for_each, function), groups, max_concurrent):
+        yield from results
+
+
+def run_in_threads(
+    run_task: Callable[[T], R],
+    tasks: Sequence[T],
+    max_concurrent: int,
+    cancel_running: Callable[[], None] | None = None,
+) -> Iterator[R]:
+    """Yield the tasks' results as they end, at most `max_concurrent` at once.
+
+    After an error no other one starts. Those under way are waited for; if it was an interrupt, they are cancelled.
+    """
+    with ThreadPoolExecutor(max_concurrent, thread_name_prefix="spark-task") as pool:
+        pending = {pool.submit(run_task, task) for task in tasks}
+        try:
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        except BaseException as err:
+            _cancel_pending(pending)
+            if cancel_running is not None and not isinstance(err, Exception):
+                cancel_running()
+            raise
 
 
 def _call_for_each(function: Callable[[T, Attempt], R], group: Sequence[T], attempt: Attempt) -> list[R]:
@@ -148,20 +210,22 @@ def _cancel_pending(pending: "set[Future[Any]]") -> None:
         future.cancel()
 
 
-def _guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], _Outcome[R]]:
-    def call(task: T) -> _Outcome[R]:
+def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome[R]]:
+    """Return what an executor calls with a task: the function, whose errors become values."""
+
+    def call(task: T) -> TaskOutcome[R]:
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
         attempt = Attempt(context.taskAttemptId(), context.attemptNumber())
         try:
-            return _Outcome(function(task, attempt), None)
+            return TaskOutcome(function(task, attempt), None)
         except PermanentError as err:
-            return _Outcome(None, err)
+            return TaskOutcome(None, err)
         except TransientError as err:
             # Raised, it makes Spark retry the task. The last attempt returns it, to keep its type.
             if attempt.is_last:
-                return _Outcome(None, err)
+                return TaskOutcome(None, err)
             raise
 
     return call

@@ -171,9 +171,9 @@ def start_unnamed(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Non
 def end_java(session: "SparkSession") -> None:
     """Stop a session that this process has started, and wait until its Java has ended."""
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - nothing else knows its process
-    session.stop()
     # Otherwise it would be stopped once more, without its Java.
     atexit.unregister(session.stop)
+    session.stop()
     gateway.proc.stdin.close()
     gateway.proc.wait()
 

@@ -18,14 +18,14 @@ from kafka_s3_platform_tests.store.http_proxy import running
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
 RUN = """
 import json, os
-from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.resources import SparkResource, start_session
 
 def look(task, attempt):
     return task, os.environ.get("SPARK_EXECUTOR_ID")
 
 runner = SparkResource().make_runner()
 found = list(runner.run(look, [1, 2], 2))
-conf = dict(runner._session().sparkContext.getConf().getAll())
+conf = dict(start_session().sparkContext.getConf().getAll())
 print(json.dumps([found, conf]))
 """
 OF_POD = {"POD_NAME": "run-1", "POD_NAMESPACE": "test", "POD_IP": "127.0.0.2"}

@@ -19,7 +19,7 @@ LOOK = """
 import json, os, tempfile
 from pathlib import Path
 import psutil
-from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.resources import SparkResource, start_session
 from kafka_s3_platform_tests.spark.test_session import NO_OBJECTS, answer
 
 def look(task, attempt):
@@ -27,7 +27,7 @@ def look(task, attempt):
 
 runner = SparkResource().make_runner()
 [found] = runner.run(look, [0], 1)
-conf = dict(runner._session().sparkContext.getConf().getAll())
+conf = dict(start_session().sparkContext.getConf().getAll())
 modes = {str(path): path.stat().st_mode for path in Path(tempfile.gettempdir()).rglob("*")}
 print(json.dumps([*found, conf, modes, answer(int(conf["spark.driver.port"]), NO_OBJECTS)]))
 """

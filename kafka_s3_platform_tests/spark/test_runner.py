@@ -10,7 +10,7 @@ import pytest
 
 from kafka_s3_platform.config import plugins
 from kafka_s3_platform.errors import PermanentError, TransientError
-from kafka_s3_platform.spark.runner import Attempt, SparkRunner
+from kafka_s3_platform.spark.runner import Attempt, SparkRunner, TaskRunner
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def take_a_while(folder: Path, expected: int, task: int, _: Attempt) -> int:
     return at_once
 
 
-def test_every_task_gives_its_result(runner: SparkRunner) -> None:
+def test_every_task_gives_its_result(runner: TaskRunner) -> None:
     assert sorted(runner.run(double, range(10), 2)) == [2 * n for n in range(10)]
 
 
@@ -95,37 +95,37 @@ def test_many_small_tasks_share_a_task_of_spark_and_a_large_one_has_its_own(
     assert {task for task, tries in tried.items() if tries == 2} == set(range(1, FAILING + 1))
 
 
-def test_a_permanent_error_comes_back_as_it_was_and_is_not_tried_again(runner: SparkRunner, tmp_path: Path) -> None:
+def test_a_permanent_error_comes_back_as_it_was_and_is_not_tried_again(runner: TaskRunner, tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match=r"^topic t-7: refused$"):
         list(runner.run(partial(refuse, tmp_path), [7], 1))
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_transient_error_is_tried_again_with_a_higher_attempt_id(runner: SparkRunner, tmp_path: Path) -> None:
+def test_a_transient_error_is_tried_again_with_a_higher_attempt_id(runner: TaskRunner, tmp_path: Path) -> None:
     assert list(runner.run(partial(fail_at_first, tmp_path), [7], 1)) == [7]
     tries = sorted(tuple(map(int, p.name.split("-")[1:])) for p in tmp_path.iterdir())
     assert [number for number, _ in tries] == [0, 1, 2]
     assert sorted(i for _, i in tries) == [i for _, i in tries]
 
 
-def test_the_last_try_gives_the_error_itself(runner: SparkRunner, tmp_path: Path) -> None:
+def test_the_last_try_gives_the_error_itself(runner: TaskRunner, tmp_path: Path) -> None:
     with pytest.raises(TransientError, match=rf"^try {MAX_TASK_ATTEMPTS - 1} of topic t-7$"):
         list(runner.run(partial(fail_always, tmp_path), [7], 1))
     assert len(list(tmp_path.iterdir())) == MAX_TASK_ATTEMPTS
 
 
-def test_after_an_error_nothing_new_starts(runner: SparkRunner, tmp_path: Path) -> None:
+def test_after_an_error_nothing_new_starts(runner: TaskRunner, tmp_path: Path) -> None:
     with pytest.raises(PermanentError):
         list(runner.run(partial(refuse, tmp_path), range(20), 1))
     assert Counter(p.name.split("-")[0] for p in tmp_path.iterdir()).total() < 20
 
 
 @pytest.mark.parametrize("max_concurrent", [1, 2])
-def test_no_more_tasks_run_at_once_than_allowed(runner: SparkRunner, tmp_path: Path, max_concurrent: int) -> None:
+def test_no_more_tasks_run_at_once_than_allowed(runner: TaskRunner, tmp_path: Path, max_concurrent: int) -> None:
     assert max(runner.run(partial(take_a_while, tmp_path, max_concurrent), range(4), max_concurrent)) == max_concurrent
 
 
-def test_as_many_tasks_run_at_once_as_are_told(runner: SparkRunner, tmp_path: Path) -> None:
+def test_as_many_tasks_run_at_once_as_are_told(runner: TaskRunner, tmp_path: Path) -> None:
     """The session has two cores: limits are shared out among two tasks, though eight may run."""
     assert max(runner.run(partial(take_a_while, tmp_path, 2), range(6), 8)) == runner.at_once(8) == 2
     assert runner.at_once(1) == 1

@@ -8,7 +8,7 @@ from numba.core.dispatcher import Dispatcher
 from kafka_s3_platform.kafka.fetch import kernels
 from kafka_s3_platform.model import json_values
 from kafka_s3_platform.restore.outgoing import key_hash
-from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ def run_kernels() -> list[Kernel]:
 
 def run_spark() -> None:
     """Start Spark, run tasks, and wait until its Java has ended: it writes class data then."""
-    from kafka_s3_platform.defs.resources import SparkResource, start_session
+    from kafka_s3_platform.defs.resources import start_session
     from kafka_s3_platform.spark.session import end_java
 
-    list(SparkResource().make_runner().run(_add, [1, 2], 2))
+    list(SparkRunner(start_session).run(_add, [1, 2], 2))
     end_java(start_session())
 
 

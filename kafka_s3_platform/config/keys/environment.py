@@ -34,6 +34,13 @@ SPARK_CONF = EnvironmentVariable(
     CODE,
     "A properties file for Spark ([where Spark runs](architecture.md#where-spark-runs)).",
 )
+WARM_SPARK = EnvironmentVariable(
+    "KAFKA_S3_WARM_SPARK",
+    "",
+    CODE,
+    "Minutes. A run on one machine that finds no [warm Spark](architecture.md#a-warm-spark) starts one, which ends when"
+    " it was not used for so long. Not set: a run uses one that is there. `0`: each process has a session of its own.",
+)
 RUN_RETENTION_DAYS = EnvironmentVariable(
     "KAFKA_S3_RUN_RETENTION_DAYS",
     "30",
@@ -48,6 +55,7 @@ VARIABLES = (
     AUTOSTART,
     PLUGINS,
     SPARK_CONF,
+    WARM_SPARK,
     RUN_RETENTION_DAYS,
     EnvironmentVariable(
         f"{LOCAL_PREFIX}*",
@@ -102,6 +110,12 @@ VARIABLES = (
         "NO_COLOR", "", "command line", "If it is not empty, `kafka-s3` shows no colours, also on a terminal."
     ),
     EnvironmentVariable("TERM", "", "command line", "`dumb`: a terminal on which `kafka-s3` shows no display."),
+    EnvironmentVariable(
+        "XDG_RUNTIME_DIR",
+        "`~/.cache`",
+        CODE,
+        "Where the folder `kafka-s3` with the sockets of [warm Sparks](architecture.md#a-warm-spark) is.",
+    ),
     EnvironmentVariable(
         "PYSPARK_SUBMIT_ARGS", "", CODE, "Arguments of spark-submit, as PySpark reads them. Better: a properties file."
     ),

@@ -1,0 +1,222 @@
+"""The server of a warm Spark: it holds a session, and runs the tasks that processes of its user send.
+
+It knows nothing of a task but bytes, which a Python worker unpickles. So it never imports what tasks import.
+"""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.spark.session import end_java
+from kafka_s3_platform.spark.warm.task import run_pickled
+from kafka_s3_platform.spark.warm.wire import BEAT_SECONDS, FrameKind, Peer, PeerGoneError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+STALE_SECONDS = 5.0
+"""For how long an answer of the JVM shows that it lives."""
+
+END_SECONDS = 10.0
+"""How long the JVM may take to end."""
+
+TOLD_SECONDS = 5.0
+"""How long a server that could not start stays, to say why."""
+
+
+class WarmServer:
+    """Serves a session until it is not used, is replaced or told to end, or its JVM dies."""
+
+    def __init__(self, listener: socket.socket, path: Path, idle_seconds: float) -> None:
+        self._listener = listener
+        self._path = path
+        self._inode = path.stat().st_ino
+        self._idle_seconds = idle_seconds
+        self._context: Any = None
+        self._at_once = 1
+        self._failure: str | None = None
+        self._started = threading.Event()
+        self._ending = threading.Event()
+        self._retired = False
+        self._lock = threading.Lock()
+        self._clients = 0
+        self._used = self._answered = time.monotonic()
+
+    def serve(self, start: "Callable[[], tuple[SparkSession, int]]") -> None:
+        """Start the session, and serve it to the end. `start` returns it, and how many tasks run at once."""
+        signal.signal(signal.SIGTERM, lambda *_: self._ending.set())
+        threading.Thread(target=self._accept, daemon=True).start()
+        try:
+            session, self._at_once = start()
+        except PlatformError as err:
+            logger.error("warm Spark: %s", err)  # noqa: TRY400 - the message says all
+            self._failure = str(err)
+            self._started.set()
+            self._ending.wait(TOLD_SECONDS)
+            self._unlink()
+            return
+        self._context = session.sparkContext
+        jvm: subprocess.Popen[bytes] = self._context._gateway.proc  # noqa: SLF001 - nothing else tells when it ends
+        self._answered = self._used = time.monotonic()
+        for watch in (lambda: self._end_with(jvm), self._ask_jvm):
+            threading.Thread(target=watch, daemon=True).start()
+        self._started.set()
+        logger.info("warm Spark: ready in process %d, its JVM is process %d", os.getpid(), jvm.pid)
+        self._await_end()
+        self._unlink()
+        _end_session(session, jvm)
+
+    def _await_end(self) -> None:
+        why = None
+        while why is None:
+            why = "it was told to" if self._ending.wait(BEAT_SECONDS) else self._begin_end()
+        logger.info("warm Spark: ends, since %s", why)
+
+    def _begin_end(self) -> str | None:
+        """Return why the server ends now, None if it does not. It leaves no client alone, and greets none then."""
+        with self._lock:
+            why = None if self._clients else self._find_end()
+            if why is not None:
+                self._ending.set()
+            return why
+
+    def _find_end(self) -> str | None:
+        idle = time.monotonic() - self._used
+        if self._retired:
+            return "another one takes its place"
+        if not self._is_reachable():
+            return "its socket is gone"
+        return f"it was not used for {idle:.0f} s" if idle > self._idle_seconds else None
+
+    def _is_reachable(self) -> bool:
+        try:
+            return self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _unlink(self) -> None:
+        if self._is_reachable():
+            self._path.unlink(missing_ok=True)
+
+    def _end_with(self, jvm: "subprocess.Popen[bytes]") -> None:
+        """End at once when the JVM does: then clients are told, and new ones start another."""
+        status = jvm.wait()
+        if self._ending.is_set():
+            return
+        logger.error("warm Spark: its JVM ended with status %d", status)
+        self._unlink()
+        os._exit(1)
+
+    def _ask_jvm(self) -> None:
+        """Ask the JVM again and again. While it is suspended, no client gets a sign of life."""
+        while not self._ending.wait(BEAT_SECONDS):
+            self._context._jvm.System.nanoTime()  # noqa: SLF001 - any call will do
+            self._answered = time.monotonic()
+
+    def _is_answering(self) -> bool:
+        return time.monotonic() - self._answered < STALE_SECONDS
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+                peer = Peer(connected)
+            except (OSError, PeerGoneError) as err:
+                logger.warning("warm Spark: a client was not served: %s", err)
+                time.sleep(BEAT_SECONDS)
+                continue
+            with self._lock:
+                if self._ending.is_set():
+                    peer.close()
+                    continue
+                self._clients += 1
+            threading.Thread(target=self._serve_client, args=(peer,), daemon=True).start()
+
+    def _serve_client(self, peer: Peer) -> None:
+        try:
+            with peer:
+                self._greet(peer)
+                kind, body = peer.receive()
+                if kind is FrameKind.RETIRE:
+                    self._retired = True
+                elif kind is FrameKind.TASK:
+                    self._run_task(peer, body)
+        except PeerGoneError:
+            pass  # it has all that it wanted, or its task is cancelled
+        finally:
+            with self._lock:
+                self._clients -= 1
+                self._used = time.monotonic()
+
+    def _greet(self, peer: Peer) -> None:
+        """Let the client wait until the session is there."""
+        while not self._started.wait(BEAT_SECONDS):
+            peer.send(FrameKind.BEAT)
+        if self._failure is not None:
+            peer.send(FrameKind.FAILED, self._failure.encode())
+            raise PeerGoneError("there is no session")
+        while not self._is_answering():
+            time.sleep(BEAT_SECONDS)
+        peer.send(FrameKind.READY, f"{os.getpid()} {self._at_once}".encode())
+
+    def _run_task(self, peer: Peer, pickled: bytes) -> None:
+        """Run a task. Cancel it when the client goes, or says that it wants no more."""
+        from pyspark import InheritableThread
+
+        group = uuid4().hex
+        sending = threading.Lock()
+        job = InheritableThread(target=self._run_job, args=(peer, sending, group, pickled), daemon=True)
+        job.start()
+        try:
+            while job.is_alive() and not peer.is_readable(BEAT_SECONDS):
+                if self._is_answering():
+                    with sending:
+                        peer.send(FrameKind.BEAT)
+        finally:
+            # The first time may come before the job has begun.
+            while job.is_alive():
+                self._context.cancelJobGroup(group)
+                job.join(BEAT_SECONDS)
+
+    def _run_job(self, peer: Peer, sending: threading.Lock, group: str, pickled: bytes) -> None:
+        """Run the task as a Spark job of its own, and send what comes of it.
+
+        What Spark itself did not survive is not sent: the end of the connection tells the client.
+        """
+        from py4j.protocol import Py4JError, Py4JJavaError
+
+        context = self._context
+        try:
+            context.setJobGroup(group, "a task of a client", interruptOnCancel=True)
+            answer = FrameKind.RESULT, context.parallelize([pickled], 1).map(run_pickled).collect()[0]
+        except Py4JJavaError as err:
+            if context._jsc.sc().isStopped():  # noqa: SLF001 - PySpark's own property asks nobody
+                return
+            answer = FrameKind.FAILED, str(err).encode()
+        except (Py4JError, OSError) as err:
+            logger.warning("warm Spark: the JVM does not answer: %s", err)
+            return
+        try:
+            with sending:
+                peer.send(*answer)
+        except PeerGoneError:
+            return
+
+
+def _end_session(session: "SparkSession", jvm: "subprocess.Popen[bytes]") -> None:
+    """End the session, its JVM and with it its Python workers. A JVM that is suspended does not end by itself."""
+    ending = threading.Thread(target=end_java, args=(session,), daemon=True)
+    ending.start()
+    ending.join(END_SECONDS)
+    jvm.kill()

@@ -1,0 +1,175 @@
+"""How a warm Spark and its clients talk: a socket in a folder of the user's, and frames of a kind and a length.
+
+A task comes pickled, which is code: whoever can connect can run code as this user. So nobody else can. The folder is
+closed to others, and each side asks the kernel whose process the other is.
+"""
+
+import os
+import select
+import socket
+import stat
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import final
+
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.spark.warm.identity import Identity
+
+SILENCE_SECONDS = 30.0
+"""After how long without a sign of life the other side counts as gone: it is suspended, or its JVM is."""
+
+BEAT_SECONDS = 1.0
+"""How often a server shows that it lives, to a client that waits."""
+
+MAX_FRAME = 1 << 30
+"""The longest body of a frame: Spark's own limit of the results of a job (`spark.driver.maxResultSize`)."""
+
+_HEAD = struct.Struct(">BQ")
+
+_PEER = struct.Struct("3i")
+"""Process id, user id and group id of the process at the other end, as Linux gives them."""
+
+
+class FrameKind(IntEnum):
+    """What a frame says."""
+
+    BEAT = 0
+    READY = 1
+    """The session is there. The body is the server's process id, and how many tasks a run has under way at most."""
+    TASK = 2
+    RETIRE = 3
+    """Another server takes this one's place: end with the last client."""
+    RESULT = 4
+    FAILED = 5
+    """The body is what Spark said."""
+
+
+class PeerGoneError(Exception):
+    """The other side ended, or shows no sign of life."""
+
+
+class ForeignFolderError(OSError):
+    """The folder of the sockets is not this user's alone."""
+
+
+@final
+class Peer:
+    """One end of a connection. Only processes of this user get one."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        made_by, uid, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if uid != os.geteuid():
+            connected.close()
+            raise PeerGoneError(f"process {made_by} at the other end is of user {uid}, not of {os.geteuid()}")
+
+    def send(self, kind: FrameKind, body: bytes = b"") -> None:
+        """Send a frame.
+
+        Raises:
+            PeerGoneError: nobody reads it.
+            PermanentError: it is too long.
+        """
+        if len(body) > MAX_FRAME:
+            raise PermanentError(f"a task or its result is {len(body):,} bytes: at most {MAX_FRAME:,} can be sent")
+        try:
+            self._socket.sendall(_HEAD.pack(kind, len(body)) + body)
+        except OSError as err:
+            raise PeerGoneError(str(err)) from err
+
+    def receive(self, seconds: float | None = None) -> tuple[FrameKind, bytes]:
+        """Receive the next frame. Wait for each part of it for so many seconds, or without an end.
+
+        Raises PeerGoneError.
+        """
+        self._socket.settimeout(seconds)
+        try:
+            kind, size = _HEAD.unpack(self._receive_exactly(_HEAD.size))
+            if size > MAX_FRAME:
+                raise PeerGoneError(f"it announces a frame of {size:,} bytes: at most {MAX_FRAME:,} are taken")
+            return FrameKind(kind), self._receive_exactly(size)
+        except TimeoutError as err:
+            raise PeerGoneError(f"it shows no sign of life for {seconds:g} s") from err
+        except (OSError, ValueError) as err:
+            raise PeerGoneError(str(err)) from err
+        finally:
+            self._socket.settimeout(None)
+
+    def is_readable(self, seconds: float) -> bool:
+        """Whether something comes within so many seconds: a frame, or the end."""
+        poll = select.poll()  # `select.select` knows no more than 1,024 files
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def end_sending(self) -> None:
+        """Tell the other side that nothing more comes. What it sends can still be received."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # it is gone already
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._socket.close()  # of a runner that nobody uses any more
+
+    def _receive_exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._socket.recv(min(size - len(parts), 1 << 20))
+            if not part:
+                raise PeerGoneError("it ended")
+            parts += part
+        return bytes(parts)
+
+
+def connect(path: Path) -> Peer:
+    """Connect to the server of a socket.
+
+    Raises:
+        PeerGoneError: none listens there, or it is another user's.
+    """
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.settimeout(SILENCE_SECONDS)
+    try:
+        connected.connect(str(path))
+    except OSError as err:
+        connected.close()
+        raise PeerGoneError(f"{path}: {err.strerror or err}") from err
+    return Peer(connected)
+
+
+def find_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the user's sockets: of the login session, or else in the home. It may not exist."""
+    session = env.get("XDG_RUNTIME_DIR")
+    return Path(session, "kafka-s3") if session else Path.home() / ".cache" / "kafka-s3"
+
+
+def find_socket(folder: Path, identity: Identity) -> Path:
+    """Return the socket of the warm Spark with this identity."""
+    return folder / f"{identity.place}-{identity.version}.sock"
+
+
+def find_log(path: Path) -> Path:
+    """Return the file of what the server of a socket and its JVM print."""
+    return path.with_suffix(".log")
+
+
+def refuse_foreign_folder(folder: Path) -> None:
+    """Raise ForeignFolderError if somebody else could put a socket into the folder, or connect to one there."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ForeignFolderError(
+            f"{folder} has to be a folder (no link) of user {os.geteuid()} with mode 0700, and is of user "
+            f"{found.st_uid} with mode {stat.filemode(found.st_mode)}: correct or remove it"
+        )
