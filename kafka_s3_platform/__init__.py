@@ -1,5 +1,45 @@
 """Archive Kafka topics to S3 in hourly and daily chunks, and replay them exactly as they were."""
 
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
 from kafka_s3_platform.text import guard_logs
 
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
+__all__ = ["read"]
+
 guard_logs()
+
+
+def read(
+    connector: str,
+    topic: str | None = None,
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    kafka_partitions: Iterable[int] | None = None,
+) -> "ds.Dataset":
+    """Return the archived records of a topic as an Arrow dataset, which DuckDB, polars, pandas and others read.
+
+    It holds each record once, also where hours and their merged day stand side by side, as the archive is now. What is
+    not archived (yet) is not in it: `kafka-s3 show` and `kafka-s3 verify` tell that. Its columns are those of Spark's
+    Kafka source: key, value, headers, topic, partition, offset, timestamp, timestampType.
+
+    Args:
+        connector: the name of a connector file in the folder KAFKA_S3_CONNECTORS, or else in `connectors`.
+        topic: may be left out if the connector has one alone.
+        start: only records with this timestamp or a later one.
+        end: only records with an earlier timestamp.
+        kafka_partitions: only records of these.
+
+    Raises:
+        ConfigError: there is no such connector or topic, a time has no timezone, or objects hold no whole records.
+        StoreUnavailableError: the store does not answer.
+        IndexDamagedError: the index cannot be read.
+    """
+    from kafka_s3_platform.reading.dataset import find_objects, make_filter
+
+    return find_objects(connector, topic, make_filter(start, end, kafka_partitions, None)).open()

@@ -50,7 +50,7 @@ def test_no_two_rooms_give_one_name_to_two_things() -> None:
 
 
 def test_partition_alone_is_the_name_of_nothing() -> None:
-    """It means three things here. Fields of stored documents are called as the documents call them."""
+    """It means three things here. Fields of stored documents and Spark's methods keep their names."""
     found = [
         f"{path} {name}"
         for path, module in modules()
@@ -58,7 +58,10 @@ def test_partition_alone_is_the_name_of_nothing() -> None:
         for name in defined_names(node)
         if re.fullmatch(r"_?partitions?", name)
     ]
-    assert found == ["formats/envelope/json.py partition", "formats/lenses.py partition"]
+    assert found == [
+        *(f"{path} partition" for path in ("formats/envelope/json.py", "formats/lenses.py")),
+        *(f"reading/spark_source.py {name}" for name in ("partitions", "partition")),
+    ]
 
 
 def test_no_id_of_an_object_stands_for_it() -> None:

@@ -1,5 +1,6 @@
 """`kafka-s3 restore`."""
 
+import os
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -10,8 +11,9 @@ import click
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import Verdict, json_option, print_result
 from kafka_s3_platform.cli.restore_options import add_restore_options, split_pairs
-from kafka_s3_platform.cli.runs import RunOutcome, find_connector, find_native_topics, run_job
+from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, run_job
 from kafka_s3_platform.cli.times import parse_time
+from kafka_s3_platform.config.files import find_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
@@ -71,7 +73,7 @@ def restore(
     if terms["restore_id"] is None:
         ctx.obj += ["--restore-id", run_id]
     terms["everything"] = has_no_times and not terms["hours"] and not terms["days"]
-    found = find_connector(connector)
+    found = find_connector(connector, os.environ)
     if found.source is not None:
         outcome = run_foreign_restore(found, ForeignRestoreConfig(topics=list(topics), after=after, **terms), run_id)
     else:

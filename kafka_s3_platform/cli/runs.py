@@ -12,11 +12,8 @@ import click
 import dagster as dg
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from kafka_s3_platform.cli.connector_files.names import guess_name
 from kafka_s3_platform.cli.messages import MESSAGES
-from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
-from kafka_s3_platform.config.keys.table import find_nearest
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.files import find_connector, suggest_name
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG, FAILURES, RETRIES_TAG
@@ -64,27 +61,12 @@ class RunOutcome:
     events: tuple[dict[str, Any], ...]
 
 
-def find_connector(name: str) -> ConnectorConfig:
-    """Find the sink or source connector of that name. Files of other connectors may be broken.
-
-    Raises:
-        ConfigError: the connector's file does not load, or there is no such connector.
-    """
-    files = load_connectors(find_connectors_folder(os.environ), os.environ)
-    configs = {config.name: config for config in files.connectors}
-    if name in configs:
-        return configs[name]
-    if broken := [problem for path, problem in files.broken.items() if name == guess_name(path)]:
-        raise ConfigError("\n".join(dict.fromkeys(broken)))
-    raise ConfigError(_suggest_name(f"no connector file declares {name}", name, list(configs)) + files.reservation)
-
-
 def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
     """Find the connector's topics, or the named topic. ConfigError if it does not exist.
 
     With `at_kafka`, leave out topics that `topics.regex` found earlier and that Kafka no longer has.
     """
-    found = find_connector(connector)
+    found = find_connector(connector, os.environ)
     if found.source is not None:
         raise ConfigError(
             f"connector {connector} is a source: it reads objects that others wrote, and archives nothing itself. "
@@ -93,7 +75,7 @@ def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = 
     folder = find_topics_folder()
     config = resolve_now(found, folder)
     if topic is not None and topic not in config.topics:
-        raise ConfigError(_suggest_name(f"connector {connector} does not archive topic {topic}", topic, config.topics))
+        raise ConfigError(suggest_name(f"connector {connector} does not archive topic {topic}", topic, config.topics))
     gone = find_gone_topics(config, folder) if at_kafka and topic is None else frozenset()
     return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name) and name not in gone]
 
@@ -330,8 +312,3 @@ def _make_error(run_id: str, error: str, kind: str, message: str) -> PlatformErr
     if kind != "transient":
         return PermanentError(text)
     return next((cls for cls in NO_ANSWER if cls.__name__ == error), TransientError)(text)
-
-
-def _suggest_name(what: str, name: str, known: Sequence[str]) -> str:
-    near = find_nearest(name, known)
-    return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(known) or 'none'}")

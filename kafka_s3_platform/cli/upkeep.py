@@ -1,5 +1,6 @@
 """`kafka-s3 upkeep`."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -7,7 +8,7 @@ import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
-from kafka_s3_platform.cli.runs import find_connector
+from kafka_s3_platform.config.files import find_connector
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.upkeep.index.run import UpkeepReport, keep_up_index
 
@@ -22,7 +23,7 @@ def upkeep(connector: str, dry_run: bool, as_json: bool) -> None:
     Runs may archive meanwhile. Killed at any moment, the same command goes on. The schedule `upkeep` does the same
     every night.
     """
-    config = find_connector(connector)
+    config = find_connector(connector, os.environ)
     if config.source is not None:
         raise ConfigError(f"{connector} is a source connector: it restores, and keeps no index")
     report = keep_up_index(config, dry_run)

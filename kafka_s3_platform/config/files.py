@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
+from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.values import is_nested
 from kafka_s3_platform.config.mapping import resolve_connector
 from kafka_s3_platform.config.parse import find_property_lines, read_connector_file
@@ -104,6 +105,35 @@ def list_connector_files(folder: Path) -> tuple[Path, ...]:
         for path in sorted(folder.iterdir())
         if path.suffix in {".json", ".properties"} and path.name != WORKER_FILE and not path.name.startswith(".")
     )
+
+
+def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:
+    """Find the sink or source connector of that name. Files of other connectors may be broken.
+
+    Raises:
+        ConfigError: the connector's file does not load, or there is no such connector.
+    """
+    files = load_connectors(find_connectors_folder(env), env)
+    configs = {config.name: config for config in files.connectors}
+    if name in configs:
+        return configs[name]
+    if broken := [problem for path, problem in files.broken.items() if name == guess_name(path)]:
+        raise ConfigError("\n".join(dict.fromkeys(broken)))
+    raise ConfigError(suggest_name(f"no connector file declares {name}", name, list(configs)) + files.reservation)
+
+
+def suggest_name(what: str, name: str, known: Sequence[str]) -> str:
+    """Return the sentence with the known name that is nearest, or with all of them."""
+    near = find_nearest(name, known)
+    return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(known) or 'none'}")
+
+
+def guess_name(path: Path) -> str:
+    """Return the name that a connector file declares. One that cannot be parsed is taken to be named as its file."""
+    try:
+        return read_connector_file(path).name
+    except ConfigError:
+        return path.stem
 
 
 def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> LoadedConnector:

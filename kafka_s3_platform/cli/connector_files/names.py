@@ -1,21 +1,10 @@
 """The names of connectors: the argument of commands that is one, which shells complete."""
 
 import os
-from pathlib import Path
 
 import click
 
-from kafka_s3_platform.config.files import find_connectors_folder, list_connector_files
-from kafka_s3_platform.config.parse import read_connector_file
-from kafka_s3_platform.errors import ConfigError
-
-
-def guess_name(path: Path) -> str:
-    """Return the name that a connector file declares. One that cannot be parsed is taken to be named as its file."""
-    try:
-        return read_connector_file(path).name
-    except ConfigError:
-        return path.stem
+from kafka_s3_platform.config.files import find_connectors_folder, guess_name, list_connector_files
 
 
 def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature

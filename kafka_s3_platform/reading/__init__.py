@@ -1,0 +1,1 @@
+"""Reads the archive as tables: Arrow for DuckDB, polars and pandas, and a data source of Spark."""

@@ -1,0 +1,139 @@
+"""The batch data source `kafka_archive` of Spark, with the columns of Spark's Kafka source.
+
+Conditions on `partition`, `offset` and `timestamp` are compared with the index: no object is opened that cannot meet
+them.
+"""
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
+from itertools import accumulate, groupby
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (  # noqa: TID253 - whoever imports this module has Spark
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import to_arrow_schema  # noqa: TID253
+from pyspark.sql.types import StructType  # noqa: TID253
+
+from kafka_s3_platform.config.files import FOLDER_VARIABLE
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.times import EPOCH
+from kafka_s3_platform.reading.dataset import FIRST_NUMBER, LAST_NUMBER, ArchivedObjects, find_objects
+from kafka_s3_platform.store.row_filter import SegmentFilter
+
+TASK_BYTES = 134_217_728
+"""Bytes of objects that one task of Spark reads, as `spark.sql.files.maxPartitionBytes` by default."""
+
+BATCH_RECORDS = 10_000
+"""Records of a batch that goes to the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
+
+OPTIONS = ("connector", "topic", "connectors")
+
+
+class KafkaArchive(DataSource):
+    """`spark.dataSource.register(KafkaArchive)`, then `spark.read.format("kafka_archive").option("connector", "c")`.
+
+    The option `topic` may be left out if the connector has one topic alone. `connectors` names the folder of connector
+    files. Each record is read once.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka_archive"
+
+    def schema(self) -> str:
+        return (
+            "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, topic STRING, partition INT, "
+            "offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+        )
+
+    def reader(self, schema: StructType) -> "KafkaArchiveReader":
+        if unknown := sorted(set(self.options) - set(OPTIONS)):
+            raise ConfigError(f"kafka_archive: option {unknown[0]} is unknown; there are {', '.join(OPTIONS)}")
+        if "connector" not in self.options:
+            raise ConfigError('kafka_archive: no connector is named; do so by .option("connector", NAME)')
+        return KafkaArchiveReader(self.options, to_arrow_schema(schema, timezone="UTC"))
+
+
+@dataclass
+class ObjectsOfTask(InputPartition):
+    """What one task of Spark reads."""
+
+    objects: ArchivedObjects
+
+
+class KafkaArchiveReader(DataSourceReader):
+    """Finds the objects once, when Spark plans, and reads them in its tasks."""
+
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._bounds: dict[str, tuple[int, int]] = {}
+        self._kafka_partitions: frozenset[int] | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Take what the index knows from the conditions. Spark applies all of them to the records."""
+        for condition in filters:
+            self._narrow(condition)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        wanted = SegmentFilter(
+            timestamps=self._bounds.get("timestamp"),
+            offsets=self._bounds.get("offset"),
+            kafka_partitions=self._kafka_partitions,
+        )
+        folder = self._options.get("connectors")
+        env = {**os.environ, FOLDER_VARIABLE: folder} if folder else os.environ
+        found = find_objects(self._options["connector"], self._options.get("topic"), wanted, env)
+        sizes = accumulate(segment.size for segment in found.segments)
+        places = zip((size // TASK_BYTES for size in sizes), found.segments, strict=True)
+        tasks = groupby(places, key=lambda place: place[0])
+        return [ObjectsOfTask(replace(found, segments=tuple(segment for _, segment in task))) for _, task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, ObjectsOfTask):
+            return  # Spark's own, where there are no objects
+        for batch in partition.objects.open().to_batches(batch_size=BATCH_RECORDS):
+            columns = [batch.column(field.name).cast(field.type) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _narrow(self, condition: Filter) -> None:
+        found: Any = condition
+        [name, *inner] = getattr(condition, "attribute", [""])
+        if inner:
+            return
+        if name == "partition" and isinstance(condition, EqualTo | In):
+            values = condition.value if isinstance(condition, In) else [condition.value]
+            known = frozenset(value for value in values if value is not None)
+            self._kafka_partitions = known if self._kafka_partitions is None else known & self._kafka_partitions
+        if name in ("offset", "timestamp"):
+            low, high = self._bounds.get(name, (FIRST_NUMBER, LAST_NUMBER))
+            if isinstance(condition, EqualTo | GreaterThanOrEqual):
+                low = max(low, math.ceil(_to_number(found.value)))
+            if isinstance(condition, GreaterThan):
+                low = max(low, math.floor(_to_number(found.value)) + 1)
+            if isinstance(condition, EqualTo | LessThanOrEqual):
+                high = min(high, math.floor(_to_number(found.value)) + 1)
+            if isinstance(condition, LessThan):
+                high = min(high, math.ceil(_to_number(found.value)))
+            self._bounds[name] = (low, high)
+
+
+def _to_number(value: int | datetime) -> Fraction | int:
+    """Return an offset, or a moment in epoch ms, which Spark knows to the microsecond."""
+    return Fraction((value - EPOCH) // timedelta(microseconds=1), 1000) if isinstance(value, datetime) else value

@@ -1,0 +1,191 @@
+"""`kafka_s3_platform.read` and Spark's data source: the records of a selection, from the objects that hold them."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from kafka_s3_platform import read
+from kafka_s3_platform.config.files import load_connector
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.reading.spark_source import KafkaArchive
+from kafka_s3_platform.store.errors import NotFoundError
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark, write_reachable_connector  # noqa: F401
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot, stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+FORMATS = {
+    "json": {
+        "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+    }
+}
+
+
+@pytest.fixture
+def folder(kafka_s3_without_spark: KafkaS3, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+    """A folder with `connectors/`, in which the test stands."""
+    monkeypatch.chdir(kafka_s3_without_spark.folder)
+    return kafka_s3_without_spark.folder
+
+
+@pytest.fixture
+def config(
+    kafka_s3_without_spark: KafkaS3,  # noqa: F811
+    folder: Path,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> ConnectorConfig:
+    """Connector `c`, whose topic has two kafka partitions and nothing archived."""
+    create_topic(topic_name, 2)
+    return declare(kafka_s3_without_spark, kafka_settings, store_settings, topic_name)
+
+
+def declare(kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topics: str, **more: str) -> ConnectorConfig:
+    write_reachable_connector(kafka_s3, kafka, store, topics, **more)
+    connectors = kafka_s3.folder / "connectors"
+    return load_connector(connectors / "c.json", connectors / "worker.properties", {}).config
+
+
+def fill(config: ConnectorConfig) -> None:
+    """Archive an odd record at noon, and three hours of plain ones in both kafka partitions."""
+    headers = (("trace", b"\x00"), ("trace", None), ("", b""))
+    odd = [Sent(None, b"", NOON, headers), Sent(b"", None, NOON, ())]
+    plain = [Sent(b"%d" % n, b"k", NOON + n * HOUR, (), p) for n in range(3) for p in (0, 1)]
+    produce(config.kafka, config.topics[0], [*odd, *plain])
+    archived(config)
+
+
+def sort(table: pa.Table) -> pa.Table:
+    return table.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
+
+
+def list_places(dataset: ds.Dataset) -> list[tuple[int, int]]:
+    found = dataset.to_table(columns=["partition", "offset"])
+    return sorted(zip(*found.to_pydict().values(), strict=True))
+
+
+def delete_all_but(config: ConnectorConfig, hour: datetime, kafka_partition: int) -> None:
+    """Nothing that opens another object can be read then."""
+    store = ObjectStore(config.store)
+    for segment in snapshot(config).segments:
+        if (segment.chunk_start, segment.kafka_partition) != (hour, kafka_partition):
+            store.delete(segment.key, segment.etag)
+
+
+def test_every_record_comes_back_as_it_was(config: ConnectorConfig) -> None:
+    fill(config)
+    found = sort(read("c").to_table())
+    assert found.schema.equals(RECORD_SCHEMA)
+    assert found.equals(sort(stored(config).select(RECORD_SCHEMA.names)))
+    assert found.column("value").to_pylist()[:2] == [None, b""]
+    assert found.column("key").to_pylist()[:2] == [b"", None]
+    assert found.column("headers").to_pylist()[0][1] == {"key": "trace", "value": None}
+
+
+def test_a_selection_has_its_records_and_opens_the_objects_that_can_hold_them(config: ConnectorConfig) -> None:
+    fill(config)
+    hour = NOON + HOUR
+    end_of_noon = read("c", end=NOON + timedelta(milliseconds=1))
+    assert list_places(end_of_noon) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert list_places(read("c", kafka_partitions=[1], start=hour)) == [(1, 1), (1, 2)]
+    assert list_places(read("c", start=hour, end=hour)) == list_places(read("c", kafka_partitions=[])) == []
+    delete_all_but(config, hour, 1)
+    assert list_places(read("c", kafka_partitions=[1], start=hour, end=hour + HOUR)) == [(1, 1)]
+    moment = pa.scalar(hour, RECORD_SCHEMA.field("timestamp").type)
+    pushed = (ds.field("partition") == 1) & (ds.field("timestamp") == moment)
+    assert read("c").to_table(filter=pushed).num_rows == 1, "an engine's own condition"
+    with pytest.raises(NotFoundError, match="was deleted or never written"):
+        read("c").to_table()
+
+
+def test_nothing_archived_is_a_table_without_records(config: ConnectorConfig) -> None:
+    assert read("c", config.topics[0]).to_table().equals(RECORD_SCHEMA.empty_table())
+    archived(config)
+    assert read("c").to_table().num_rows == 0
+
+
+def test_an_object_that_was_replaced_is_named(config: ConnectorConfig) -> None:
+    fill(config)
+    store = ObjectStore(config.store)
+    first, other = snapshot(config).segments[:2]
+    store.replace(first.key, store.get(other.key), first.etag)
+    with pytest.raises(IntegrityError, match=rf"{re.escape(first.key)} has etag .* it was replaced or damaged"):
+        read("c").to_table()
+
+
+def test_what_cannot_be_read_is_told(
+    kafka_s3_without_spark: KafkaS3,  # noqa: F811
+    config: ConnectorConfig,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+) -> None:
+    produce(config.kafka, config.topics[0], [Sent(b'{"n":1}')])
+    [topic] = config.topics
+    for arguments, told in (
+        (("d",), "no connector file declares d; there are: c"),
+        (("c", topic[:-1]), f"connector c does not archive topic {topic[:-1]}; did you mean {topic}"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            read(*arguments)
+    with pytest.raises(ConfigError, match=r"start 2026-01-01T12:00:00 has no timezone"):
+        read("c", start=NOON.replace(tzinfo=None))
+    archived(declare(kafka_s3_without_spark, kafka_settings, store_settings, topic, **FORMATS["json"]))
+    with pytest.raises(ConfigError, match=r"1 of json of 1 objects hold no whole records in Parquet"):
+        read("c")
+    declare(kafka_s3_without_spark, kafka_settings, store_settings, f"{topic},other")
+    with pytest.raises(ConfigError, match=r"connector c has 2 topics: name one of "):
+        read("c")
+
+
+@pytest.fixture
+def session(spark: "SparkSession") -> Iterator["SparkSession"]:
+    """Spark as an analyst has set it up."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(KafkaArchive)
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def load(session: "SparkSession", **options: str) -> Any:
+    folder = str(Path("connectors").absolute())
+    return session.read.format("kafka_archive").options(connector="c", connectors=folder, **options).load()
+
+
+def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_choose(
+    config: ConnectorConfig, session: "SparkSession"
+) -> None:
+    assert load(session).count() == 0
+    fill(config)
+    found = load(session)
+    assert dict(found.dtypes)["timestamp"] == "timestamp"
+    assert sort(found.toArrow().cast(RECORD_SCHEMA)).equals(sort(stored(config).select(RECORD_SCHEMA.names)))
+    hour = NOON + HOUR
+    delete_all_but(config, hour, 1)
+    moment = f"timestamp '{hour:%Y-%m-%d %H:%M:%S} UTC'"
+    for chosen in (
+        f"partition = 1 and timestamp = {moment}",
+        f"partition in (1, 7) and timestamp >= {moment} and timestamp < {moment} + interval 1 hour",
+        "partition = 1 and offset > 0 and offset <= 1",
+    ):
+        assert [row.offset for row in load(session).where(chosen).collect()] == [1], chosen
+    with pytest.raises(Exception, match="was deleted or never written"):
+        load(session).count()
+    with pytest.raises(Exception, match="option topics is unknown; there are connector, topic, connectors"):
+        load(session, topics="t").count()
