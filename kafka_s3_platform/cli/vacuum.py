@@ -11,7 +11,7 @@ import click
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
-from kafka_s3_platform.upkeep.vacuum import VacuumReport
+from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic as remove_orphans
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -35,13 +35,25 @@ def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedel
     help="Remove only what is older than this, such as 90m, 24h or 7d. Default: 24h.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
+@click.option(
+    "--index-put-back",
+    is_flag=True,
+    help="Remove nothing: after the index was put back from a copy, let runs write beside objects that it lacks.",
+)
 @json_option
-def vacuum(connector: str, topic: str | None, older_than: timedelta, dry_run: bool, as_json: bool) -> None:
+def vacuum(
+    *, connector: str, topic: str | None, older_than: timedelta, dry_run: bool, index_put_back: bool, as_json: bool
+) -> None:
     """Remove what CONNECTOR's runs wrote and never committed.
 
     Removes objects and unfinished uploads. Touches nothing else.
     """
     run_id = str(uuid4())
+    if index_put_back:
+        if dry_run:
+            raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
+        _set_aside(connector, topic, run_id, as_json)
+        return
     reports, failures = try_each(
         find_archived_topics(connector, topic),
         lambda t: (t.topic, remove_orphans(t.config, t.topic, run_id, older_than, dry_run)),
@@ -49,6 +61,20 @@ def vacuum(connector: str, topic: str | None, older_than: timedelta, dry_run: bo
     documents = [_make_document(name, report) for name, report in reports]
     print_result(
         {"run_id": run_id, "topics": documents}, as_json, [_format_report(name, report) for name, report in reports]
+    )
+    raise_failures(failures)
+
+
+def _set_aside(connector: str, topic: str | None, run_id: str, as_json: bool) -> None:
+    found, failures = try_each(
+        find_archived_topics(connector, topic), lambda t: (t.topic, set_aside_unknown(t.config, t.topic, run_id))
+    )
+    lines = [
+        f"{name}: {len(keys)} object(s) that the index does not know stay, and later runs write beside them"
+        for name, keys in found
+    ]
+    print_result(
+        {"run_id": run_id, "topics": [{"topic": name, "set_aside": keys} for name, keys in found]}, as_json, lines
     )
     raise_failures(failures)
 

@@ -287,10 +287,10 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """An orphan that a vacuum deletes. No later run writes an object with this first offset at `key` again.
+    """An object that the index does not know. No later run writes one with this first offset at `key` again.
 
-    So nothing live lies at `key` when the DELETE arrives, however late. The row stays forever. `epoch` is the version
-    of the index that added it.
+    A vacuum deletes it, and nothing live lies at `key` when the DELETE arrives, however late. Or the index was put back
+    from a copy that lacks the object. The row stays forever. `epoch` is the version of the index that added it.
     """
 
     key: str

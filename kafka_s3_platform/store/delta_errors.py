@@ -33,7 +33,8 @@ _BROKEN = re.compile(
 DAMAGE_ADVICE = (
     "Files of the index are missing or broken, so what is archived is unknown and no run starts. Put them back: where "
     "the bucket keeps versions, the last version of each that was deleted or overwritten under that folder, else from "
-    "a backup of it. Leave the objects of records as they are"
+    "a backup of it, after which `kafka-s3 vacuum CONNECTOR --index-put-back` has to run. Leave the objects of records "
+    "as they are"
 )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -322,7 +323,8 @@ class SegmentUpload:
             raise SupersededError(
                 f"{uri} was written by epoch {other.epoch}, attempt {other.attempt} (run {other.run_id}); this is "
                 f"epoch {mine.epoch}, attempt {mine.attempt} (run {mine.run_id}), which may not write it any more. Run "
-                f"again for what is still missing"
+                f"again for what is still missing; if the index was put back from a copy, first run "
+                f"`kafka-s3 vacuum {shlex.quote(mine.connector)} --index-put-back`"
             )
         logger.info("replacing the leftover of epoch %d, attempt %d at %s", other.epoch, other.attempt, uri)
         return found

@@ -86,6 +86,20 @@ def vacuum_topic(
     return _Vacuum(config, topic, index, datetime.now(timezone.utc) - older_than).run(run_id, dry_run)
 
 
+def set_aside_unknown(config: ConnectorConfig, topic: str, run_id: str) -> tuple[str, ...]:
+    """Let no later run write to the keys of our objects that the index does not know. Return these keys.
+
+    So it has to be after the index was put back from a copy: it names epochs again that objects have already, which
+    later runs could neither replace nor take for theirs. Deletes nothing: these objects may be the only ones with
+    records that Kafka has deleted since. A later vacuum takes them for orphans when they are old enough.
+    """
+    index = TopicIndex.of(config, topic)
+    if index.within_connector.peek() is None:
+        return ()
+    # no run is that old, so none is ended
+    return _Vacuum(config, topic, index, datetime.min.replace(tzinfo=timezone.utc)).set_aside(run_id)
+
+
 @dataclass(frozen=True)
 class _Orphan:
     """An object to delete, and the kafka partitions and first offsets that its key may name."""
@@ -98,10 +112,13 @@ class _Orphan:
 class _Found:
     """What is to be removed, and what is kept, according to one version of the index."""
 
+    unknown: list[_Orphan] = field(default_factory=list)
+    """All objects of this connector, topic and index that the index does not know."""
+
     orphans: list[_Orphan] = field(default_factory=list)
+    kept: int = 0
     uploads: list[UnfinishedUpload] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
-    kept: int = 0
 
 
 class _Vacuum:
@@ -115,25 +132,37 @@ class _Vacuum:
         self._store = ObjectStore(config.store)
         self._heads: dict[str, ObjectInfo | None] = {}
 
-    def run(self, run_id: str, dry_run: bool) -> VacuumReport:
-        snapshot = self._index.open()
-        layouts = _collect_layouts(snapshot, self._config)
+        snapshot = index.open()
+        layouts = _collect_layouts(snapshot, config)
         self._layouts = [(layout, new_segment_layout(layout)) for layout in layouts]
-        folders = _list_folders(snapshot, layouts, self._topic)
-        objects: dict[str, ObjectInfo] = {}
-        for folder in folders:
-            objects |= {o.key: o for o in self._store.list(folder)}
+        self._folders = _list_folders(snapshot, layouts, topic)
+
+    def set_aside(self, run_id: str) -> tuple[str, ...]:
+        objects = self._list_objects()
+
+        def condemn(snapshot: IndexSnapshot) -> tuple[str, ...]:
+            found = self._classified(objects, (), snapshot)
+            self._condemn(found.unknown, snapshot, run_id)
+            return tuple(orphan.info.key for orphan in found.unknown)
+
+        return retry_commit(self._index, condemn)
+
+    def _list_objects(self) -> list[ObjectInfo]:
+        return list({o.key: o for folder in self._folders for o in self._store.list(folder)}.values())
+
+    def run(self, run_id: str, dry_run: bool) -> VacuumReport:
+        objects = self._list_objects()
         uploads: list[UnfinishedUpload] = []
-        for folder in folders:
+        for folder in self._folders:
             uploads += self._store.list_uploads(folder)
 
         def look(snapshot: IndexSnapshot) -> _Found:
             # The index is read after the listing. So every listed object that a commit has made live is known.
-            return self._classified(list(objects.values()), uploads, snapshot)
+            return self._classified(objects, uploads, snapshot)
 
         def condemn(snapshot: IndexSnapshot) -> _Found:
             found = look(snapshot)
-            self._condemn(found, snapshot, run_id)
+            self._condemn(found.orphans, snapshot, run_id)
             return found
 
         found = look(self._index.open()) if dry_run else retry_commit(self._index, condemn)
@@ -167,6 +196,7 @@ class _Vacuum:
     ) -> _Found:
         found = _Found(uploads=[u for u in uploads if self._is_abandoned(u, snapshot)])
         known = collect_object_keys((*snapshot.segments, *snapshot.retired))
+        topic_ids = {g.topic_id for g in snapshot.state.generations}
         for listed in objects:
             info = None if listed.key in known else self._head(listed.key)
             if info is None:
@@ -175,8 +205,13 @@ class _Vacuum:
             begins = self._begins(info.key)
             if provenance is None or not begins or not self._is_ours(info, provenance, snapshot):
                 found.foreign.append(info.key)
+                continue
+            orphan = _Orphan(info, begins)
+            found.unknown.append(orphan)
+            if provenance.topic_id not in topic_ids:
+                found.foreign.append(info.key)
             elif info.last_modified < self._before and self._is_closed(provenance.epoch, begins, snapshot):
-                found.orphans.append(_Orphan(info, begins))
+                found.orphans.append(orphan)
             else:
                 found.kept += 1
         return found
@@ -197,10 +232,8 @@ class _Vacuum:
         return tuple(begins)
 
     def _is_ours(self, info: ObjectInfo, provenance: Provenance, snapshot: IndexSnapshot) -> bool:
-        ids = {g.topic_id for g in snapshot.state.generations}
         return (
             (provenance.connector, provenance.topic) == (self._config.name, self._topic)
-            and provenance.topic_id in ids
             and provenance.index_id == snapshot.index_id
             and Provenance.is_in_place(info, self._index.index_dir)
             and info.last_modified >= _truncate_to_second(snapshot.created_at)
@@ -236,12 +269,12 @@ class _Vacuum:
             and self._is_closed(found.epoch or 0, self._begins(key), snapshot)
         )
 
-    def _condemn(self, found: _Found, snapshot: IndexSnapshot, run_id: str) -> None:
-        """Commit that the orphans' keys are never used again, and that the old runs have ended."""
+    def _condemn(self, orphans: Sequence[_Orphan], snapshot: IndexSnapshot, run_id: str) -> None:
+        """Commit that the objects' keys are never used again, and that the old runs have ended."""
         state = snapshot.state
         epoch = snapshot.version + 1
         before = {(c.key, c.kafka_partition, c.start_offset) for c in state.condemned}
-        new = [(o.info.key, *begin) for o in found.orphans for begin in o.begins]
+        new = [(o.info.key, *begin) for o in orphans for begin in o.begins]
         rows = tuple(Condemned(*row, epoch) for row in new if row not in before)
         runs: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
         ended = end_runs(row for row in runs if self._is_old(row))

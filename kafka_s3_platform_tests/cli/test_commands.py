@@ -86,6 +86,8 @@ def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     assert (verified["ok"], verified["record_count"], verified["deep"]) == (True, 6, True)
     [cleaned] = parsed(kafka_s3("vacuum", "c", "--dry-run", "--json"))["topics"]
     assert (cleaned["removed"], cleaned["aborted_uploads"]) == ([], [])
+    [looked_at] = parsed(kafka_s3("vacuum", "c", "--index-put-back", "--json"))["topics"]
+    assert looked_at == {"topic": topic, "set_aside": []}
 
     runs = runs_of(kafka_s3)
     assert {archived["run_id"], rest["run_id"], compacted["run_id"], restored["run_id"]} <= runs.keys()

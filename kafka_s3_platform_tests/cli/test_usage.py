@@ -37,6 +37,7 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         ([*RESTORE, "--records-per-second", "0"], "--records-per-second"),
         ([*RESTORE, "--bytes-per-second", "nan"], "--bytes-per-second"),
         (["vacuum", "c", "--older-than", "soon"], "not an age"),
+        (["vacuum", "c", "--index-put-back", "--dry-run"], "removes nothing"),
         (["check", "connectors/none.json"], "none.json"),
         (["arcive", "c"], "Did you mean 'archive'?"),
     ],

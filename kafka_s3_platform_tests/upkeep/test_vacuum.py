@@ -1,7 +1,7 @@
 """The vacuum on a real S3: it removes what runs that never committed left behind, and nothing else."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, TypeVar
@@ -16,11 +16,11 @@ from kafka_s3_platform.model.segment import Compaction
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
+from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -384,3 +384,36 @@ def test_a_topic_that_was_never_archived_has_no_orphans(
 ) -> None:
     config = connector(kafka_settings, store_settings, topic_name)
     assert vacuumed(config) == VacuumReport()
+
+
+def list_index(config: ConnectorConfig) -> list[ObjectInfo]:
+    return list(ObjectStore(config.store).list(f"{config.archive.index_dir}/connector={config.name}/"))
+
+
+def put_index_back(config: ConnectorConfig, copy: Mapping[str, bytes]) -> None:
+    store = ObjectStore(config.store)
+    for found in list_index(config):
+        store.delete(found.key, found.etag)
+    for key, content in copy.items():
+        store.put_new(key, content)
+
+
+def test_after_an_index_was_put_back_runs_write_beside_what_it_does_not_know(config: ConnectorConfig) -> None:
+    store = ObjectStore(config.store)
+    copy = {found.key: store.get(found.key) for found in list_index(config)}
+    for hour in range(2, 5):
+        produce(config.kafka, config.topics[0], [Sent(b"later", None, NOON + hour * HOUR)])
+        archived(config)
+    lost = {o.key: o.etag for o in map(store.head, objects(config)) if o}
+    put_index_back(config, copy)
+    lost = {key: etag for key, etag in lost.items() if key not in known(config)}
+    assert len(lost) == 3
+    with pytest.raises(SupersededError, match="kafka-s3 vacuum c --index-put-back"):
+        archived(config)
+
+    assert set(set_aside_unknown(config, config.topics[0], "aside")) == lost.keys()
+    archived(config)
+
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2, 3, 4]}
+    assert {key: found.etag for key in lost if (found := store.head(key))} == lost, "none is replaced or deleted"
+    assert verify_archive(config, config.topics[0], False, InProcessRunner()).ok
