@@ -84,8 +84,9 @@ def test_the_pods_of_runs_have_the_variables_that_spark_asks_for() -> None:
     with_spark = [
         m["env"] for m in visited(kustomized()) if SPARK_VARIABLE in {v.get("name") for v in m.get("env", ())}
     ]
-    assert len(with_spark) == 2
-    assert all({variable["name"] for variable in env} == {*of_runs, "DAGSTER_PG_PASSWORD"} for env in with_spark)
+    of_commands, of_verify = ({variable["name"] for variable in env} for env in with_spark)
+    assert of_commands == {*of_runs, "DAGSTER_PG_PASSWORD"}
+    assert of_verify == of_runs, "it reads what others wrote, and needs no password of Dagster"
 
 
 def test_settings_of_the_platform_are_settings_that_it_knows() -> None:
@@ -100,6 +101,12 @@ def test_all_pods_are_of_one_image() -> None:
     images = {m["image"] for m in maps if isinstance(m.get("image"), str)}
     images |= {v["value"] for m in maps for v in m.get("env", ()) if v["name"] == "EXECUTOR_IMAGE"}
     assert images == {f"{repository}:{tag}"}
+
+
+def test_images_are_pinned() -> None:
+    tags = {m["tag"] for m in visited(values()) if "tag" in m}
+    assert tags
+    assert all(re.fullmatch(r"\d+(\.\d+)+", tag) for tag in tags), tags
 
 
 def test_nobody_is_root_or_may_become_it() -> None:
