@@ -8,7 +8,9 @@ import pytest
 
 from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY
 
-UNITS = sorted((REPOSITORY / "deploy" / "systemd").iterdir())
+FOLDER = REPOSITORY / "deploy" / "systemd"
+UNITS = sorted(path for path in FOLDER.iterdir() if path.is_file())
+COMMON = FOLDER / "kafka-s3-.service.d" / "common.conf"
 OURS = ("dagster", "dagster-daemon", "dagster-webserver", "python")
 
 
@@ -18,10 +20,8 @@ def test_systemd_finds_no_fault(tmp_path: Path) -> None:
         pytest.skip("systemd-analyze is not installed (apt-get install systemd)")
     units = tmp_path / "etc" / "systemd" / "system"
     programs = tmp_path / "opt" / "kafka-s3" / "venv" / "bin"
-    for folder in (units, programs):
-        folder.mkdir(parents=True)
-    for unit in UNITS:
-        shutil.copy(unit, units)
+    programs.mkdir(parents=True)
+    shutil.copytree(FOLDER, units)
     for name in OURS:
         (programs / name).touch(mode=0o755)
     # Units of the system itself, which ours refer to.
@@ -35,12 +35,16 @@ def test_systemd_finds_no_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", [u for u in UNITS if u.suffix == ".service"], ids=lambda unit: unit.name)
-def test_a_service_is_part_of_the_target_and_has_no_rights_of_root(unit: Path) -> None:
-    lines = unit.read_text().splitlines()
-    assert unit.name in (REPOSITORY / "deploy" / "systemd" / "kafka-s3.target").read_text()
+def test_a_service_is_wanted_by_the_target_and_names_no_secret(unit: Path) -> None:
+    assert unit.name in (FOLDER / "kafka-s3.target").read_text()
+    assert unit.name.startswith(COMMON.parent.name.removesuffix(".service.d")), "what all have in common holds for it"
+    assert not any("PASSWORD" in line or "SECRET" in line for line in unit.read_text().splitlines())
+
+
+def test_all_services_stop_with_the_target_and_have_no_rights_of_root() -> None:
+    lines = COMMON.read_text().splitlines()
     for wanted in ("PartOf=kafka-s3.target", "User=kafka-s3", "NoNewPrivileges=yes", "ProtectSystem=strict"):
         assert wanted in lines
-    assert not any("PASSWORD" in line or "SECRET" in line for line in lines)
 
 
 def test_nothing_listens_for_others() -> None:
