@@ -42,19 +42,22 @@ def converted(port: int, answer_seconds: int = 9, **more: str) -> ConvertedPaylo
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "build",
     [
-        endless,
-        whole(gzip.compress(bytes(100 * MIB)), OK + b"Content-Encoding: gzip\r\n"),
-        whole(b"[" * 7 * MIB),
-        whole(b"[" + b"[]," * MIB + b"[]]"),
-        whole(b"7"),
-        whole(b'{"schema":[],"references":7}'),
-        whole(b'{"error_code":[],"message":"' + b"x" * 7 * MIB + b'"}', b"HTTP/1.1 422 No\r\n"),
+        lambda: endless,
+        lambda: whole(gzip.compress(bytes(100 * MIB)), OK + b"Content-Encoding: gzip\r\n"),
+        lambda: whole(b"[" * 7 * MIB),
+        lambda: whole(b"[" + b"[]," * MIB + b"[]]"),
+        lambda: whole(b"7"),
+        lambda: whole(b'{"schema":[],"references":7}'),
+        lambda: whole(b'{"error_code":[],"message":"' + b"x" * 7 * MIB + b'"}', b"HTTP/1.1 422 No\r\n"),
     ],
     ids=["without an end", "a bomb", "deep", "many things", "a number", "other types", "a long error"],
 )
-def test_what_no_registry_answers_is_named_and_costs_little(answer: Callable[[socket.socket], None]) -> None:
+def test_what_no_registry_answers_is_named_and_costs_little(
+    build: Callable[[], Callable[[socket.socket], None]],
+) -> None:
+    answer = build()
     with serving(answer) as port, costing(300, 10), pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as refused:
         converted(port)
     assert len(str(refused.value)) < 2_000
