@@ -6,9 +6,10 @@ import io
 import json
 import lzma
 import struct
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import cramjam
@@ -126,7 +127,11 @@ def _saying(encoding: int, kind: int) -> bytes:
 
 def _bomb_page(codec: int, said: int) -> bytes:
     """A page of 256 MiB that is said to come to something."""
-    zeros = bytes(2**28)
+    return parquet_of([Page(2, _compress_zeros(codec), said)], rows=2, codec=codec)
+
+
+@cache
+def _compress_zeros(codec: int) -> bytes:
     compress: Mapping[int, Callable[[bytes], Any]] = {
         1: cramjam.snappy.compress_raw,
         2: partial(gzip.compress, compresslevel=1),
@@ -135,7 +140,21 @@ def _bomb_page(codec: int, said: int) -> bytes:
         6: zstandard.compress,
         7: partial(cramjam.lz4.compress_block, store_size=False),
     }
-    return parquet_of([Page(2, bytes(compress[codec](zeros)), said)], rows=2, codec=codec)
+    return bytes(compress[codec](bytes(2**28)))
+
+
+@cache
+def _xz_bomb() -> bytes:
+    return lzma.compress(bytes(2**24)) * 16
+
+
+def _ask_for_dictionary() -> bytes:
+    """Return a line in xz that asks for a dictionary of 1 GiB. To compress it with one takes a second."""
+    compressed = lzma.compress(b"1\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**20}])
+    head, size_at, crc_at = 12, 16, 20
+    block_header = compressed[head:size_at] + b"\x24" + compressed[size_at + 1 : crc_at]
+    checked = block_header + struct.pack("<I", zlib.crc32(block_header))
+    return compressed[:head] + checked + compressed[crc_at + 4 :]
 
 
 def _xerial(block: bytes) -> bytes:
@@ -158,7 +177,7 @@ ATTACKS: Mapping[str, Attack] = {
     "avro-deflate": Attack("avro", lambda: avro("bytes", [(1, deflated(256))], "deflate"), "max.block.bytes"),
     "avro-zstd": Attack("avro", lambda: avro("bytes", [(1, zstd_frame(256))], "zstandard"), "max.block.bytes"),
     "avro-bzip2": Attack("avro", lambda: avro("bytes", [(1, bomb(".bz2", 256))], "bzip2"), "max.block.bytes"),
-    "avro-xz": Attack("avro", lambda: avro("bytes", [(1, lzma.compress(bytes(2**24)) * 16)], "xz"), "max.block.bytes"),
+    "avro-xz": Attack("avro", lambda: avro("bytes", [(1, _xz_bomb())], "xz"), "max.block.bytes"),
     "avro-snappy": Attack(
         "avro",
         lambda: avro("bytes", [(1, bytes(cramjam.snappy.compress_raw(bytes(2**28))) + b"CRC ")], "snappy"),
@@ -199,10 +218,10 @@ ATTACKS: Mapping[str, Attack] = {
     "json-gzip": Attack("json.gz", lambda: bomb(".gz", 256), "max.record.bytes"),
     "json-bzip2": Attack("json.bz2", lambda: bomb(".bz2", 256), "max.record.bytes"),
     "json-zstd": Attack("json.zst", lambda: bomb(".zst", 256), "max.record.bytes"),
-    "json-xz": Attack("json.xz", lambda: lzma.compress(bytes(2**24)) * 16, "max.record.bytes"),
+    "json-xz": Attack("json.xz", _xz_bomb, "max.record.bytes"),
     "json-xz-dictionary": Attack(
         "json.xz",
-        lambda: lzma.compress(b"1\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]),
+        _ask_for_dictionary,
         "emory usage limit",
     ),
     "json-lz4": Attack("json.lz4", lambda: bytes(cramjam.lz4.compress(bytes(2**28))), "max.record.bytes"),
