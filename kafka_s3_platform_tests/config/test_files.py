@@ -109,15 +109,15 @@ def test_a_class_of_ones_own_that_raises_at_import_is_its_own_files_fault(
     assert "no licence" in broken(folder)["bad.json"]
 
 
-@pytest.mark.parametrize("value", ["a" * 500_000, "a:" * 250_000, "a:b" * 150_000 + "@", "//" * 250_000, "${" * 250_000,
-                                   "${env:" * 80_000, "'" * 500_000, "a@" * 250_000])  # fmt: skip
+@pytest.mark.parametrize("value", ["a" * 200_000, "a:" * 100_000, "a:b" * 60_000 + "@", "//" * 100_000, "${" * 100_000,
+                                   "${env:" * 32_000, "'" * 200_000, "a@" * 100_000])  # fmt: skip
 @pytest.mark.parametrize("key", ["topics.dir", "s3.bucket.name", "some.key"])
 def test_a_long_word_takes_no_time_and_leaves_the_others_alone(folder: Path, key: str, value: str) -> None:
     declare(folder, "a.properties", "a", **{key: value})
     declare(folder, "b.json", "b", topics="b")
     began = time.process_time()
     assert "b" in names(folder)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 2
 
 
 def test_only_regular_files_of_a_sound_size_are_read(folder: Path) -> None:
