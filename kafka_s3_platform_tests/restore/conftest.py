@@ -59,9 +59,10 @@ def copied_archive(store_settings: StoreSettings, s3_client: Any, shared_archive
 
 
 def copy_objects(client: Any, shared: ConnectorConfig, to: StoreSettings) -> None:
-    """Copy the archives of the topic, and the index, to another bucket."""
+    """Copy the archives of the connector's topics, and the index, to another bucket."""
+    of_topics = [f"/{topic}/" for topic in shared.topics]
     for item in ObjectStore(shared.store).list(""):
-        if f"/{shared.topics[0]}/" in item.key or item.key.startswith(f"{shared.archive.index_dir}/"):
+        if any(part in item.key for part in of_topics) or item.key.startswith(f"{shared.archive.index_dir}/"):
             client.copy_object(
                 Bucket=to.bucket, Key=item.key, CopySource={"Bucket": shared.store.bucket, "Key": item.key}
             )

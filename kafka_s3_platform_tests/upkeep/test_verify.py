@@ -32,13 +32,13 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
-    """Three hours of two kafka partitions, one hour with late records, all archived."""
+def config(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+    """Three hours of two kafka partitions, one hour with late records, all archived. The topic is other tests' too."""
     hours = [
         Sent(f"{h}-{n}".encode(), None, NOON + h * HOUR, (), p) for p in (0, 1) for h in range(3) for n in range(9)
     ]
     late = [Sent(b"late", None, NOON, (), p) for p in (0, 1)]
-    return archive_records(hours[:20] + late + hours[20:], kafka_partitions=2)
+    return copied_archive(hours[:20] + late + hours[20:], kafka_partitions=2)
 
 
 def verified(config: ConnectorConfig, deep: bool = True) -> VerifyReport:

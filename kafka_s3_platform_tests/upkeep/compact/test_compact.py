@@ -60,8 +60,14 @@ RECORDS = [
 
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
-    """A connector whose topic holds `RECORDS`, all archived."""
+def config(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+    """A connector whose topic holds `RECORDS`, all archived. Its archive is the test's own, its topic is not."""
+    return copied_archive(RECORDS, kafka_partitions=2)
+
+
+@pytest.fixture
+def growing(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+    """The same, for a test that adds records to the topic."""
     return archive_records(RECORDS, kafka_partitions=2)
 
 
@@ -137,17 +143,17 @@ def test_a_day_that_is_not_over_is_not_due(config: ConnectorConfig) -> None:
     assert DAY in due(config, end)
 
 
-def test_late_records_make_the_day_due_again_and_the_second_compaction_holds_all(config: ConnectorConfig) -> None:
-    compacted(config)
-    produce(config.kafka, config.topics[0], [Sent(b"much later", b"k", NOON, (), p) for p in (0, 1, 1)])
-    archived(config)
-    before = records(config)
-    assert DAY in due(config)
-    report = compacted(config)
+def test_late_records_make_the_day_due_again_and_the_second_compaction_holds_all(growing: ConnectorConfig) -> None:
+    compacted(growing)
+    produce(growing.kafka, growing.topics[0], [Sent(b"much later", b"k", NOON, (), p) for p in (0, 1, 1)])
+    archived(growing)
+    before = records(growing)
+    assert DAY in due(growing)
+    report = compacted(growing)
     assert report.day.record_count == 10
     assert {s.chunk for s in report.merged} == {"hourly", "daily"}
-    assert DAY not in due(config)
-    assert records(config).equals(before)
+    assert DAY not in due(growing)
+    assert records(growing).equals(before)
 
 
 def test_a_day_without_anything_new_is_left_as_it_is(config: ConnectorConfig) -> None:
@@ -229,15 +235,15 @@ def test_of_two_compactions_of_one_day_the_earlier_commits_nothing(config: Conne
     assert snapshot(config).state.compactions == ()
 
 
-def test_compactions_of_different_days_and_archiving_do_not_hinder_each_other(config: ConnectorConfig) -> None:
+def test_compactions_of_different_days_and_archiving_do_not_hinder_each_other(growing: ConnectorConfig) -> None:
     def meanwhile() -> None:
-        compacted(config, date(2026, 1, 2))
-        produce(config.kafka, config.topics[0], [Sent(b"late")])
-        archived(config)
+        compacted(growing, date(2026, 1, 2))
+        produce(growing.kafka, growing.topics[0], [Sent(b"late")])
+        archived(growing)
 
-    compacted(config, runner=InterleavedRunner(meanwhile))
-    assert len(records(config)) == len(RECORDS) + 1
-    assert due(config) == [date(2025, 12, 31), DAY]
+    compacted(growing, runner=InterleavedRunner(meanwhile))
+    assert len(records(growing)) == len(RECORDS) + 1
+    assert due(growing) == [date(2025, 12, 31), DAY]
 
 
 def test_a_compaction_whose_input_was_replaced_meanwhile_commits_nothing(config: ConnectorConfig) -> None:

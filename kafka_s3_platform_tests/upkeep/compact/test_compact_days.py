@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from kafka_s3_platform.upkeep.compact.days import find_day
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
 from kafka_s3_platform.upkeep.compact.run import TopicDay, compact_day, compact_days
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.support import (
     NOON,
     InProcessRunner,
@@ -35,19 +37,24 @@ pytestmark = pytest.mark.integration
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
 
 
-@pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+@pytest.fixture(scope="module")
+def archive(kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic) -> ConnectorConfig:
     """A connector of three topics, of which two days are archived: each of two hours with a record."""
-    topics = tuple(f"{topic_name}-{n}" for n in range(3))
-    made = connector(kafka_settings, store_settings, topics[0]).model_copy(update={"topics": topics})
+    topics = tuple(f"topic-{uuid4().hex[:12]}-{n}" for n in range(3))
+    made = connector(kafka_settings, module_store, topics[0]).model_copy(update={"topics": topics})
     for topic in topics:
         create_topic(topic)
         times = [NOON + timedelta(days=d, hours=h) for d in range(2) for h in range(2)]
         produce(kafka_settings, topic, [Sent(topic.encode(), timestamp=t) for t in times])
         archived(of(made, topic))
     return made
+
+
+@pytest.fixture
+def config(archive: ConnectorConfig, store_settings: StoreSettings, s3_client: Any) -> ConnectorConfig:
+    """A copy of that archive."""
+    copy_objects(s3_client, archive, store_settings)
+    return archive.model_copy(update={"store": store_settings})
 
 
 def of(config: ConnectorConfig, topic: str) -> ConnectorConfig:
