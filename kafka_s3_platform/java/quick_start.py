@@ -41,12 +41,15 @@ def choose_options(given: str, class_data: Path | None = None) -> list[str]:
     return chosen
 
 
-def name_class_data(java: Path, jars: Iterable[Path]) -> Path:
-    """Return the path of Spark's class data, whether it is there or not. Another Java or jar is another path."""
+def name_class_data(java: Path, jars: Iterable[Path], program: str = "spark", folder: Path | None = None) -> Path:
+    """Return the path of a program's class data, whether it is there or not. Another Java or jar is another path.
+
+    It is in `FOLDER`, if no other `folder` is given, which only those may write whose code is run anyway.
+    """
     home = java.resolve().parents[1]
     parts = [java.resolve(), home / "release", *(home / "lib" / name for name in ("modules", "server/classes.jsa"))]
     made_of = "\n".join([*map(str, _KINDS), *map(_describe_file, [*parts, *sorted(jars)])])
-    return FOLDER / f"spark-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"
+    return (folder or FOLDER) / f"{program}-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"
 
 
 def _describe_file(path: Path) -> str:
@@ -58,7 +61,7 @@ def _describe_file(path: Path) -> str:
 
 
 def remove_others(kept: Path) -> None:
-    """Remove the class data that was made of something else."""
-    for path in kept.parent.glob("spark-*.jsa"):
+    """Remove the program's class data that was made of something else."""
+    for path in kept.parent.glob(f"{kept.name.partition('-')[0]}-*.jsa"):
         if path != kept:
             path.unlink(missing_ok=True)

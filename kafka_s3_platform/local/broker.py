@@ -1,8 +1,11 @@
 """One Apache Kafka node, which is broker and KRaft controller."""
 
 import base64
+import os
 import subprocess
+import tempfile
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +14,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.errors import BrokerUnavailableError, PermanentError
+from kafka_s3_platform.java.quick_start import choose_options, name_class_data, remove_others
 from kafka_s3_platform.java.runtime import find_java, find_pyspark_jars
+from kafka_s3_platform.local.ivy import PARTIAL
 from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
-from kafka_s3_platform.local.processes import Daemon, make_private_folder, write_atomically
+from kafka_s3_platform.local.processes import Daemon, lock_folder, make_private_folder, write_atomically
 from kafka_s3_platform.local.settings import HOST, StackSettings
 
-JVM_OPTIONS = ("-Xmx768m", "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true")
+JVM_OPTIONS = ("-Xmx768m", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true")
+_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 # Short, because `start_stack` asks again and again until the broker answers.
 METADATA_SECONDS = 2.0
 # Kafka closes its logs one after the other. If it is killed before, it checks them all at the next start.
@@ -62,12 +68,12 @@ class Broker:
     def start(self) -> None:
         """Fetch and format Kafka if that was not done yet, configure it, and start it. Do not wait for it."""
         folder = make_private_folder(self.daemon.folder)
-        java = self._java(fetch_kafka_jars(self.settings.cache))
+        jars = [*_list_logging_jars(), *sorted(fetch_kafka_jars(self.settings.cache).iterdir())]
         write_atomically(folder / "server.properties", javaproperties.dumps(self.properties(), timestamp=False))
         write_atomically(folder / "log4j2.properties", LOGGING)
         if not self._meta_properties.exists():
-            _format_storage(java, folder)
-        self.daemon.start([*java, "kafka.Kafka", folder / "server.properties"], env={})
+            self._format_storage(jars)
+        self.daemon.start([*self._java(jars), "kafka.Kafka", folder / "server.properties"], env={})
 
     def check(self) -> None:
         """Request the cluster's metadata.
@@ -120,14 +126,37 @@ class Broker:
     def _meta_properties(self) -> Path:
         return self.daemon.folder / "data" / "meta.properties"
 
-    def _java(self, jars: Path) -> list[str]:
+    def _format_storage(self, jars: Sequence[Path]) -> None:
+        """Format Kafka's storage. The first time with this Java and these jars, Java writes class data as it ends.
+
+        That is half of the classes that a broker loads. To have all, a broker had to be started and stopped for it.
+        """
+        data = self._name_class_data(jars)
+        cache = self.settings.cache
+        with lock_folder(cache), tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache) as partial:
+            written = Path(partial, data.name)
+            options = [] if data.is_file() else [f"-XX:ArchiveClassesAtExit={written}"]
+            _run_storage_tool(self._java(jars, *options), self.daemon.folder)
+            if written.is_file():
+                written.replace(data)
+                remove_others(data)
+
+    def _java(self, jars: Sequence[Path], *options: str) -> list[str]:
         folder = self.daemon.folder
-        logging_jars: list[Path] = []
-        for name in LOGGING_JARS:
-            logging_jars += find_pyspark_jars().glob(f"{name}-[0-9]*.jar")
-        class_path = ":".join([*map(str, logging_jars), f"{jars}/*"])
+        given = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
-        return [str(find_java()), *JVM_OPTIONS, *logs, "-cp", class_path]
+        quick = choose_options(given, self._name_class_data(jars))
+        return [str(find_java()), *quick, *JVM_OPTIONS, *options, *logs, "-cp", ":".join(map(str, jars))]
+
+    def _name_class_data(self, jars: Sequence[Path]) -> Path:
+        return name_class_data(find_java(), jars, "kafka", self.settings.cache)
+
+
+def _list_logging_jars() -> list[Path]:
+    jars: list[Path] = []
+    for name in LOGGING_JARS:
+        jars += find_pyspark_jars().glob(f"{name}-[0-9]*.jar")
+    return jars
 
 
 def _configure_internal_topics() -> dict[str, str]:
@@ -139,7 +168,7 @@ def _configure_internal_topics() -> dict[str, str]:
     return counts | replicas | least
 
 
-def _format_storage(java: list[str], folder: Path) -> None:
+def _run_storage_tool(java: list[str], folder: Path) -> None:
     storage_tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
     options = ["--config", str(folder / "server.properties"), "--cluster-id", _new_cluster_id()]
     done = subprocess.run([*storage_tool, *options], capture_output=True, text=True, check=False)

@@ -47,6 +47,16 @@ def test_up_leaves_a_running_stack_as_it_is(stack: StackStatus, stack_settings: 
     assert [(s.name, s.pid) for s in again.servers][:2] == [(s.name, s.pid) for s in stack.servers]
 
 
+def test_kafka_is_started_with_class_data_which_its_format_has_written(
+    stack: StackStatus, stack_settings: StackSettings
+) -> None:
+    """Java says nothing where it starts without."""
+    process = Broker(stack_settings).daemon.process()
+    assert process is not None
+    [data] = [Path(m.path) for m in process.memory_maps() if m.path.endswith(".jsa") and "/kafka-" in m.path]
+    assert data.parent.samefile(stack_settings.cache)
+
+
 def test_no_repr_shows_the_secret(stack: StackStatus) -> None:
     assert stack.aws_secret_access_key not in repr(stack)
 
