@@ -24,7 +24,7 @@ class Convert(Protocol):
     def __call__(self, kind: str, topic: str, rows: Sequence[bytes | None], **options: str) -> ConvertedPayload: ...
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(registry: RegistrySettings) -> Iterator[SchemaRegistryClient]:
     with SchemaRegistryClient({"url": registry.url}) as client:
         yield client

@@ -1,7 +1,7 @@
 """Records that ask for more than they hold are dead letters, whatever the converter; the others of the topic come."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,19 +187,19 @@ LIVE = {"avro": AVRO, "json schema": JSON_SCHEMA, "protobuf": PROTOBUF, "json": 
 
 
 @pytest.fixture
-def framed(registry: RegistrySettings, topic_name: str) -> Callable[[str, Any, bytes], bytes]:
+def framed(registry: RegistrySettings, topic_name: str) -> Iterator[Callable[[str, Any, bytes], bytes]]:
     """A value behind the id of its schema, which is registered under a subject of its own."""
+    with SchemaRegistryClient({"url": registry.url}) as client:
 
-    def frame(kind: str, schema: Any, body: bytes) -> bytes:
-        if schema is None:
-            return body
-        draft = {"$schema": "http://json-schema.org/draft-07/schema#"} if kind == "JSON" else {}
-        text = schema if kind == "PROTOBUF" else json.dumps(draft | schema if draft else schema)
-        with SchemaRegistryClient({"url": registry.url}) as client:
+        def frame(kind: str, schema: Any, body: bytes) -> bytes:
+            if schema is None:
+                return body
+            draft = {"$schema": "http://json-schema.org/draft-07/schema#"} if kind == "JSON" else {}
+            text = schema if kind == "PROTOBUF" else json.dumps(draft | schema if draft else schema)
             schema_id: int = client.register_schema(f"{topic_name}-{hash(text)}", Schema(text, kind))
-        return b"\0" + schema_id.to_bytes(4, "big") + body
+            return b"\0" + schema_id.to_bytes(4, "big") + body
 
-    return frame
+        yield frame
 
 
 @pytest.mark.parametrize("name", LIVE)

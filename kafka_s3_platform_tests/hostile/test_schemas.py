@@ -32,7 +32,7 @@ def titled(title: str) -> str:
     return json.dumps({"title": title, "type": "object", "properties": {"a": {"type": "string"}}})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(registry: RegistrySettings) -> Iterator[SchemaRegistryClient]:
     with SchemaRegistryClient({"url": registry.url}) as client:
         yield client
