@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -73,7 +74,7 @@ class SeaweedFS:
     def client(self, config: Config | None = None, secret: str | None = None) -> Any:
         """Return a boto3 S3 client that gives up quickly."""
         quick = Config(connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 1})
-        return boto3.session.Session().client(
+        return _get_session().client(
             "s3",
             endpoint_url=self.settings.s3_endpoint,
             region_name=REGION,
@@ -127,6 +128,12 @@ class SeaweedFS:
         key = {"accessKey": self.settings.aws_access_key_id, "secretKey": self.settings.aws_secret_access_key}
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         return {"identities": [{"name": "kafka-s3", "credentials": [key], "actions": actions}]}
+
+
+@cache
+def _get_session() -> boto3.session.Session:
+    """Return the process's only session. Each new one reads S3's model again, which takes a tenth of a second."""
+    return boto3.session.Session()
 
 
 def _write_security(folder: Path) -> dict[str, str]:
