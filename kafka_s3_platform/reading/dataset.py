@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +18,7 @@ import pyarrow.dataset as ds
 from kafka_s3_platform.config.files import find_connector, suggest_name
 from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.model.times import to_epoch_ms
@@ -139,18 +138,14 @@ def _list_conditions(wanted: SegmentFilter) -> Iterator[pc.Expression]:
 
 
 class _ArchivedObject(io.RawIOBase):
-    """An object that is opened when it is first read. It keeps nothing of what it has read: Arrow asks once."""
+    """An object that is read when Arrow asks. It keeps nothing of what it has read: Arrow asks for each byte once."""
 
     def __init__(self, store: ObjectStore, segment: Segment) -> None:
         super().__init__()
         self._store = store
         self._stored = StoredObject(segment.key, segment.size, segment.etag, segment.sha256)
+        self._etag = segment.etag
         self._at = 0
-
-    @cached_property
-    def _etag(self) -> str:
-        """The ETag of the object in the store, which is the one of the index or a copy of it."""
-        return self._store.open_stored(self._stored).info.etag
 
     def readable(self) -> bool:
         return True
@@ -168,6 +163,16 @@ class _ArchivedObject(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         left = max(0, self._stored.size - self._at)
         wanted = left if size is None or size < 0 else min(size, left)
-        found = self._store.read_range(self._stored.key, self._at, self._at + wanted, self._etag) if wanted else b""
+        found = self._fetch(self._at, self._at + wanted) if wanted else b""
         self._at += len(found)
         return found
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        try:
+            return self._store.read_range(self._stored.key, start, end, self._etag)
+        except IntegrityError:
+            # A copy of the object has another ETag. If it is one, its ETag is that to ask for.
+            refused, self._etag = self._etag, self._store.open_stored(self._stored).info.etag
+            if self._etag == refused:
+                raise
+        return self._store.read_range(self._stored.key, start, end, self._etag)

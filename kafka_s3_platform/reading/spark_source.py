@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType  # noqa: TID253
 
 from kafka_s3_platform.config.files import FOLDER_VARIABLE
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.times import EPOCH
 from kafka_s3_platform.reading.dataset import FIRST_NUMBER, LAST_NUMBER, ArchivedObjects, find_objects
 from kafka_s3_platform.store.row_filter import SegmentFilter
@@ -48,7 +49,7 @@ class KafkaArchive(DataSource):
     """`spark.dataSource.register(KafkaArchive)`, then `spark.read.format("kafka_archive").option("connector", "c")`.
 
     The option `topic` may be left out if the connector has one topic alone. `connectors` names the folder of connector
-    files. Each record is read once.
+    files. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
     """
 
     @classmethod
@@ -64,6 +65,10 @@ class KafkaArchive(DataSource):
     def reader(self, schema: StructType) -> "KafkaArchiveReader":
         if unknown := sorted(set(self.options) - set(OPTIONS)):
             raise ConfigError(f"kafka_archive: option {unknown[0]} is unknown; there are {', '.join(OPTIONS)}")
+        if others := sorted(set(schema.names) - set(RECORD_SCHEMA.names)):
+            raise ConfigError(
+                f"kafka_archive: no column is called {others[0]}; there are {', '.join(RECORD_SCHEMA.names)}"
+            )
         if "connector" not in self.options:
             raise ConfigError('kafka_archive: no connector is named; do so by .option("connector", NAME)')
         return KafkaArchiveReader(self.options, to_arrow_schema(schema, timezone="UTC"))
@@ -108,7 +113,7 @@ class KafkaArchiveReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ObjectsOfTask):
             return  # Spark's own, where there are no objects
-        for batch in partition.objects.open().to_batches(batch_size=BATCH_RECORDS):
+        for batch in partition.objects.open().to_batches(columns=self._schema.names, batch_size=BATCH_RECORDS):
             columns = [batch.column(field.name).cast(field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

@@ -20,6 +20,7 @@ from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark, write_reachable_connector  # noqa: F401
 from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.restore.source.test_copied_archive import put_in_parts
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot, stored
 
 if TYPE_CHECKING:
@@ -121,10 +122,15 @@ def test_nothing_archived_is_a_table_without_records(config: ConnectorConfig) ->
     assert read("c").to_table().num_rows == 0
 
 
-def test_an_object_that_was_replaced_is_named(config: ConnectorConfig) -> None:
+def test_a_copy_of_an_object_is_read_and_one_that_was_replaced_is_named(
+    config: ConnectorConfig, s3_client: Any
+) -> None:
     fill(config)
     store = ObjectStore(config.store)
     first, other = snapshot(config).segments[:2]
+    put_in_parts(s3_client, config.store.bucket, other.key, store.get(other.key), {})
+    assert [found.etag for found in [store.head(other.key)] if found] != [other.etag]
+    assert read("c").to_table().num_rows == sum(segment.record_count for segment in snapshot(config).segments)
     store.replace(first.key, store.get(other.key), first.etag)
     with pytest.raises(IntegrityError, match=rf"{re.escape(first.key)} has etag .* it was replaced or damaged"):
         read("c").to_table()
@@ -163,9 +169,9 @@ def session(spark: "SparkSession") -> Iterator["SparkSession"]:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def load(session: "SparkSession", **options: str) -> Any:
-    folder = str(Path("connectors").absolute())
-    return session.read.format("kafka_archive").options(connector="c", connectors=folder, **options).load()
+def load(session: "SparkSession", schema: str | None = None, **options: str) -> Any:
+    reader = session.read.format("kafka_archive").options(connector="c", connectors=str(Path("connectors").absolute()))
+    return (reader.schema(schema) if schema else reader).options(**options).load()
 
 
 def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_choose(
@@ -176,6 +182,10 @@ def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_
     found = load(session)
     assert dict(found.dtypes)["timestamp"] == "timestamp"
     assert sort(found.toArrow().cast(RECORD_SCHEMA)).equals(sort(stored(config).select(RECORD_SCHEMA.names)))
+    some = load(session, "value BINARY, offset BIGINT").toArrow()
+    assert some.schema.names == ["value", "offset"]
+    order = [("offset", "ascending"), ("value", "ascending")]
+    assert some.sort_by(order).equals(found.toArrow().select(["value", "offset"]).sort_by(order))
     hour = NOON + HOUR
     delete_all_but(config, hour, 1)
     moment = f"timestamp '{hour:%Y-%m-%d %H:%M:%S} UTC'"
@@ -187,5 +197,7 @@ def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_
         assert [row.offset for row in load(session).where(chosen).collect()] == [1], chosen
     with pytest.raises(Exception, match="was deleted or never written"):
         load(session).count()
+    with pytest.raises(Exception, match="no column is called size; there are key, value"):
+        load(session, "size INT").count()
     with pytest.raises(Exception, match="option topics is unknown; there are connector, topic, connectors"):
         load(session, topics="t").count()
