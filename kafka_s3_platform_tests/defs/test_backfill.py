@@ -140,7 +140,8 @@ def test_live_hours_that_the_lag_sensor_asks_for_do_not_wait_for_backfills(
     hours = [f"{first + n * HOUR:%Y-%m-%d-%H:%M}" for n in range(48)]
 
     under_way, waiting = submit(daemon, "hourly", topics, [*hours[:20], *hours[21:40]])
-    [day] = submit(daemon, "daily", topics, [hours[30][:10]])
+    # more than a day ago: a day that has begun needs hours that have not
+    [day] = submit(daemon, "daily", topics, [hours[24][:10]])
     started = start_queued(daemon)
     assert len(started) == 1, "backfills take one place"
     assert started < {under_way.run_id, waiting.run_id, day.run_id}
