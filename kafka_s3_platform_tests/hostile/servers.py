@@ -32,7 +32,11 @@ def serving(answer: Callable[[socket.socket], None]) -> Iterator[int]:
 
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         threading.Thread(target=accept, daemon=True).start()
-        yield listener.getsockname()[1]
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            # to close it does not wake the thread
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def sends(data: bytes) -> Callable[[socket.socket], None]:
