@@ -18,6 +18,8 @@ import psutil
 from bench.measure import measured
 from bench.start import WARM, WITHOUT_WARM_SPARK, fill_topic, find_servers, write_connector
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.reading.dataset import find_objects
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform_tests.dagster_ui import ENDED, DagsterUI, run_dagster_dev
 
 VARIANTS = {"a session of its own": WITHOUT_WARM_SPARK, WARM: {"KAFKA_S3_WARM_SPARK": "5"}}
@@ -46,10 +48,10 @@ def main() -> None:
     for name, variables in VARIANTS.items():
         os.chdir(repository)
         with tempfile.TemporaryDirectory() as folder:
-            click(Path(folder), topic, asked.rounds + 1, name, variables)
+            click(Path(folder), topic, asked.records, asked.rounds + 1, name, variables)
 
 
-def click(home: Path, topic: str, clicks: int, name: str, variables: Mapping[str, str]) -> None:
+def click(home: Path, topic: str, records: int, clicks: int, name: str, variables: Mapping[str, str]) -> None:
     """Archive the topic's hour by as many connectors, each to where nobody has archived it yet."""
     for number in range(clicks):
         write_connector(home / "connectors", f"click{number}", topic)
@@ -62,6 +64,11 @@ def click(home: Path, topic: str, clicks: int, name: str, variables: Mapping[str
             with measured(every=0.05, others=find_servers()) as usage:
                 materialize(ui, f"click{number}", topic)
             found = {"seconds": round(usage.seconds, 1), "cpu_seconds": round(usage.cpu_seconds, 1)}
+            archived = sum(
+                segment.record_count for segment in find_objects(f"click{number}", None, EVERY_SEGMENT).segments
+            )
+            if archived != records:
+                raise RuntimeError(f"{archived:,} of {records:,} records of {topic} were archived")
             print(json.dumps({"click": number, "with": name, **found}), flush=True)
         for pid in find_servers():
             psutil.Process(pid).terminate()
