@@ -91,7 +91,24 @@ class TaskOutcome(Generic[R]):
         return self.result  # type: ignore[return-value]
 
 
-class SparkRunner:
+class GroupingRunner(TaskRunner):
+    """A runner whose tasks are tasks of Spark, each of which costs more than a small piece of work."""
+
+    def run_grouped(
+        self,
+        function: Callable[[T, Attempt], R],
+        tasks: Sequence[T],
+        max_concurrent: int,
+        count_size: Callable[[T], int],
+    ) -> Iterator[R]:
+        if not tasks:
+            return
+        groups = deal_out(tasks, lambda task: count_size(task) + STREAM_COST, self.at_once(max_concurrent))
+        for results in self.run(partial(_call_for_each, function), groups, max_concurrent):
+            yield from results
+
+
+class SparkRunner(GroupingRunner):
     """Runs tasks on Spark. The session is requested for the first task, so a run without tasks starts no Spark."""
 
     def __init__(self, session: "Callable[[], SparkSession]") -> None:
@@ -108,15 +125,6 @@ class SparkRunner:
         context.environment[plugins.VARIABLE] = ",".join(plugins.read_allowance())
         yield from run_in_threads(lambda task: self._one(context, function, task), tasks, max_concurrent)
 
-    def run_grouped(
-        self,
-        function: Callable[[T, Attempt], R],
-        tasks: Sequence[T],
-        max_concurrent: int,
-        count_size: Callable[[T], int],
-    ) -> Iterator[R]:
-        yield from run_in_groups(self, function, tasks, max_concurrent, count_size)
-
     def at_once(self, max_concurrent: int) -> int:
         """Return this machine's number of cores at most if Spark is local. A cluster may run as many as requested."""
         context = self._session().sparkContext
@@ -130,7 +138,7 @@ class SparkRunner:
         return outcome.unwrap()
 
 
-class ChosenRunner:
+class ChosenRunner(GroupingRunner):
     """The runner that is chosen for the first task. A run without tasks chooses none."""
 
     def __init__(self, choose: Callable[[], TaskRunner]) -> None:
@@ -147,33 +155,8 @@ class ChosenRunner:
         if tasks:
             yield from self._chosen.run(function, tasks, max_concurrent)
 
-    def run_grouped(
-        self,
-        function: Callable[[T, Attempt], R],
-        tasks: Sequence[T],
-        max_concurrent: int,
-        count_size: Callable[[T], int],
-    ) -> Iterator[R]:
-        if tasks:
-            yield from self._chosen.run_grouped(function, tasks, max_concurrent, count_size)
-
     def at_once(self, max_concurrent: int) -> int:
         return self._chosen.at_once(max_concurrent)
-
-
-def run_in_groups(
-    runner: TaskRunner,
-    function: Callable[[T, Attempt], R],
-    tasks: Sequence[T],
-    max_concurrent: int,
-    count_size: Callable[[T], int],
-) -> Iterator[R]:
-    """Do what `TaskRunner.run_grouped` says, with groups of equal size: as many as run at once."""
-    if not tasks:
-        return
-    groups = deal_out(tasks, lambda task: count_size(task) + STREAM_COST, runner.at_once(max_concurrent))
-    for results in runner.run(partial(_call_for_each, function), groups, max_concurrent):
-        yield from results
 
 
 def run_in_threads(

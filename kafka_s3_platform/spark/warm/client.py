@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_s3_platform.errors import SparkUnavailableError
-from kafka_s3_platform.spark.runner import Attempt, R, T, TaskOutcome, run_in_groups, run_in_threads
+from kafka_s3_platform.spark.runner import Attempt, GroupingRunner, R, T, TaskOutcome, run_in_threads
 from kafka_s3_platform.spark.warm.identity import identify_process
 from kafka_s3_platform.spark.warm.task import pickle_task
 from kafka_s3_platform.spark.warm.wire import (
@@ -101,7 +101,7 @@ def greet_server(path: Path, silence_seconds: float = GREETING_SECONDS) -> WarmS
         raise
 
 
-class WarmRunner:
+class WarmRunner(GroupingRunner):
     """Runs tasks on a warm Spark. When that ends, so do the tasks, with an error that may pass."""
 
     def __init__(self, warm: WarmSpark) -> None:
@@ -118,15 +118,6 @@ class WarmRunner:
         under_way = _UnderWay(self._warm)
         run_task = partial(under_way.run_task, function)
         yield from run_in_threads(run_task, tasks, self.at_once(max_concurrent), under_way.cancel)
-
-    def run_grouped(
-        self,
-        function: Callable[[T, Attempt], R],
-        tasks: Sequence[T],
-        max_concurrent: int,
-        count_size: Callable[[T], int],
-    ) -> Iterator[R]:
-        yield from run_in_groups(self, function, tasks, max_concurrent, count_size)
 
     def at_once(self, max_concurrent: int) -> int:
         """Return this machine's number of cores at most, as in a session of the run's own."""
