@@ -134,6 +134,9 @@ class Broker:
         That is half of the classes that a broker loads. To have all, a broker had to be started and stopped for it.
         """
         data = self._name_class_data(jars)
+        if data.is_file():
+            _run_storage_tool(self._java(jars), self.daemon.folder)
+            return
         cache = self.settings.cache
         with lock_folder(cache), tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache) as partial:
             written = Path(partial, data.name)
