@@ -4,7 +4,6 @@ Each fragment knows the kafka partition, the offsets and the timestamps of its r
 conditions down opens no object that cannot meet them.
 """
 
-import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +22,7 @@ from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
-from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.objects import ObjectStore, SizedFile
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
 TIMES = RECORD_SCHEMA.field("timestamp").type
@@ -137,32 +136,17 @@ def _list_conditions(wanted: SegmentFilter) -> Iterator[pc.Expression]:
         yield (pc.field("timestamp") >= begin) & (pc.field("timestamp") < finish)
 
 
-class _ArchivedObject(io.RawIOBase):
+class _ArchivedObject(SizedFile):
     """An object that is read when Arrow asks. It keeps nothing of what it has read: Arrow asks for each byte once."""
 
     def __init__(self, store: ObjectStore, segment: Segment) -> None:
-        super().__init__()
+        super().__init__(segment.key, segment.size)
         self._store = store
         self._stored = StoredObject(segment.key, segment.size, segment.etag, segment.sha256)
         self._etag = segment.etag
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._stored.size}[whence]
-        return self._at
 
     def read(self, size: int | None = -1, /) -> bytes:
-        left = max(0, self._stored.size - self._at)
-        wanted = left if size is None or size < 0 else min(size, left)
+        wanted = self._count_wanted(size)
         found = self._fetch(self._at, self._at + wanted) if wanted else b""
         self._at += len(found)
         return found

@@ -398,19 +398,14 @@ class ObjectStore:
         return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
 
 
-class ObjectFile(io.RawIOBase):
-    """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones what they ask for.
+class SizedFile(io.RawIOBase):
+    """A seekable file of a known size. `name` names it in errors. A subclass reads it, from `_at` on."""
 
-    Raises IntegrityError as soon as the object is no longer the one that was opened.
-    """
-
-    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
+    def __init__(self, name: str, size: int) -> None:
         super().__init__()
-        self.info = info
-        self._store = store
+        self._name = name
+        self._size = size
         self._at = 0
-        self._held = b""
-        self._held_from = 0
 
     def readable(self) -> bool:
         return True
@@ -422,18 +417,36 @@ class ObjectFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.info.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if base + offset < 0:
-            raise ValueError(f"seek to {base + offset} of {self.info.key}")
+            raise ValueError(f"seek to {base + offset} of {self._name}")
         self._at = base + offset
         return self._at
 
+    def _count_wanted(self, size: int | None) -> int:
+        """Return how many of so many bytes there are. None and negative numbers want all that are left."""
+        left = max(0, self._size - self._at)
+        return left if size is None or size < 0 else min(size, left)
+
+
+class ObjectFile(SizedFile):
+    """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones what they ask for.
+
+    Raises IntegrityError as soon as the object is no longer the one that was opened.
+    """
+
+    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
+        super().__init__(info.key, info.size)
+        self.info = info
+        self._store = store
+        self._held = b""
+        self._held_from = 0
+
     def read(self, size: int | None = -1, /) -> bytes:
-        left = max(0, self.info.size - self._at)
-        wanted = left if size is None or size < 0 else min(size, left)
+        wanted = self._count_wanted(size)
         start = self._at - self._held_from
         if start < 0 or start + wanted > len(self._held):
-            self._fetch(min(left, max(wanted, READ_AHEAD)))
+            self._fetch(self._count_wanted(max(wanted, READ_AHEAD)))
             start = 0
         self._at += wanted
         if start == 0 and wanted == len(self._held):
