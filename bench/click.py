@@ -20,18 +20,9 @@ from bench.start import WARM, WITHOUT_WARM_SPARK, fill_topic, find_servers, writ
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.reading.dataset import find_objects
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT
-from kafka_s3_platform_tests.dagster_ui import ENDED, DagsterUI, run_dagster_dev
+from kafka_s3_platform_tests.dagster_ui import ENDED, LAUNCH_RUN, DagsterUI, run_dagster_dev
 
 VARIANTS = {"a session of its own": WITHOUT_WARM_SPARK, WARM: {"KAFKA_S3_WARM_SPARK": "5"}}
-
-LAUNCH = """
-mutation Launch($params: ExecutionParams!) {
-  launchRun(executionParams: $params) {
-    __typename
-    ... on LaunchRunSuccess { run { runId } }
-    ... on PythonError { message }
-  }
-}"""
 
 LOOK = "query Look($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 
@@ -84,7 +75,7 @@ def materialize(ui: DagsterUI, connector: str, topic: str) -> None:
     }
     tags = [{"key": "dagster/partition", "value": "2026-01-01-00:00"}]
     params = {"selector": selector, "runConfigData": {}, "executionMetadata": {"tags": tags}}
-    launched = ui.query(LAUNCH, {"params": params})["launchRun"]
+    launched = ui.query(LAUNCH_RUN, {"params": params})["launchRun"]
     if launched["__typename"] != "LaunchRunSuccess":
         raise RuntimeError(f"{topic} was not launched for {connector}: {launched}")
     run_id = launched["run"]["runId"]

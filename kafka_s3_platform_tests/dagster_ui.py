@@ -26,6 +26,16 @@ mutation Launch($params: LaunchBackfillParams!) {
   }
 }"""
 
+LAUNCH_RUN = """
+mutation Launch($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+  }
+}"""
+
 STATUS = """
 query Status($id: String!) {
   partitionBackfillOrError(backfillId: $id) {

@@ -20,7 +20,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic, free_ports, fresh_bucket
-from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, STATUS, DagsterUI
+from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, LAUNCH_RUN, STATUS, DagsterUI
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 
 # Five runs with a JVM each: minutes on a small machine.
@@ -32,16 +32,6 @@ RUNS = """
 { runsOrError {
     ... on Runs { results { runId status jobName startTime endTime assetSelection { path } tags { key value } } }
 } }"""
-
-LAUNCH_RUN = """
-mutation Launch($params: ExecutionParams!) {
-  launchRun(executionParams: $params) {
-    __typename
-    ... on LaunchRunSuccess { run { runId } }
-    ... on PythonError { message }
-    ... on RunConfigValidationInvalid { errors { message } }
-  }
-}"""
 
 
 @dataclass
