@@ -42,4 +42,4 @@ def read(
     """
     from kafka_s3_platform.reading.dataset import find_objects, make_filter
 
-    return find_objects(connector, topic, make_filter(start, end, kafka_partitions, None)).open()
+    return find_objects(connector, topic, make_filter(start, end, kafka_partitions)).open()

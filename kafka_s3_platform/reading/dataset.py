@@ -20,7 +20,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment, StoredObject
-from kafka_s3_platform.model.times import to_epoch_ms
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.objects import ObjectStore, SizedFile
 from kafka_s3_platform.store.row_filter import SegmentFilter
@@ -82,28 +82,26 @@ def find_objects(
     return ArchivedObjects(config.store, wanted, found)
 
 
-def make_filter(
-    start: datetime | None,
-    end: datetime | None,
-    kafka_partitions: Iterable[int] | None,
-    offsets: tuple[int, int] | None,
-) -> SegmentFilter:
+def make_filter(start: datetime | None, end: datetime | None, kafka_partitions: Iterable[int] | None) -> SegmentFilter:
     """Make the filter of a selection. None leaves nothing out. Raises ConfigError for a time without a timezone."""
     for name, moment in (("start", start), ("end", end)):
         if moment is not None and moment.tzinfo is None:
             raise ConfigError(f"{name} {moment.isoformat()} has no timezone: give it one, such as timezone.utc")
-    times = (
-        FIRST_NUMBER if start is None else to_epoch_ms(start),
-        LAST_NUMBER if end is None else to_epoch_ms(end),
-    )
+    times = FIRST_NUMBER if start is None else ceil_ms(start), LAST_NUMBER if end is None else ceil_ms(end)
     return SegmentFilter(
         timestamps=None if start is end is None else times,
         kafka_partitions=None if kafka_partitions is None else frozenset(kafka_partitions),
-        offsets=offsets,
     )
 
 
+def ceil_ms(moment: datetime) -> int:
+    """Return the first epoch ms that is not before the moment."""
+    return -((EPOCH - moment) // ONE_MS)
+
+
 def _choose_topic(config: ConnectorConfig, whole: ConnectorSnapshot | None, topic: str | None) -> str:
+    if topic in config.topics:
+        return topic
     known = sorted({*config.topics, *(whole.topics if whole else ())})
     if topic is None and len(known) == 1:
         return known[0]

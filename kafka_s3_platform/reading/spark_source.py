@@ -4,12 +4,10 @@ Conditions on `partition`, `offset` and `timestamp` are compared with the index:
 them.
 """
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from fractions import Fraction
+from datetime import datetime
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -31,9 +29,8 @@ from pyspark.sql.types import StructType  # noqa: TID253
 
 from kafka_s3_platform.config.files import FOLDER_VARIABLE
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.record import RECORD_SCHEMA
-from kafka_s3_platform.model.times import EPOCH
-from kafka_s3_platform.reading.dataset import FIRST_NUMBER, LAST_NUMBER, ArchivedObjects, find_objects
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.reading.dataset import FIRST_NUMBER, LAST_NUMBER, ArchivedObjects, ceil_ms, find_objects
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
 TASK_BYTES = 134_217_728
@@ -43,6 +40,18 @@ BATCH_RECORDS = 10_000
 """Records of a batch that goes to the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
 
 OPTIONS = ("connector", "topic", "connectors")
+
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+"""The columns of Spark's Kafka source, with their types as Spark writes them."""
 
 
 class KafkaArchive(DataSource):
@@ -57,18 +66,15 @@ class KafkaArchive(DataSource):
         return "kafka_archive"
 
     def schema(self) -> str:
-        return (
-            "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, topic STRING, partition INT, "
-            "offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-        )
+        return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: StructType) -> "KafkaArchiveReader":
         if unknown := sorted(set(self.options) - set(OPTIONS)):
             raise ConfigError(f"kafka_archive: option {unknown[0]} is unknown; there are {', '.join(OPTIONS)}")
-        if others := sorted(set(schema.names) - set(RECORD_SCHEMA.names)):
-            raise ConfigError(
-                f"kafka_archive: no column is called {others[0]}; there are {', '.join(RECORD_SCHEMA.names)}"
-            )
+        for column in schema:
+            kind = column.dataType.simpleString()
+            if COLUMNS.get(column.name) != kind:
+                raise ConfigError(f"kafka_archive: no column is {column.name} {kind}; there are {self.schema()}")
         if "connector" not in self.options:
             raise ConfigError('kafka_archive: no connector is named; do so by .option("connector", NAME)')
         return KafkaArchiveReader(self.options, to_arrow_schema(schema, timezone="UTC"))
@@ -129,16 +135,21 @@ class KafkaArchiveReader(DataSourceReader):
         if name in ("offset", "timestamp"):
             low, high = self._bounds.get(name, (FIRST_NUMBER, LAST_NUMBER))
             if isinstance(condition, EqualTo | GreaterThanOrEqual):
-                low = max(low, math.ceil(_to_number(found.value)))
+                low = max(low, _ceil(found.value))
             if isinstance(condition, GreaterThan):
-                low = max(low, math.floor(_to_number(found.value)) + 1)
+                low = max(low, _floor(found.value) + 1)
             if isinstance(condition, EqualTo | LessThanOrEqual):
-                high = min(high, math.floor(_to_number(found.value)) + 1)
+                high = min(high, _floor(found.value) + 1)
             if isinstance(condition, LessThan):
-                high = min(high, math.ceil(_to_number(found.value)))
+                high = min(high, _ceil(found.value))
             self._bounds[name] = (low, high)
 
 
-def _to_number(value: int | datetime) -> Fraction | int:
-    """Return an offset, or a moment in epoch ms, which Spark knows to the microsecond."""
-    return Fraction((value - EPOCH) // timedelta(microseconds=1), 1000) if isinstance(value, datetime) else value
+def _ceil(value: int | datetime) -> int:
+    """Return an offset, or the first epoch ms that is not before a moment, which Spark knows to the microsecond."""
+    return ceil_ms(value) if isinstance(value, datetime) else value
+
+
+def _floor(value: int | datetime) -> int:
+    """Return an offset, or the epoch ms that a moment lies in."""
+    return (value - EPOCH) // ONE_MS if isinstance(value, datetime) else value

@@ -105,6 +105,8 @@ def test_a_selection_has_its_records_and_opens_the_objects_that_can_hold_them(co
     hour = NOON + HOUR
     end_of_noon = read("c", end=NOON + timedelta(milliseconds=1))
     assert list_places(end_of_noon) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    just_after = timedelta(microseconds=1)
+    assert list_places(read("c", start=NOON + just_after, end=hour + just_after)) == [(0, 3), (1, 1)]
     assert list_places(read("c", kafka_partitions=[1], start=hour)) == [(1, 1), (1, 2)]
     assert list_places(read("c", start=hour, end=hour)) == list_places(read("c", kafka_partitions=[])) == []
     delete_all_but(config, hour, 1)
@@ -193,11 +195,13 @@ def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_
         f"partition = 1 and timestamp = {moment}",
         f"partition in (1, 7) and timestamp >= {moment} and timestamp < {moment} + interval 1 hour",
         "partition = 1 and offset > 0 and offset <= 1",
+        f"partition = 1 and timestamp > {moment} - interval 1 microsecond and timestamp <= {moment}",
     ):
         assert [row.offset for row in load(session).where(chosen).collect()] == [1], chosen
     with pytest.raises(Exception, match="was deleted or never written"):
         load(session).count()
-    with pytest.raises(Exception, match="no column is called size; there are key, value"):
-        load(session, "size INT").count()
+    for other in ("size INT", "offset STRING"):
+        with pytest.raises(Exception, match=f"no column is {other.lower()}; there are key binary, value binary"):
+            load(session, other).count()
     with pytest.raises(Exception, match="option topics is unknown; there are connector, topic, connectors"):
         load(session, topics="t").count()
