@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 
@@ -44,20 +45,19 @@ def main() -> None:
 
 def click(home: Path, topic: str, records: int, clicks: int, name: str, variables: Mapping[str, str]) -> None:
     """Archive the topic's hour by as many connectors, each to where nobody has archived it yet."""
-    for number in range(clicks):
-        write_connector(home / "connectors", f"click{number}", topic)
+    connectors = [f"click-{uuid4().hex[:8]}" for _ in range(clicks)]
+    for connector in connectors:
+        write_connector(home / "connectors", connector, topic)
     for file in ("dagster.yaml", "workspace.yaml"):
         shutil.copy(file, home)
     os.environ.update({**variables, "DAGSTER_HOME": str(home), "XDG_RUNTIME_DIR": str(home)})
     os.chdir(home)
     with run_dagster_dev(home / "log") as ui:
-        for number in range(clicks):
+        for number, connector in enumerate(connectors):
             with measured(every=0.05, others=find_servers()) as usage:
-                materialize(ui, f"click{number}", topic)
+                materialize(ui, connector, topic)
             found = {"seconds": round(usage.seconds, 1), "cpu_seconds": round(usage.cpu_seconds, 1)}
-            archived = sum(
-                segment.record_count for segment in find_objects(f"click{number}", None, EVERY_SEGMENT).segments
-            )
+            archived = sum(segment.record_count for segment in find_objects(connector, None, EVERY_SEGMENT).segments)
             if archived != records:
                 raise RuntimeError(f"{archived:,} of {records:,} records of {topic} were archived")
             print(json.dumps({"click": number, "with": name, **found}), flush=True)
