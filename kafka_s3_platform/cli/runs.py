@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -37,7 +36,7 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kafka_s3_platform.local.processes import lock_folder, make_private_folder
+from kafka_s3_platform.instance.home import find_instance
 
 logger = logging.getLogger(__name__)
 
@@ -205,22 +204,10 @@ def _execute(
 
 
 def open_instance() -> dg.DagsterInstance:
-    """Open the instance of DAGSTER_HOME, or else of the `dagster.yaml` in this folder, as `dagster dev` does.
-
-    Only one process at a time does so. If two create the databases of a fresh home at once, these get two revisions.
-    A folder of runs that was open to other users is closed.
-    """
-    if (data := Path(".dagster")).is_dir():
-        make_private_folder(data)
-    home = os.environ.get("DAGSTER_HOME")
-    if home and Path(home).is_dir():
-        with lock_folder(Path(home) / "kafka_s3_lock"):
-            return dg.DagsterInstance.get()
-    if home:
-        return dg.DagsterInstance.get()
-    if Path("dagster.yaml").exists():
-        with lock_folder(Path(".dagster") / "kafka_s3_lock"):
-            return dg.DagsterInstance.from_config(str(Path.cwd()))
+    """Open the instance that the UI shows, or without one an instance that lives as long as this process."""
+    found = find_instance()
+    if found is not None:
+        return found
     logger.warning("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run")
     return dg.DagsterInstance.ephemeral()
 

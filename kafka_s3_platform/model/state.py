@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import chain
 from typing import TypeAlias
 
 from kafka_s3_platform.model.folded import Fold, find_folded_month, list_folded_hours, list_months
@@ -285,6 +286,19 @@ class IndexState:
     def complete_hours(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:
         """Return those of `hours` that are complete."""
         return {hour for hour in hours if self.is_complete(hour, allowed_lateness)}
+
+    def find_newest_complete(self, first: datetime, newest: datetime, allowed_lateness: timedelta) -> datetime | None:
+        """Return the newest complete hour from `first` to `newest`, None if there is none.
+
+        Looked at are `newest` and the day before it, each hour that was asked for, and the last ones that are folded.
+        """
+        candidates = chain(
+            (newest - n * HOUR for n in range(25)),
+            sorted({row.hour for row in self.hours}, reverse=True),
+            sorted((run.until - HOUR for run in self.fold.hours), reverse=True),
+        )
+        hours = (hour for hour in candidates if first <= hour <= newest)
+        return next((hour for hour in hours if self.is_complete(hour, allowed_lateness)), None)
 
     def condemned_offsets(self, kafka_partition: int) -> frozenset[int]:
         """Return the first offsets whose usual key a vacuum deletes. An object that begins there gets another key."""

@@ -43,11 +43,13 @@ from kafka_s3_platform.store.index_reads import (
     LATE_COLUMNS,
     DataFile,
     Part,
+    SegmentSums,
     collect_chunks,
     list_data_files,
     list_late_terms,
     read_rows,
     select_distinct,
+    sum_files,
     sum_late,
 )
 from kafka_s3_platform.store.index_rows import (
@@ -271,6 +273,12 @@ class ConnectorSnapshot:
             rows = self._read("segments", list_late_terms(since), ("topic", *LATE_COLUMNS))
             self._late[since] = sum_late(rows)
         return self._late[since].get(topic, (0, 0))
+
+    @cached_property
+    def segment_sums(self) -> Mapping[str, SegmentSums]:
+        """What the segments of each topic come to. Of files that were summed before, nothing is read again."""
+        with self._expired_is_a_conflict():
+            return sum_files(self.index.table, self._files)
 
     def list_folders(self, topic: str) -> frozenset[str]:
         """Return the folders of all segments of the topic. Raises store errors."""

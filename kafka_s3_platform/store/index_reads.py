@@ -7,7 +7,7 @@ own queries are not used: they ask for one file after another, three requests ea
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta, timezone
 from threading import Lock
 from typing import Any, Literal, TypeAlias
@@ -20,7 +20,14 @@ from kafka_s3_platform.errors import IndexDamagedError
 from kafka_s3_platform.model.segment import StoredChunk
 from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.store.errors import NotFoundError
-from kafka_s3_platform.store.index_rows import FOLDED, INDEX_SCHEMA, SEGMENT_KINDS, STATE_PERIOD, complete_columns
+from kafka_s3_platform.store.index_rows import (
+    FOLDED,
+    INDEX_SCHEMA,
+    RETIRED,
+    SEGMENT_KINDS,
+    STATE_PERIOD,
+    complete_columns,
+)
 from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import OneOf, SegmentFilter, Term, match_rows
@@ -185,6 +192,63 @@ def sum_late(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
     found = rows.group_by("topic", use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
     names = ("topic", *(f"{name}_sum" for name in LATE_COLUMNS))
     return {topic: (records, late) for topic, records, late in zip(*(found[n].to_pylist() for n in names), strict=True)}
+
+
+@dataclass(frozen=True)
+class SegmentSums:
+    """What segments of a topic come to. `records`, `late_records` and `record_bytes` are of its hours, merged or not.
+
+    `segments` counts live ones, `segment_bytes` the bytes of their own objects.
+    """
+
+    records: int = 0
+    late_records: int = 0
+    record_bytes: int = 0
+    segments: int = 0
+    segment_bytes: int = 0
+
+    def __add__(self, other: "SegmentSums") -> "SegmentSums":
+        return SegmentSums(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+SUMMED_COLUMNS = ("topic", "kind", "chunk", "record_count", "late_count", "record_bytes", "size")
+
+_sums: dict[str, dict[str, Mapping[str, SegmentSums]]] = {}
+"""The sums of files, by place of the index and path. A file never changes."""
+
+
+def sum_files(table: IndexTable, files: Sequence[DataFile]) -> Mapping[str, SegmentSums]:
+    """Return what the segments of each topic come to. A process reads each file once. Raises store errors."""
+    uri = f"{table.store.endpoint_url} {table.uri}"
+    known = _sums.get(uri, {})
+    wanted = [file for file in files if file.may_hold("segments", ())]
+    new = [file for file in wanted if file.path not in known]
+    reader = _Reader(table, "segments", (), SUMMED_COLUMNS)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        read = {file.path: _sum_segments(rows) for file, rows in zip(new, pool.map(reader.read, new), strict=True)}
+    _sums[uri] = {file.path: read[file.path] if file.path in read else known[file.path] for file in wanted}
+    found: dict[str, SegmentSums] = {}
+    for of_file in _sums[uri].values():
+        for topic, sums in of_file.items():
+            found[topic] = found.get(topic, SegmentSums()) + sums
+    return found
+
+
+def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
+    """Return the sums by topic. Merged days hold the records of their hours again, and count as segments only."""
+    grouped = rows.group_by(["topic", "kind", "chunk"], use_threads=False).aggregate(
+        [(name, "sum") for name in SUMMED_COLUMNS[3:]] + [([], "count_all")]
+    )
+    found: dict[str, SegmentSums] = {}
+    for row in grouped.to_pylist():
+        counted = (row["record_count_sum"], row["late_count_sum"], row["record_bytes_sum"])
+        is_live = row["kind"] != RETIRED
+        sums = SegmentSums(
+            *(counted if row["chunk"] == "hourly" else (0, 0, 0)),
+            *((row["count_all"], row["size_sum"]) if is_live else (0, 0)),
+        )
+        found[row["topic"]] = found.get(row["topic"], SegmentSums()) + sums
+    return found
 
 
 def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], terms: Iterable[Term]) -> bool:

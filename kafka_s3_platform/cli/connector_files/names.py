@@ -15,3 +15,8 @@ def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 connector_argument = click.argument("connector", shell_complete=_complete_name)
+
+connectors_argument = click.argument(
+    "connectors", metavar="[CONNECTOR]...", nargs=-1, shell_complete=_complete_name, required=False
+)
+"""As many of them as somebody names."""

@@ -15,7 +15,7 @@ from kafka_s3_platform.defs.archive.backlog import Backlog
 from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
 from kafka_s3_platform.defs.archive.lag_news import find_news, read_told
-from kafka_s3_platform.defs.archive.risk import Level, Risk, find_risk
+from kafka_s3_platform.defs.archive.risk import find_risk
 from kafka_s3_platform.defs.archive.risk_check import make_evaluation
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook
@@ -27,6 +27,7 @@ from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.health import Level, Risk
 
 INTERVAL_SECONDS = 60
 BROKER_SECONDS = 5.0

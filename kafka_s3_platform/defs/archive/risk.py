@@ -3,28 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import IntEnum
 
 from kafka_s3_platform.config.settings import ArchiveSettings
 from kafka_s3_platform.defs.archive.backlog import Backlog
+from kafka_s3_platform.model.health import Level, Risk
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
-
-
-class Level(IntEnum):
-    """How bad it is."""
-
-    FINE = 0
-    WARN = 1
-    FAIL = 2
-
-
-@dataclass(frozen=True)
-class Risk:
-    """What was found of one topic at one moment. `says` is empty if nothing is at risk."""
-
-    level: Level
-    says: str
 
 
 def find_risk(backlog: Backlog) -> Risk:
@@ -39,33 +23,57 @@ def find_risk(backlog: Backlog) -> Risk:
     return Risk(max((risk.level for risk in found), default=Level.FINE), " ".join(risk.says for risk in found))
 
 
-def _find_retention_risk(backlog: Backlog) -> Iterator[Risk]:
+@dataclass(frozen=True)
+class RetentionLeft:
+    """For how many `seconds` Kafka keeps the oldest record that is not archived, at least, of `kept_ms` in all.
+
+    `is_age_known` is False if that record lies before the first hour. Then `seconds` are what it has at most.
+    """
+
+    seconds: float
+    kept_ms: int
+    is_age_known: bool
+
+
+def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
+    """Return how long Kafka keeps what is not archived. None if nothing can be lost by age.
+
+    Raises PlatformError where Kafka does not answer.
+    """
     if not any(backlog.lag.values()):
-        return
-    configs = backlog.read_configs()
-    kept = parse_retention_ms(configs)
+        return None
+    kept = parse_retention_ms(backlog.read_configs())
     if kept == FOR_EVER:
-        return
+        return None
     left = backlog.seconds_to_retention_loss
+    if left is not None:
+        return RetentionLeft(left, kept, is_age_known=True)
+    # Records before the first hour: how old they are is not asked. They are older than that hour.
+    return RetentionLeft(
+        (backlog.topic.hours.first - backlog.now).total_seconds() + kept / 1000, kept, is_age_known=False
+    )
+
+
+def _find_retention_risk(backlog: Backlog) -> Iterator[Risk]:
+    left = find_retention_left(backlog)
     if left is None:
-        # Records before the first hour: how old they are is not asked. They are older than that hour.
-        left = (backlog.topic.hours.first - backlog.now).total_seconds() + kept / 1000
-        says = f"Records before the first hour are not archived. Kafka {_describe_left(left, 'at most')}."
-        yield Risk(max(Level.WARN, _find_level(backlog.topic.config.archive, left, kept)), says)
         return
-    level = _find_level(backlog.topic.config.archive, left, kept)
-    if level is not Level.FINE:
-        by_size = int(configs.get("retention.bytes", -1))
+    level = _find_level(backlog.topic.config.archive, left)
+    if not left.is_age_known:
+        says = f"Records before the first hour are not archived. Kafka {_describe_left(left.seconds, 'at most')}."
+        yield Risk(max(Level.WARN, level), says)
+    elif level is not Level.FINE:
+        by_size = int(backlog.read_configs().get("retention.bytes", -1))
         less = f", or less, by retention.bytes={by_size}" if by_size >= 0 else ""
         yield Risk(
             level,
-            f"Of the records that are not archived, Kafka {_describe_left(left, 'at least')}{less}: retention.ms is "
-            f"{describe_time(kept / 1000)}.",
+            f"Of the records that are not archived, Kafka {_describe_left(left.seconds, 'at least')}{less}: "
+            f"retention.ms is {describe_time(left.kept_ms / 1000)}.",
         )
 
 
-def _find_level(settings: ArchiveSettings, left: float, kept_ms: int) -> Level:
-    share = left * 1000 / kept_ms if kept_ms else 0.0
+def _find_level(settings: ArchiveSettings, left: RetentionLeft) -> Level:
+    share = left.seconds * 1000 / left.kept_ms if left.kept_ms else 0.0
     return Level((share <= settings.risk_retention_warn) + (share <= settings.risk_retention_fail))
 
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
 from kafka_s3_platform.defs.archive.checks import ERROR, WARN
-from kafka_s3_platform.defs.archive.risk import Level, Risk, describe_time, find_risk
+from kafka_s3_platform.defs.archive.risk import describe_time, find_risk
 from kafka_s3_platform.defs.failures import raise_all, raise_dagster_failures
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.names import make_op_name
@@ -21,6 +21,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_checks
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.health import Level, Risk
 
 RISK_CHECK = "at_risk"
 RUN_SECONDS = 3_600.0

@@ -1,0 +1,163 @@
+"""`kafka-s3 health`."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from kafka_s3_platform.cli.connector_files.names import connectors_argument
+from kafka_s3_platform.cli.output import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.defs.archive.risk import describe_time
+from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, group_errors
+from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.monitoring.overview import Overviews, load_all, load_named
+
+LOOK_SECONDS = 30.0
+_HEAD = ("CONNECTOR", "TOPIC", "AT RISK", "LAG", "NEWEST COMPLETE HOUR", "OLDEST NOT COMPLETE", "LAST ERROR")
+_NUMBERS = (3,)
+_WORDS = {Level.FINE: "no", Level.WARN: "warns", Level.FAIL: "fails"}
+UNKNOWN = "not known"
+
+
+@click.command
+@connectors_argument
+@json_option
+@click.pass_context
+def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None:
+    """Say what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
+
+    AT RISK is the check `at_risk` of the topic, looked at now. Hours are UTC; an age is counted from the hour's end.
+    Exit status 1 if something is at risk, or is not known. Reads only, and starts neither Spark nor a run.
+    """
+    configs, failures = load_named(connectors) if connectors else load_all()
+    looked = Overviews(LOOK_SECONDS).take([config for config in configs if config.source is None])
+    found = sorted([*looked, *failures], key=lambda each: each.connector)
+    print_result({"connectors": [make_document(each) for each in found]}, as_json, [*_format_lines(found)])
+    ctx.exit(0 if all(each.is_well for each in found) else 1)
+
+
+def make_document(found: ConnectorHealth) -> dict[str, Any]:
+    """Make the JSON of a connector. What is not known is null."""
+    return {
+        "connector": found.connector,
+        "looked_at": found.looked_at.isoformat(),
+        "is_well": found.is_well,
+        "error": found.error or None,
+        "topics": [_make_topic(topic, found.looked_at) for topic in found.topics],
+        "last_error": _make_error(found.history.failed) if found.history and found.history.failed else None,
+        "last_error_unknown": None if found.history else (found.history_error or UNKNOWN),
+    }
+
+
+def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
+    oldest = topic.oldest_incomplete
+    return {
+        "topic": topic.topic,
+        "is_well": topic.is_well,
+        "at_risk": None if topic.risk is None else _WORDS[topic.risk.level],
+        "at_risk_says": None if topic.risk is None else topic.risk.says,
+        "lag": topic.lag,
+        "newest_complete_hour": topic.newest_complete.isoformat() if topic.newest_complete else None,
+        "oldest_incomplete_hour": oldest.isoformat() if oldest else None,
+        "oldest_incomplete_age_seconds": (now - oldest - HOUR).total_seconds() if oldest else None,
+        "retention_left_seconds": topic.retention_left,
+        "unresolved_offsets": topic.unresolved_offsets,
+        "kafka_error": topic.kafka_error or None,
+        "store_error": topic.store_error or None,
+    }
+
+
+def _make_error(failed: FailedRun) -> dict[str, Any]:
+    return {
+        "run_id": failed.run_id,
+        "kind": failed.kind,
+        "ended_at": failed.ended_at.isoformat(),
+        "error": failed.error or None,
+        "message": failed.message,
+        "is_over": failed.is_over,
+    }
+
+
+def _format_lines(found: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
+    if not found:
+        yield "there are no connectors that archive"
+        return
+    yield from align_columns([_HEAD, *(row for each in found for row in _format_rows(each))], _NUMBERS)
+    for each in found:
+        yield from _explain(each)
+    yield _judge(found)
+
+
+def _format_rows(found: ConnectorHealth) -> Iterator[tuple[str, ...]]:
+    error = _format_error(found)
+    if found.error:
+        yield (found.connector, "", UNKNOWN, "", "", "", error)
+    elif not found.topics:
+        yield (found.connector, "no topic", "", "", "", "", error)
+    for topic in found.topics:
+        yield (
+            found.connector,
+            topic.topic,
+            UNKNOWN if topic.risk is None else _WORDS[topic.risk.level],
+            UNKNOWN if topic.lag is None else f"{topic.lag:,}",
+            _format_newest(topic),
+            _format_oldest(topic, found.looked_at),
+            error,
+        )
+
+
+def _format_newest(topic: TopicHealth) -> str:
+    if topic.newest_complete is not None:
+        return f"{topic.newest_complete:%Y-%m-%d %H:%M}"
+    return UNKNOWN if topic.store_error else "none"
+
+
+def _format_oldest(topic: TopicHealth, now: datetime) -> str:
+    oldest = topic.oldest_incomplete
+    if oldest is not None:
+        return f"{oldest:%Y-%m-%d %H:%M}, {describe_time((now - oldest - HOUR).total_seconds())} old"
+    return "none" if topic.is_known else UNKNOWN
+
+
+def _format_error(found: ConnectorHealth) -> str:
+    if found.history is None:
+        return UNKNOWN
+    failed = found.history.failed
+    if failed is None:
+        return "none"
+    return f"{failed.kind}, {failed.ended_at:%m-%d %H:%M}{', over' if failed.is_over else ''}"
+
+
+def _explain(found: ConnectorHealth) -> Iterator[str]:
+    """Say what is at risk, what is not known and why, and what failed."""
+    if found.error:
+        yield f"{found.connector}: not known: {found.error}"
+    for topic in found.topics:
+        yield from _explain_topic(found.connector, topic)
+    for error, topics in group_errors(found.topics).items():
+        others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
+        yield f"{found.connector}/{topics[0]}{others}: not known: {error}"
+    if found.history is None and found.history_error:
+        yield f"{found.connector}: which runs failed is not known: {found.history_error}"
+    failed = found.history.failed if found.history else None
+    if failed is not None and not failed.is_over:
+        yield f"{found.connector}: run {failed.run_id} ({failed.kind}) failed: {failed.message}"
+
+
+def _explain_topic(connector: str, topic: TopicHealth) -> Iterator[str]:
+    if topic.risk is not None and topic.risk.says:
+        yield f"{connector}/{topic.topic}: {topic.risk.says}"
+    if topic.unresolved_offsets:
+        listed = f"kafka-s3 resolve {connector} --topic {topic.topic}"
+        count = f"{topic.unresolved_offsets:,} offset(s)"
+        yield f"{connector}/{topic.topic}: {count} could not be archived; to see them: {listed}"
+
+
+def _judge(found: Sequence[ConnectorHealth]) -> Verdict:
+    topics = [topic for each in found for topic in each.topics]
+    at_risk = sum(topic.risk is not None and topic.risk.level is not Level.FINE for topic in topics)
+    unknown = sum(not topic.is_known for topic in topics) + sum(bool(each.error) for each in found)
+    if all(each.is_well for each in found):
+        return Verdict(f"nothing is at risk: {len(topics)} topic(s)", is_good=True)
+    return Verdict(f"{at_risk} of {len(topics)} topic(s) at risk, {unknown} not known", is_good=False)

@@ -1,0 +1,160 @@
+"""How the topics of connectors are: how far behind, how late, what is at risk, and what of it is not known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+
+
+class Level(IntEnum):
+    """How bad it is."""
+
+    FINE = 0
+    WARN = 1
+    FAIL = 2
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What was found of one topic at one moment. `says` is empty if nothing is at risk."""
+
+    level: Level
+    says: str
+
+
+@dataclass(frozen=True)
+class ArchivedTotals:
+    """What the archive holds of a topic, and left out of it, since the beginning.
+
+    `record_bytes` are those of keys, values and headers, before they were archived. `segments` are those that readers
+    need now: an hour that was merged into its day counts in the day. `segment_bytes` are the bytes of their objects,
+    without the objects beside them. `gap_offsets` counts offsets by the reason of the gap.
+    """
+
+    records: int
+    late_records: int
+    record_bytes: int
+    segments: int
+    segment_bytes: int
+    dead_letters: int
+    gap_offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TopicHealth:
+    """What one look found of a topic. None is not known: `kafka_error` or `store_error` says why.
+
+    `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
+    UTC: None also if no hour is complete yet, or none is late. `retention_left` are the seconds for which Kafka keeps
+    the oldest record that is not archived, at least; 0 if nobody knows its age, None if nothing can be lost.
+    """
+
+    topic: str
+    lag: int | None = None
+    risk: Risk | None = None
+    newest_complete: datetime | None = None
+    oldest_incomplete: datetime | None = None
+    retention_left: float | None = None
+    unresolved_offsets: int | None = None
+    totals: ArchivedTotals | None = None
+    kafka_error: str = ""
+    store_error: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether Kafka and the store have answered everything."""
+        return not self.kafka_error and not self.store_error
+
+    @property
+    def is_well(self) -> bool:
+        """Whether everything is known, and nothing is at risk."""
+        return self.is_known and self.risk is not None and self.risk.level is Level.FINE
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """The run of a connector that failed last. `error` is the name of the error's class, empty if it is none of ours.
+
+    `kind` is what the run did: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: a later run of that
+    kind succeeded.
+    """
+
+    run_id: str
+    kind: str
+    ended_at: datetime
+    error: str
+    message: str
+    is_over: bool
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """The run of a kind that ended last."""
+
+    kind: str
+    ended_at: datetime
+    seconds: float | None
+    is_success: bool
+
+
+@dataclass(frozen=True)
+class RunningRestore:
+    """A restore under way. None: it has no plan yet, or restores objects that others wrote.
+
+    `planned_records` is exact, or an upper bound if records are filtered. `sent_records` is what the last checkpoints
+    say. When all are sent, they are read back.
+    """
+
+    run_id: str
+    restore_id: str
+    topic: str | None = None
+    to_topic: str | None = None
+    planned_records: int | None = None
+    sent_records: int | None = None
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """What Dagster's instance knows of a connector's runs."""
+
+    failed: FailedRun | None = None
+    ended: tuple[EndedRun, ...] = ()
+    restores: tuple[RunningRestore, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConnectorHealth:
+    """What one look found of a connector. `error` says why nothing of its topics is known.
+
+    `is_kafka_up` and `is_store_up`: whether its cluster and its store answer, None if they were not asked. A source
+    connector has no topics: it archives nothing. `history` is None, and `history_error` says why, if Dagster's instance
+    did not answer or there is none.
+    """
+
+    connector: str
+    looked_at: datetime
+    topics: tuple[TopicHealth, ...] = ()
+    error: str = ""
+    is_kafka_up: bool | None = None
+    is_store_up: bool | None = None
+    history: RunHistory | None = None
+    history_error: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether Kafka and the store have answered everything about every topic."""
+        return not self.error and all(topic.is_known for topic in self.topics)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether everything is known, and nothing is at risk. A run that failed is no risk by itself."""
+        return not self.error and all(topic.is_well for topic in self.topics)
+
+
+def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
+    """Return why things are not known, and of which topics: they share a cluster and a store."""
+    found: dict[str, list[str]] = {}
+    for topic in topics:
+        for error in filter(None, (topic.kafka_error, topic.store_error)):
+            found.setdefault(error, []).append(topic.topic)
+    return found

@@ -1,0 +1,225 @@
+"""One look at the topics of a connector: Kafka is asked about many topics at once, and the index is read once."""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
+from itertools import islice
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.defs.archive.backlog import Archived, Backlog
+from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
+from kafka_s3_platform.defs.archive.risk import RetentionLeft, find_retention_left, find_risk
+from kafka_s3_platform.defs.look import IndexLook
+from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
+from kafka_s3_platform.defs.topics.discovery import find_gone_topics, find_topics_folder, resolve_now
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.index_reads import SegmentSums
+
+logger = logging.getLogger(__name__)
+
+BROKER_SECONDS = 5.0
+"""How long a look waits for one answer of the broker."""
+
+AT_ONCE = 8
+"""Connectors that are looked at at a time."""
+
+
+def look_at_connectors(
+    configs: Sequence[ConnectorConfig], seconds: float, *, counts_totals: bool = False
+) -> list[ConnectorHealth]:
+    """Look at connectors, some at a time: one whose cluster does not answer holds up no other."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
+        return [*pool.map(lambda config: look_at_connector(config, seconds, counts_totals=counts_totals), configs)]
+
+
+def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals: bool = False) -> ConnectorHealth:
+    """Look at all topics of a connector, for about so many seconds. What does not answer is told as unknown.
+
+    Of a source connector nothing is to be found. With `counts_totals`, what is archived is counted too.
+    """
+    found = ConnectorHealth(config.name, datetime.now(timezone.utc))
+    if config.source is not None:
+        return found
+    try:
+        folder = find_topics_folder(os.environ)
+        resolved = resolve_now(config, folder)
+        gone = find_gone_topics(resolved, folder)
+        topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone]
+        return _look_at_topics(found, topics, seconds, counts_totals) if topics else found
+    except (PlatformError, OSError) as err:
+        is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
+        return replace(found, error=str(err), is_kafka_up=is_kafka_up)
+    except Exception as err:
+        # a defect of ours hides this connector only
+        logger.exception("connector %s", config.name)
+        return replace(found, error=f"{type(err).__name__}: {err}")
+
+
+def _look_at_topics(
+    found: ConnectorHealth, topics: Sequence[ArchivedTopic], seconds: float, counts_totals: bool
+) -> ConnectorHealth:
+    with (
+        closing(IndexLook("health", topics)) as index,
+        ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
+    ):
+        look = _Look(topics, index, admin, Tick({}, logger, seconds), counts_totals)
+        looked = tuple(look.find(topic) for topic in topics)
+    return replace(found, topics=looked, is_kafka_up=look.is_kafka_up, is_store_up=look.is_store_up)
+
+
+class _Look:
+    """The topics of a connector, as one look sees them.
+
+    They share a cluster and a store: after MAX_UNANSWERED topics in a row without an answer, the others are not asked
+    about any more.
+    """
+
+    def __init__(
+        self, topics: Sequence[ArchivedTopic], index: IndexLook, admin: ClusterAdmin, tick: Tick, counts_totals: bool
+    ) -> None:
+        self._index = index
+        self._tick = tick
+        self._counts_totals = counts_totals
+        self._totals: dict[str, ArchivedTotals] = {}
+        self._backlogs = Backlogs(topics, admin, self._read_archived, tick)
+        self._archived: dict[str, Archived] = {}
+        self._store_errors: dict[str, PlatformError] = {}
+        self._silent: list[BrokerUnavailableError | StoreUnavailableError] = []
+        self._silent_kafka = _find_silence(admin)
+        self.is_kafka_up = self._silent_kafka is None
+        self.is_store_up: bool | None = None
+
+    def find(self, topic: ArchivedTopic) -> TopicHealth:
+        kafka_error, store_error = str(self._silent_kafka or ""), ""
+        backlog = None
+        try:
+            backlog = self._read(topic)
+            if backlog is not None and backlog.silent_store is not None:
+                store_error = str(backlog.silent_store)
+        except PlatformError as err:
+            if isinstance(err, StoreUnavailableError) or topic.topic in self._store_errors:
+                store_error = str(err)
+            else:
+                kafka_error = str(err)
+        if store_error:
+            self.is_store_up = False
+        archived = self._archived.get(topic.topic)
+        totals = self._totals.get(topic.topic)
+        found = TopicHealth(topic.topic, kafka_error=kafka_error, store_error=store_error, totals=totals)
+        if archived is not None:
+            found = _add_archived(found, topic, archived)
+        return found if backlog is None else _add_backlog(found, backlog)
+
+    def _read(self, topic: ArchivedTopic) -> Backlog | None:
+        """Read what is archived of the topic and, if the cluster answers at all, what is not."""
+        if len(self._silent) >= MAX_UNANSWERED:
+            raise self._silent[-1]
+        found = None
+        try:
+            if self._silent_kafka is None:
+                found = self._backlogs.read(topic)
+            else:
+                self._tick.read(f"the index of topic {topic.topic}", partial(self._read_archived, topic))
+        except (BrokerUnavailableError, StoreUnavailableError) as err:
+            self._silent.append(err)
+            raise
+        self._silent.clear()
+        return found
+
+    def _read_archived(self, topic: ArchivedTopic) -> Archived:
+        try:
+            found = read_archived(topic, self._index, is_known=True)
+            totals = self._index.read(topic, _count_totals) if self._counts_totals else None
+        except PlatformError as err:
+            self._store_errors[topic.topic] = err
+            raise
+        if self.is_store_up is None:
+            self.is_store_up = True
+        self._archived[topic.topic] = found
+        if totals is not None:
+            self._totals[topic.topic] = totals
+        return found
+
+
+def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
+    sums = snapshot.whole.segment_sums.get(snapshot.index.topic, SegmentSums())
+    gaps: Counter[str] = Counter()
+    for gap in snapshot.state.gaps:
+        gaps[gap.reason] += len(gap.offsets)
+    return ArchivedTotals(
+        sums.records,
+        sums.late_records,
+        sums.record_bytes,
+        sums.segments,
+        sums.segment_bytes,
+        sum(scan.dead_letter_count for scan in snapshot.state.all_scans),
+        gaps,
+    )
+
+
+def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
+    """Return the error of a cluster that does not answer at all. Other errors are told of each topic."""
+    try:
+        admin.describe_cluster()
+    except BrokerUnavailableError as err:
+        return err
+    except PlatformError:
+        return None
+    return None
+
+
+def _add_archived(found: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
+    """Add what the index says by itself."""
+    first = topic.hours.first
+    newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
+    complete = None if newest is None else archived.state.find_newest_complete(first, newest, topic.lateness)
+    unresolved = sum(len(each.offsets) for each in archived.state.unresolved)
+    return replace(found, newest_complete=complete, unresolved_offsets=unresolved)
+
+
+def _add_backlog(found: TopicHealth, backlog: Backlog) -> TopicHealth:
+    """Add what is not archived. Where something does not answer, nothing is said that it could change."""
+    try:
+        risk = find_risk(backlog)
+        left = find_retention_left(backlog)
+        oldest = _find_oldest_incomplete(backlog)
+    except PlatformError as err:
+        return replace(found, kafka_error=str(err))
+    lag = sum(backlog.lag.values())
+    if backlog.silent_store is not None:
+        # the index is as it was read last: what was at risk then may be archived by now, and nothing is fine by that
+        return replace(found, lag=lag, risk=risk if risk.level is not Level.FINE else None)
+    found = replace(found, risk=risk, retention_left=_bound_retention(left), oldest_incomplete=oldest, lag=lag)
+    if not backlog.failures:
+        return found
+    return replace(found, lag=None, retention_left=None, kafka_error="; ".join(map(str, backlog.failures.values())))
+
+
+def _bound_retention(left: RetentionLeft | None) -> float | None:
+    if left is None:
+        return None
+    return max(0.0, left.seconds) if left.is_age_known else 0.0
+
+
+def _find_oldest_incomplete(backlog: Backlog) -> datetime | None:
+    """Return the oldest hour that is over and not complete: one that is due, or that holds unresolved offsets.
+
+    An hour without records may be due, since nobody asked for it, and complete.
+    """
+    state = backlog.state
+    due = (hour for hour in backlog.hours_left if not state.is_complete(hour, backlog.topic.lateness))
+    first: dict[int, int] = {}
+    for item in state.unresolved:
+        first.setdefault(item.kafka_partition, item.start_offset)
+    hours = [hour for place in first.items() if (hour := state.hour_of(*place)) is not None]
+    return min([*islice(due, 1), *hours], default=None)

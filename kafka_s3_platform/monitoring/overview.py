@@ -1,0 +1,101 @@
+"""All connectors of a folder at one moment: what their topics are like, and what is known of their runs."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from kafka_s3_platform.config.files import (
+    find_connector,
+    find_connectors_folder,
+    guess_name,
+    load_connectors,
+)
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.kafka.produce.waiting import Waiting
+from kafka_s3_platform.model.health import ConnectorHealth, RunHistory
+from kafka_s3_platform.monitoring.history import NoInstanceError, RunHistories
+from kafka_s3_platform.monitoring.look import look_at_connectors
+from kafka_s3_platform.monitoring.restores import RestoreProgress
+from kafka_s3_platform.text import escape_unprintable
+
+logger = logging.getLogger(__name__)
+
+
+def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
+    """Return all connectors, and why the files of others do not load.
+
+    Raises:
+        ConfigError: the folder of connector files is not there.
+    """
+    files = load_connectors(find_connectors_folder(os.environ), os.environ)
+    now = datetime.now(timezone.utc)
+    loaded = {config.name for config in files.connectors}
+    problems: dict[str, list[str]] = {}
+    for path, problem in files.broken.items():
+        # what cannot be parsed may guess the name of another
+        name = guess_name(path)
+        problems.setdefault(f"{name} ({path.name})" if name in loaded else name, []).append(problem)
+    broken = [ConnectorHealth(name, now, error="\n".join(dict.fromkeys(each))) for name, each in problems.items()]
+    return [*files.connectors], broken
+
+
+def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
+    """Return the named sink connectors, and why others of the names cannot be looked at."""
+    now = datetime.now(timezone.utc)
+    found: list[ConnectorConfig] = []
+    failures: list[ConnectorHealth] = []
+    for name in dict.fromkeys(names):
+        try:
+            config = find_connector(name, os.environ)
+            if config.source is not None:
+                raise ConfigError(f"connector {name} is a source: it archives nothing itself, so nothing is behind")
+            found.append(config)
+        except ConfigError as err:
+            failures.append(ConnectorHealth(name, now, error=str(err)))
+    return found, failures
+
+
+class Overviews:
+    """Looks at connectors and at their runs, again and again. What a look has learned makes the next one cheap."""
+
+    def __init__(self, seconds: float, *, counts_totals: bool = False) -> None:
+        self._seconds = seconds
+        self._counts_totals = counts_totals
+        self._histories = RunHistories()
+        self._progress = RestoreProgress()
+
+    def take(self, configs: Sequence[ConnectorConfig]) -> list[ConnectorHealth]:
+        """Look at all of them at the same time, for about so many seconds."""
+        read: dict[str, RunHistory] = {}
+        reading = Waiting(lambda: read.update(self._read_histories(configs)), ())
+        found = look_at_connectors(configs, self._seconds, counts_totals=self._counts_totals)
+        why = _await_histories(reading, self._seconds)
+        return [_add_history(health, read, why) for health in found]
+
+    def _read_histories(self, configs: Sequence[ConnectorConfig]) -> dict[str, RunHistory]:
+        found = self._histories.read([config.name for config in configs])
+        for config in configs:
+            history = found[config.name]
+            found[config.name] = replace(history, restores=self._progress.add_to(config, history.restores))
+        return found
+
+
+def _await_histories(reading: Waiting, seconds: float) -> str:
+    """Return why the histories are not known, or an empty text."""
+    try:
+        return "" if reading.ended_within(seconds) else f"Dagster's storage did not answer in {seconds:g} s"
+    except NoInstanceError as err:
+        return escape_unprintable(str(err))
+    except Exception as err:
+        # of whichever storage it is: its text may hold what its address does
+        logger.debug("Dagster's storage", exc_info=err)
+        return f"Dagster's storage does not answer ({type(err).__name__})"
+
+
+def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
+    if why:
+        return replace(health, history_error=why)
+    return replace(health, history=read[health.connector])
