@@ -26,7 +26,7 @@ COMMANDS = {
     "convert": ("connector_files.convert", "Convert Zooz's environment variables to a connector file."),
     "archive": ("archive", "Archive hours of CONNECTOR's topics, or all up to now."),
     "show": ("show", "Show what is archived of CONNECTOR's topics, day by day."),
-    "health": ("health", "Say what is late, what is at risk, and what failed last."),
+    "health": ("operating.health", "Say what is late, what is at risk, and what failed last."),
     "files": ("files", "Print the URIs of CONNECTOR's current objects, one a line."),
     "compact": ("compact", "Merge the hourly objects of a day into daily ones."),
     "restore": ("restore", "Replay archived records to a topic, as they were."),
