@@ -46,9 +46,10 @@ dev: export PYTHONWARNINGS := ignore:Function `dev_command` is superseded
 dev: export DAGSTER_HOME := $(CURDIR)
 dev: export KAFKA_S3_AUTOSTART := 1
 dev: export KAFKA_S3_WARM_SPARK ?= 60
-dev: up ## Start the stack and Dagster's UI with sensors and schedules
+dev: up ## Start the stack, Dagster's UI with sensors and schedules, and the status page
 	mkdir -p .dagster && chmod 700 .dagster
-	umask 077 && $(BIN)/dagster dev
+	umask 077; $(BIN)/kafka-s3 serve & status=$$!; trap "kill $$status" EXIT; trap "exit 130" INT; trap "exit 143" TERM; \
+		$(BIN)/dagster dev
 
 # Each of the four processes has servers of its own. While one waits for them, the others keep two cores busy.
 # When one of them dies, the run ends and names the test: xdist would replace it, and may then wait without end.

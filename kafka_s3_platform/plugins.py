@@ -9,6 +9,7 @@ from kafka_s3_platform.formats.format_io import RecordWriter
 from kafka_s3_platform.formats.parts import UnwritableRecordsError
 from kafka_s3_platform.formats.sink import Sink
 from kafka_s3_platform.model.connect import ConnectBatch, Int32s, Int64s, Outcome, Payload, RecordFailure, Schema
+from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, Risk, RunHistory, TopicHealth
 from kafka_s3_platform.partitioners.extractors import ExtractedTimes, Record, RecordExtractor, TimestampExtractor
 from kafka_s3_platform.partitioners.folders import DefaultFolders, FieldFolders, Folder, Folders, TimeFolders
 from kafka_s3_platform.partitioners.partitioners import (
@@ -24,7 +25,9 @@ from kafka_s3_platform.store.credentials import Credentials, CredentialsProvider
 from kafka_s3_platform.transforms import MappedRecord, RecordMapper
 
 __all__ = [
+    "ArchivedTotals",
     "ConnectBatch",
+    "ConnectorHealth",
     "Credentials",
     "CredentialsProvider",
     "DefaultFolders",
@@ -40,6 +43,7 @@ __all__ = [
     "IntegrityError",
     "KafkaPartitioner",
     "LayoutSettings",
+    "Level",
     "MappedRecord",
     "Outcome",
     "Partitioner",
@@ -50,11 +54,14 @@ __all__ = [
     "RecordFailure",
     "RecordMapper",
     "RecordWriter",
+    "Risk",
+    "RunHistory",
     "Schema",
     "Sink",
     "TimeBasedPartitioner",
     "TimeFolders",
     "TimestampExtractor",
+    "TopicHealth",
     "TransientError",
     "UnwritableRecordsError",
     "joined",

@@ -11,11 +11,11 @@ from kafka_s3_platform_tests.conftest import REPOSITORY
 PUBLIC_MODULES = {"kafka_s3_platform.plugins", "kafka_s3_platform.errors"}
 
 MEMBERS = """
-    ConnectBatch Credentials CredentialsProvider DefaultFolders DefaultPartitioner EncodedPartitions ExtractedTimes
-    FieldFolders FieldPartitioner Folder Folders Int32s Int64s IntegrityError KafkaPartitioner LayoutSettings
-    MappedRecord Outcome Partitioner Payload PermanentError Record RecordExtractor RecordFailure RecordMapper
-    RecordWriter Schema Sink TimeBasedPartitioner TimeFolders TimestampExtractor TransientError UnwritableRecordsError
-    joined
+    ArchivedTotals ConnectBatch ConnectorHealth Credentials CredentialsProvider DefaultFolders DefaultPartitioner
+    EncodedPartitions ExtractedTimes FieldFolders FieldPartitioner Folder Folders Int32s Int64s IntegrityError
+    KafkaPartitioner LayoutSettings Level MappedRecord Outcome Partitioner Payload PermanentError Record RecordExtractor
+    RecordFailure RecordMapper RecordWriter Risk RunHistory Schema Sink TimeBasedPartitioner TimeFolders
+    TimestampExtractor TopicHealth TransientError UnwritableRecordsError joined
 """
 
 

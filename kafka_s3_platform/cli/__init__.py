@@ -27,6 +27,7 @@ COMMANDS = {
     "archive": ("archive", "Archive hours of CONNECTOR's topics, or all up to now."),
     "show": ("show", "Show what is archived of CONNECTOR's topics, day by day."),
     "health": ("operating.health", "Say what is late, what is at risk, and what failed last."),
+    "serve": ("operating.serve", "Serve a status page, a health check and metrics of Prometheus."),
     "files": ("files", "Print the URIs of CONNECTOR's current objects, one a line."),
     "compact": ("compact", "Merge the hourly objects of a day into daily ones."),
     "restore": ("restore", "Replay archived records to a topic, as they were."),

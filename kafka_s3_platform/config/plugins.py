@@ -55,6 +55,7 @@ FORMAT_WRITER = Kind("format.class", (("write", "close"),))
 FORMAT_READER = Kind("format.class", (("read",),))
 FORMAT = Kind("format.class", (*FORMAT_WRITER.contracts, *FORMAT_READER.contracts))
 CREDENTIALS_PROVIDER = Kind("s3.credentials.provider.class", (("credentials",),))
+HEALTH_CHECK = Kind("--check", (("find_reasons",),))
 KAFKA_PARTITIONER = Kind("--partitioning (partitioning)", (("kafka_partitions",),))
 
 

@@ -15,9 +15,9 @@ DEFAULT_PATH = "date=%s/hour=%s"
 
 _NO_COUNTERPART: Mapping[str, str] = {
     "LOADING_MODULE": "write the mapper or the BuffersManager as a Python class: transforms, timestamp.extractor",
-    "PORT": "there is no service to listen; Dagster's UI shows the state",
-    "PLAY_SECRET_KEY": "there is no service to listen",
-    "HEALTHY_KAFKA_LAG": "Dagster's asset checks say whether an hour is complete",
+    "PORT": "it is an option of the status page: kafka-s3 serve --port",
+    "PLAY_SECRET_KEY": "the status page has no sessions",
+    "HEALTHY_KAFKA_LAG": "it is an option of the health check: kafka-s3 serve --healthy-lag",
     "FLUSH_INTERVAL_MS": "it is for Zooz's own tests",
     "BUFFERS_LOCAL_DIR": "nothing is buffered on disk",
     "BUFFER_SIZE_BYTES": "open writers are bounded by themselves",

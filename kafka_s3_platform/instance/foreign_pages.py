@@ -26,13 +26,15 @@ def guard_development_server() -> None:
     build = webserver.build_middleware
 
     def build_middleware(server: object) -> list[Middleware]:
-        return [Middleware(_Guard), *build(server)]
+        return [Middleware(OriginGuard), *build(server)]
 
     webserver.build_middleware = build_middleware
 
 
 @final
-class _Guard:
+class OriginGuard:
+    """Refuses requests for names of others, and of pages of others."""
+
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 

@@ -22,6 +22,8 @@ NOT_OURS = {
     "local/broker.py": "kafka-storage.sh",
     "converters/protobuf/files.py": "protoc",
     "restore/report_page.py": "CSS",
+    "monitoring/status_page.py": "CSS",
+    "web_page.py": "CSS",
 }
 OF_KAFKA = {"--bootstrap-server", "--delete-offsets", "--partition", "--start-offset"}
 """Of kafka-consumer-groups.sh and kafka-transactions.sh."""

@@ -91,7 +91,7 @@ def test_without_the_profile_only_kafka_and_s3_are_missing() -> None:
 def test_it_sets_what_the_instance_asks_for() -> None:
     instance = (REPOSITORY / "deploy" / "dagster.yaml").read_text()
     wanted = set(re.findall(r"env: (\w+)", instance))
-    for name in ("code-location", "daemon", "webserver"):
+    for name in ("code-location", "daemon", "webserver", "status"):
         assert wanted <= SERVICES[name]["environment"].keys()
 
 

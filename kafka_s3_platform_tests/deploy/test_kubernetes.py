@@ -114,13 +114,13 @@ def test_nobody_is_root_or_may_become_it() -> None:
     of_pods = [
         m[key] for m in maps for key in ("podSecurityContext", "securityContext") if "runAsUser" in m.get(key, {})
     ]
-    assert len(of_pods) == 8
+    assert len(of_pods) == 9
     as_user = {"runAsNonRoot": True, **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), 10001)}
     assert all(context == {**as_user, "seccompProfile": {"type": "RuntimeDefault"}} for context in of_pods)
     of_containers = [
         m["securityContext"] for m in maps if "securityContext" in m and m["securityContext"] not in of_pods
     ]
-    assert len(of_containers) == 8
+    assert len(of_containers) == 9
     assert all(
         context == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}} for context in of_containers
     )

@@ -11,7 +11,7 @@ from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY
 FOLDER = REPOSITORY / "deploy" / "systemd"
 UNITS = sorted(path for path in FOLDER.iterdir() if path.is_file())
 COMMON = FOLDER / "kafka-s3-.service.d" / "common.conf"
-OURS = ("dagster", "dagster-daemon", "dagster-webserver", "python")
+OURS = ("dagster", "dagster-daemon", "dagster-webserver", "kafka-s3", "python")
 
 
 def test_systemd_finds_no_fault(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ RUN_RETENTION_DAYS = EnvironmentVariable(
     " ([storage](dagster-storage.md#how-long-it-is-kept)).",
 )
 LOCAL_PREFIX = "KAFKA_S3_LOCAL_"
+SERVE_PREFIX = "KAFKA_S3_SERVE"
 
 VARIABLES = (
     CONNECTORS,
@@ -62,6 +63,13 @@ VARIABLES = (
         "",
         "embedded stack",
         "Folder, ports and credentials of `kafka-s3 up`, which is for one person's machine and not for servers.",
+    ),
+    EnvironmentVariable(
+        f"{SERVE_PREFIX}_*",
+        "",
+        "`kafka-s3 serve`",
+        "Each of its options: `KAFKA_S3_SERVE_PORT` is `--port`, `KAFKA_S3_SERVE_DAGSTER_URL` is `--dagster-url`"
+        " ([operating](operating.md#the-status-page)).",
     ),
     EnvironmentVariable(
         "DAGSTER_HOME", "", EVERYWHERE, "The folder of `dagster.yaml`. Topics found by `topics.regex` are kept there."

@@ -1,0 +1,110 @@
+"""`kafka-s3 serve`."""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import click
+
+from kafka_s3_platform.cli.messages import MESSAGES
+from kafka_s3_platform.config.keys.environment import SERVE_PREFIX
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.health import ConnectorHealth
+
+LOOK_SECONDS = 20.0
+"""For about so long a look may take. What has not answered by then is told as unknown."""
+
+PATIENCE_SECONDS = 120.0
+"""A look that takes so long, with all that it waits for, counts as failed."""
+
+
+def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's signature
+    if not value.startswith("/") or any(character in value for character in "{}?#"):
+        raise click.BadParameter(f"{value!r} is no path: it begins with /, and has no ?, #, {{ or }}")
+    return value
+
+
+def _check_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
+    if value is None:
+        return None
+    url = urlsplit(value)
+    if url.scheme not in {"http", "https"} or not url.netloc or url.username or url.query or url.fragment:
+        raise click.BadParameter(f"{value!r} is no URL such as https://dagster.example.com, without a user or a query")
+    return value.rstrip("/")
+
+
+@click.command(context_settings={"auto_envvar_prefix": SERVE_PREFIX, "show_default": True})
+@click.option("--host", default="127.0.0.1", help="The address to listen on. The pages have no login.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9000, help="The port to listen on; 0: any free one.")
+@click.option("--page-path", default="/", callback=_check_path, help="The path of the status page.")
+@click.option("--health-path", default="/health", callback=_check_path, help="The path of the health check.")
+@click.option("--metrics-path", default="/metrics", callback=_check_path, help="The path of the metrics.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(1.0, 3600.0),
+    default=30.0,
+    help="Seconds from one look at Kafka and the stores to the next. All who ask in between get what it found.",
+)
+@click.option(
+    "--healthy-lag",
+    type=click.IntRange(0),
+    help="Offsets that a topic may be behind its latest one. More is not healthy. Not set: the age of hours counts "
+    "alone, since an archive by hours is always an hour behind.",
+)
+@click.option(
+    "--check",
+    "checks",
+    multiple=True,
+    metavar="CLASS",
+    help="A further health check: a class by its dotted name, which the installation allows. May be repeated.",
+)
+@click.option(
+    "--dagster-url",
+    default="http://127.0.0.1:3000",
+    callback=_check_url,
+    help="Where Dagster's UI is, for links to it.",
+)
+@click.option("--docs-url", callback=_check_url, help="Where the folder `docs` of this project can be read, for links.")
+def serve(
+    host: str,
+    port: int,
+    page_path: str,
+    health_path: str,
+    metrics_path: str,
+    interval: float,
+    healthy_lag: int | None,
+    checks: Sequence[str],
+    dagster_url: str,
+    docs_url: str | None,
+) -> None:
+    """Serve a status page, a health check and metrics of Prometheus, until Ctrl-C or SIGTERM.
+
+    Looks at all connectors of the folder every --interval seconds. Connector files are read anew each time. Each option
+    can be set in the environment: --port is KAFKA_S3_SERVE_PORT.
+    """
+    # what the server needs is needed by no other command
+    from kafka_s3_platform.monitoring.checks import make_checks
+    from kafka_s3_platform.monitoring.lookout import Lookout
+    from kafka_s3_platform.monitoring.overview import Overviews, load_all
+    from kafka_s3_platform.monitoring.server import ServerPaths, is_loopback, make_app, open_socket, run_server
+    from kafka_s3_platform.monitoring.status_page import PageLinks
+
+    paths = ServerPaths(page_path, health_path, metrics_path)
+    if len({page_path, health_path, metrics_path}) < 3:
+        raise ConfigError(f"two of the paths {page_path}, {health_path} and {metrics_path} are the same")
+    overviews = Overviews(LOOK_SECONDS, counts_totals=True)
+
+    def look() -> list[ConnectorHealth]:
+        configs, broken = load_all()
+        return [*overviews.take(configs), *broken]
+
+    lookout = Lookout(look, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
+    app = make_app(lookout, paths, PageLinks(dagster_url, docs_url), interval, is_local=is_loopback(host))
+    with open_socket(host, port) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        lookout.start()
+        MESSAGES.end()
+        click.echo(f"http://{shown}:{listening.getsockname()[1]}{page_path}", err=True)
+        try:
+            run_server(app, listening)
+        finally:
+            lookout.stop()

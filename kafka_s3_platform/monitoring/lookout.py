@@ -1,0 +1,90 @@
+"""Looks at all connectors again and again, in a thread. Whoever asks gets what was seen last, at once."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.model.health import ConnectorHealth
+from kafka_s3_platform.monitoring.checks import NamedCheck, Reason, run_checks
+
+logger = logging.getLogger(__name__)
+
+TakeLook = Callable[[], Sequence[ConnectorHealth]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the last look found. `error` says why there is nothing, or why it is too old to be relied on.
+
+    `good` is when a look last knew everything about a connector, by its name.
+    """
+
+    connectors: tuple[ConnectorHealth, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    looked_at: datetime | None = None
+    seconds: float | None = None
+    good: Mapping[str, datetime] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether there was a look, and no check has a reason."""
+        return not self.error and not self.reasons
+
+
+class Lookout:
+    """Looks every `interval` seconds. A look that has not ended after `patience` seconds more counts as failed."""
+
+    def __init__(self, look: TakeLook, checks: Sequence[NamedCheck], interval: float, patience: float) -> None:
+        self._look = look
+        self._checks = checks
+        self._interval = interval
+        self._patience = patience
+        self._seen = Seen(error="no look has ended yet")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
+
+    def start(self) -> None:
+        """Begin. The first look is under way when this returns."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin no further look."""
+        self._ended.set()
+
+    def read(self) -> Seen:
+        """Return what was seen last. What is too old is not returned, only that it is."""
+        seen = self._seen
+        if seen.looked_at is None:
+            return seen
+        age = datetime.now(timezone.utc) - seen.looked_at
+        if age <= timedelta(seconds=self._interval + self._patience):
+            return seen
+        error = f"no look has ended for {age.total_seconds():.0f} s: the last one hangs, or this machine stood still"
+        return Seen(looked_at=seen.looked_at, good=seen.good, error=error)
+
+    def _run(self) -> None:
+        while True:
+            self._look_once()
+            if self._ended.wait(self._interval):
+                return
+
+    def _look_once(self) -> None:
+        started = time.monotonic()
+        good = dict(self._seen.good)
+        try:
+            connectors = tuple(sorted(self._look(), key=lambda each: each.connector))
+            reasons = run_checks(self._checks, connectors)
+            error = ""
+        except PlatformError as err:
+            connectors, reasons, error = (), (), str(err)
+        except Exception as err:
+            logger.exception("a look at the connectors failed")
+            connectors, reasons, error = (), (), f"the look failed: {type(err).__name__}"
+        good |= {each.connector: each.looked_at for each in connectors if each.is_known}
+        now = datetime.now(timezone.utc)
+        self._seen = Seen(connectors, reasons, now, time.monotonic() - started, good, error)

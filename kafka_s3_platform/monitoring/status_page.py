@@ -1,0 +1,285 @@
+"""Renders what was seen last as one HTML page, which needs no script and loads nothing from elsewhere.
+
+Every piece is a `Markup`, as in a restore's report: names and errors cannot become HTML.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from kafka_s3_platform.defs.archive.risk import describe_time
+from kafka_s3_platform.model.health import (
+    ConnectorHealth,
+    FailedRun,
+    Level,
+    RunningRestore,
+    TopicHealth,
+    group_errors,
+)
+from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.monitoring.lookout import Seen
+from kafka_s3_platform.text import escape_unprintable
+from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
+
+MOST_TEXT = 2_000
+"""Characters of an error that the page shows. Dagster's page of the run has the rest."""
+
+AT_RISK_PLACE = "what-is-about-to-be-lost-or-late"
+OTHER_PLACE = "what-fails-the-run-in-any-case"
+PLACES = {
+    "LogTruncatedError": "what-could-not-be-archived",
+    "OffsetGapError": "what-could-not-be-archived",
+    "RecordError": "one-record-that-fails",
+    "UnresolvedOffsetsError": "what-could-not-be-archived",
+}
+"""The heading of docs/errors.md for the class of an error; OTHER_PLACE for all others."""
+
+_STYLE = PAGE_STYLE + Markup("""
+a { color: var(--blue); } .big { font-size: 15px; padding: 4px 16px; }
+.pale { background: none; color: var(--soft); border: 1px solid var(--line); padding: 1px 11px; }
+ul.now { list-style: none; padding: 0; } ul.now li { padding: 6px 0 6px 12px; margin: 6px 0; overflow-wrap: anywhere; }
+li.mark, li.alarm { white-space: pre-line; }
+.text { white-space: pre-line; overflow-wrap: anywhere; margin: 4px 0 0; }
+.soft { color: var(--soft); } .one { white-space: nowrap; } td.name { overflow-wrap: anywhere; }
+progress { width: 100%; height: 12px; accent-color: var(--blue); }
+@media (max-width: 760px) {
+  main { padding: 16px 10px 40px; } section { padding: 12px; }
+  table.cards, .cards tbody, .cards tr, .cards td { display: block; } .cards thead { display: none; }
+  .cards tr { border-bottom: 1px solid var(--line); padding: 8px 0; }
+  .cards td, .cards td.n { border: 0; padding: 2px 0; text-align: left; white-space: normal; }
+  .cards td[data-of]::before { content: attr(data-of) ": "; color: var(--soft); }
+}
+""")
+_NOTHING = Markup()
+_RISKS = {Level.FINE: ("good", "no"), Level.WARN: ("part", "warns"), Level.FAIL: ("bad", "fails")}
+_UNKNOWN = ("bad", "not known")
+_BADGE = Markup('<span class="badge {}">{}</span>')
+_SECTION = Markup("<section><h2>{}</h2>\n{}</section>\n")
+
+
+@dataclass(frozen=True)
+class PageLinks:
+    """Where Dagster's UI and the documentation are. Without `docs` the page names the place, and links nowhere."""
+
+    dagster: str
+    docs: str | None
+
+    def show_run(self, run_id: str) -> Markup:
+        """Link a run in Dagster."""
+        return Markup('<a class="one" href="{}/runs/{}">run {}</a>').format(self.dagster, quote(run_id), run_id[:8])
+
+    def show_asset(self, text: str, *path: str) -> Markup:
+        """Link an asset in Dagster."""
+        parts = "/".join(quote(part, safe="") for part in path)
+        return Markup('<a href="{}/assets/{}">{}</a>').format(self.dagster, parts, text)
+
+    def show_place(self, place: str) -> Markup:
+        """Link a heading of docs/errors.md."""
+        text = f"docs/errors.md#{place}"
+        if self.docs is None:
+            return Markup("<code>{}</code>").format(text)
+        return Markup('<a href="{}/errors.md#{}">what to do</a>').format(self.docs, place)
+
+
+def render_status_page(seen: Seen, links: PageLinks, now: datetime, interval: float) -> str:
+    """Render the page. A browser loads it again after each `interval`, in seconds."""
+    topics = [(each, topic) for each in seen.connectors for topic in each.topics]
+    topics.sort(key=lambda pair: (-_rank(pair[1]), pair[0].connector, pair[1].topic))
+    parts = [
+        Markup('<meta http-equiv="refresh" content="{}">\n').format(max(5, round(interval))),
+        _render_head(seen, now, interval),
+        _render_now(seen, links, now),
+        _render_topics(topics, links, now),
+        _render_restores(seen.connectors, links),
+        _render_failed(seen.connectors, links, now),
+        _render_foot(links),
+    ]
+    return str(PAGE.format(title=_judge(seen)[1] + " - Kafka-S3", style=_STYLE, body=_NOTHING.join(parts)))
+
+
+def _rank(topic: TopicHealth) -> int:
+    """Order topics by how soon somebody has to look at them."""
+    if topic.risk is not None and topic.risk.level is Level.FAIL:
+        return 3
+    return 2 if not topic.is_known or topic.risk is None else int(topic.risk.level)
+
+
+def _judge(seen: Seen) -> tuple[str, str]:
+    """Return the colour and the words of the whole."""
+    topics = [topic for each in seen.connectors for topic in each.topics]
+    ranks = [_rank(topic) for topic in topics]
+    unknown = ranks.count(2) + sum(bool(each.error) for each in seen.connectors)
+    if seen.error:
+        return "bad", "not known"
+    said = [f"{ranks.count(3)} fail"] if ranks.count(3) else []
+    said += [f"{unknown} not known"] if unknown else []
+    said += [f"{ranks.count(1)} warn"] if ranks.count(1) else []
+    if not said:
+        return "good", "nothing is at risk"
+    return ("bad" if ranks.count(3) or unknown else "part"), f"at risk: {', '.join(said)}"
+
+
+def _render_head(seen: Seen, now: datetime, interval: float) -> Markup:
+    colour, words = _judge(seen)
+    topics = sum(len(each.topics) for each in seen.connectors)
+    when = "no look has ended yet"
+    if seen.looked_at is not None:
+        age = max(0.0, (now - seen.looked_at).total_seconds())
+        when = f"looked at {seen.looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago"
+    return Markup(
+        '<div class="head"><h1>Kafka-S3 archive</h1><span class="badge big {}">{}</span></div>\n'
+        '<p class="way">{} connector(s), {} topic(s); {}, again every {} s. All times are UTC.</p>\n'
+    ).format(colour, words, len(seen.connectors), topics, when, f"{interval:g}")
+
+
+def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
+    """Render what somebody has to look at, the worst first. It is empty on a good day."""
+    rows: list[tuple[str, Markup]] = []
+    if seen.error:
+        good = max(seen.good.values(), default=None)
+        last = f" The last good look was {_describe_age(good, now)} ago." if good else " There was no good look yet."
+        rows.append(("alarm", Markup("{}.{}").format(_shorten(seen.error).removesuffix("."), last)))
+    for each in seen.connectors:
+        rows += _list_unknown(each, seen, now)
+    for level, colour in ((Level.FAIL, "alarm"), (Level.WARN, "mark")):
+        for each in seen.connectors:
+            for topic in each.topics:
+                if topic.risk is not None and topic.risk.level is level:
+                    place = links.show_place(AT_RISK_PLACE)
+                    name = f"{each.connector}/{topic.topic}"
+                    rows.append((colour, Markup("<b>{}</b>: {} {}").format(name, _shorten(topic.risk.says), place)))
+    own = {reason.says for reason in seen.reasons if reason.check not in {"reachable", "at_risk"}}
+    rows += [("alarm", Markup("{}").format(_shorten(says))) for says in sorted(own)]
+    if not rows:
+        return _NOTHING
+    items = _render_each(Markup('<li class="{}">{}</li>\n'), rows)
+    return _SECTION.format("What needs somebody", Markup('<ul class="now">{}</ul>').format(items))
+
+
+def _list_unknown(found: ConnectorHealth, seen: Seen, now: datetime) -> Iterator[tuple[str, Markup]]:
+    good = seen.good.get(found.connector)
+    last = f"Everything was known {_describe_age(good, now)} ago." if good else "It was not known before either."
+    row = Markup("<b>{}</b>: {} <span class=soft>{}</span>")
+    if found.error:
+        yield "alarm", row.format(found.connector, _shorten(found.error), last)
+    for error, topics in group_errors(found.topics).items():
+        others = f" and {len(topics) - 1} more topic(s)" if len(topics) > 1 else ""
+        yield "alarm", row.format(f"{found.connector}/{topics[0]}{others}", _shorten(error), last)
+
+
+def _render_topics(topics: Sequence[tuple[ConnectorHealth, TopicHealth]], links: PageLinks, now: datetime) -> Markup:
+    if not topics:
+        return _SECTION.format("Topics", Markup('<p class="soft">There are none.</p>'))
+    heads = ("Connector", "Topic", "At risk", "n Lag", "Newest complete hour", "Oldest not complete", "In Dagster")
+    head = _NOTHING.join(
+        Markup('<th class="{}">{}</th>').format("n" if h.startswith("n ") else "", h.removeprefix("n ")) for h in heads
+    )
+    rows = _NOTHING.join(_render_topic(each.connector, topic, links, now) for each, topic in topics)
+    table = Markup('<table class="cards"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>')
+    return _SECTION.format("Topics", table.format(head, rows))
+
+
+def _render_topic(connector: str, topic: TopicHealth, links: PageLinks, now: datetime) -> Markup:
+    colour, words = _UNKNOWN if topic.risk is None else _RISKS[topic.risk.level]
+    assets = Markup(" · ").join(
+        links.show_asset(text, connector, group, topic.topic)
+        for text, group in (("check", "kafka"), ("hours", "hourly"))
+    )
+    return Markup(
+        '<tr><td class="name" data-of="Connector">{}</td><td class="name" data-of="Topic">{}</td>'
+        '<td data-of="At risk">{}</td><td class="n" data-of="Lag">{}</td><td data-of="Newest complete hour">{}</td>'
+        '<td data-of="Oldest not complete">{}</td><td data-of="In Dagster">{}</td></tr>\n'
+    ).format(
+        connector,
+        topic.topic,
+        _BADGE.format(colour, words),
+        "not known" if topic.lag is None else f"{topic.lag:,}",
+        _render_hour(topic.newest_complete, "not known" if topic.store_error else "none", now),
+        _render_hour(topic.oldest_incomplete, "none" if topic.is_known else "not known", now),
+        assets,
+    )
+
+
+def _render_hour(hour: datetime | None, otherwise: str, now: datetime) -> Markup:
+    if hour is None:
+        return Markup('<span class="soft">{}</span>').format(otherwise)
+    age = _describe_age(hour + HOUR, now)
+    row = Markup('<span class="one">{}</span> <span class="soft one">ended {} ago</span>')
+    return row.format(f"{hour:%Y-%m-%d %H:%M}", age)
+
+
+def _render_restores(connectors: Sequence[ConnectorHealth], links: PageLinks) -> Markup:
+    running = [(each, restore) for each in connectors if each.history for restore in each.history.restores]
+    if not running:
+        return _NOTHING
+    rows = _NOTHING.join(_render_restore(each.connector, restore, links) for each, restore in running)
+    return _SECTION.format("Running restores", rows)
+
+
+def _render_restore(connector: str, restore: RunningRestore, links: PageLinks) -> Markup:
+    sent, planned = restore.sent_records, restore.planned_records
+    bar, told = _NOTHING, "how far it is, its run tells"
+    if sent is not None and planned is not None:
+        bar = Markup('<progress max="{}" value="{}"></progress>').format(max(1, planned), min(sent, planned))
+        told = (
+            f"{sent:,} of at most {planned:,} records sent"
+            if sent < planned
+            else f"{sent:,} records sent, reading back"
+        )
+    where = f"{connector}/{restore.topic} to {restore.to_topic}" if restore.to_topic else connector
+    return Markup('<p class="text"><b>{}</b> <span class="soft">{}</span>: {}, {}</p>{}\n').format(
+        where, restore.restore_id, told, links.show_run(restore.run_id), bar
+    )
+
+
+def _render_failed(connectors: Sequence[ConnectorHealth], links: PageLinks, now: datetime) -> Markup:
+    failed = [(each.connector, each.history.failed) for each in connectors if each.history and each.history.failed]
+    failed.sort(key=lambda pair: (pair[1].is_over, -pair[1].ended_at.timestamp()))
+    parts = [_render_error(connector, run, links, now) for connector, run in failed]
+    unknown = dict.fromkeys(each.history_error for each in connectors if each.history_error)
+    parts += [Markup('<p class="text mark">Not known: {}</p>').format(_shorten(why)) for why in unknown]
+    if not parts:
+        parts = [Markup('<p class="soft">No run has failed, as far as Dagster remembers.</p>')]
+    return _SECTION.format("Last errors", _NOTHING.join(parts))
+
+
+def _render_error(connector: str, run: FailedRun, links: PageLinks, now: datetime) -> Markup:
+    badge = _BADGE.format("pale", "a later run succeeded") if run.is_over else _BADGE.format("bad", "failed")
+    return Markup(
+        '<div class="text"><b>{}</b>: {} {} {} ago, {} {} <span class="soft">{}</span></div><p class="text">{}</p>\n'
+    ).format(
+        connector,
+        run.kind,
+        badge,
+        _describe_age(run.ended_at, now),
+        links.show_run(run.run_id),
+        links.show_place(PLACES.get(run.error, OTHER_PLACE)),
+        run.error,
+        _shorten(run.message),
+    )
+
+
+def _render_foot(links: PageLinks) -> Markup:
+    return Markup(
+        '<p class="way"><a href="{0}/runs">Runs</a> · <a href="{0}/automation">Sensors and schedules</a> · '
+        '<a href="{0}/assets">Assets</a> in Dagster</p>\n'
+    ).format(links.dagster)
+
+
+def _render_each(row: Markup, values: Iterable[tuple[str, Markup]]) -> Markup:
+    return _NOTHING.join(row.format(*each) for each in values)
+
+
+def _describe_age(moment: datetime, now: datetime) -> str:
+    age = now - moment
+    if age < timedelta(minutes=1):
+        return f"{max(0, age.total_seconds()):.0f} s"
+    return describe_time(age.total_seconds())
+
+
+def _shorten(text: str) -> str:
+    text = escape_unprintable(text)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"

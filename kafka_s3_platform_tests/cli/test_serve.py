@@ -1,0 +1,210 @@
+"""`kafka-s3 serve`: a status page, a health check and metrics, of what one look has found."""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.plugins import ConnectorHealth
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, write_reachable_connector
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
+from kafka_s3_platform_tests.support import Sent, archived, produce
+
+pytestmark = pytest.mark.integration
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+Samples = dict[tuple[str, str], float]
+
+
+class NothingIsWell:
+    """A check of a user's."""
+
+    def find_reasons(self, connectors: Sequence[ConnectorHealth]) -> Iterable[str]:
+        return [f"{each.connector} has {HOSTILE}" for each in connectors if each.topics]
+
+
+class Server:
+    """One running `kafka-s3 serve`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str, host: str | None = None) -> tuple[int, str, str]:
+        """Status, content type and text of an answer."""
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=5)
+        try:
+            connection.request("GET", path, headers={} if host is None else {"Host": host})
+            answer = connection.getresponse()
+            return answer.status, answer.headers["content-type"], answer.read().decode()
+        finally:
+            connection.close()
+
+    def samples(self) -> Samples:
+        """(name, its labels but connector's) -> value, of connector `c` and of the server."""
+        families = text_string_to_metric_families(self.get("/metrics")[2])
+        return {
+            (sample.name, " ".join(v for k, v in sample.labels.items() if k != "connector")): sample.value
+            for family in families
+            for sample in family.samples
+            if sample.labels.get("connector", "c") == "c"
+        }
+
+    def wait(self, is_so: Callable[[Samples], bool]) -> Samples:
+        """The metrics when they are so."""
+        deadline = time.monotonic() + 60
+        while not is_so(found := self.samples()):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+        return found
+
+
+@contextmanager
+def serving(kafka_s3: KafkaS3, *options: str, **variables: str) -> Iterator[Server]:
+    """`kafka-s3 serve` in the folder of a test, on a free port."""
+    command = [sys.executable, "-m", "kafka_s3_platform.cli", "serve", "--port", "0", "--interval", "1", *options]
+    given = {"KAFKA_S3_PLUGINS": os.environ["KAFKA_S3_PLUGINS"]}
+    env = {**make_environment(kafka_s3.folder), **given, **variables}
+    with (
+        Path(kafka_s3.folder, "serve.log").open("w") as log,
+        subprocess.Popen(
+            command, cwd=kafka_s3.folder, env=env, stdout=log, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            found = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/\S*\n", line)
+            assert found, line + process.stderr.read()
+            yield Server(found[1])
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def config(
+    kafka_s3_without_spark: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    proxy: FaultyProxy,
+    topic_name: str,
+    create_topic: CreateTopic,
+) -> ConnectorConfig:
+    """Connector `c`, whose store is behind a proxy. Its topic has a record of 14 hours ago, and one of this hour."""
+    own = connector_of_this_hour(kafka_settings, store_settings, create_topic(topic_name))
+    produce(kafka_settings, topic_name, [Sent(timestamp=ago(own, hours) + timedelta(seconds=1)) for hours in (14, 0)])
+    start = own.archive.start_hour.strftime("%Y-%m-%dT%H:%M")
+    times = {"archive.start.hour": start, "archive.allowed.lateness.ms": "0"}
+    store = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store, topic_name, **times)
+    (found,) = load_connectors(kafka_s3_without_spark.folder / "connectors", {}).connectors
+    return found
+
+
+def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
+    kafka_s3_without_spark: KafkaS3, config: ConnectorConfig, proxy: FaultyProxy
+) -> None:
+    topic = config.topics[0]
+    with serving(kafka_s3_without_spark) as server:
+        late = server.wait(lambda found: ("kafka_s3_lag_offsets", topic) in found)
+        assert (late["kafka_s3_lag_offsets", topic], late["kafka_s3_at_risk_level", topic]) == (2, 2)
+        assert late["kafka_s3_oldest_incomplete_hour_timestamp_seconds", topic] == ago(config, 14).timestamp()
+        assert ("kafka_s3_newest_complete_hour_timestamp_seconds", topic) not in late
+        status, kind, body = server.get("/health")
+        [reason] = json.loads(body)["reasons"]
+        assert (status, kind, reason["check"]) == (503, "application/json", "at_risk")
+        page = server.get("/")[2]
+        assert page.index("ended 13 h") < page.index("<h2>Topics</h2>")
+        assert f'href="http://127.0.0.1:3000/assets/c/hourly/{topic}"' in page
+
+        archived(config)
+        well = server.wait(lambda found: found.get(("kafka_s3_at_risk_level", topic)) == 0)
+        assert well["kafka_s3_newest_complete_hour_timestamp_seconds", topic] == ago(config, 1).timestamp()
+        names = (
+            "archived_records_total",
+            "archived_bytes_total",
+            "segments",
+            "late_records_total",
+            "dead_letters_total",
+        )
+        assert [well[f"kafka_s3_{name}", topic] for name in names] == [2, 2, 2, 0, 0]
+        assert well["kafka_s3_segment_bytes", topic] > 0
+        assert (server.get("/health")[0], "nothing is at risk" in server.get("/")[2]) == (200, True)
+
+        proxy.refuse("GET", "", 503, "SlowDown")
+        down = server.wait(lambda found: found["kafka_s3_look_success", ""] == 0)
+        assert (down["kafka_s3_store_up", ""], down["kafka_s3_kafka_up", ""]) == (0, 1)
+        assert down["kafka_s3_last_good_look_timestamp_seconds", ""] < down["kafka_s3_last_look_timestamp_seconds", ""]
+        assert not [name for name, _ in down if "newest_complete" in name or "archived" in name]
+        told = time.monotonic()
+        status, _, body = server.get("/health")
+        assert (status, json.loads(body)["reasons"][0]["check"]) == (503, "reachable")
+        assert time.monotonic() - told < 1
+        proxy.clear()
+        server.wait(lambda found: found["kafka_s3_look_success", ""] == 1)
+
+
+def test_thresholds_paths_and_checks_of_ones_own_come_from_options_and_the_environment(
+    kafka_s3_without_spark: KafkaS3, config: ConnectorConfig
+) -> None:
+    archived(config)
+    produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, 0) + timedelta(seconds=2))] * 3)
+    check = f"{__name__}.{NothingIsWell.__name__}"
+    options = ("--healthy-lag", "2", "--health-path", "/healthz", "--check", check)
+    with serving(kafka_s3_without_spark, *options, KAFKA_S3_SERVE_PAGE_PATH="/status") as server:
+        server.wait(lambda found: bool(found.get(("kafka_s3_look_success", ""))))
+        assert (server.get("/health")[0], server.get("/")[0]) == (404, 404)
+        status, _, body = server.get("/healthz")
+        reasons = {reason["check"]: reason["reason"] for reason in json.loads(body)["reasons"]}
+        assert (status, {*reasons}) == (503, {"lag", check})
+        assert "3 offsets behind the latest one, 2 are allowed" in reasons["lag"]
+        page = server.get("/status")[2]
+        assert HOSTILE in reasons[check]
+        assert HOSTILE not in page
+        assert "&lt;img" in page
+
+
+def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
+    kafka_s3_without_spark: KafkaS3, config: ConnectorConfig
+) -> None:
+    folder = kafka_s3_without_spark.folder / "connectors"
+    given = json.loads((folder / "c.json").read_text())
+    for name in (HOSTILE, 'a"b\n\\c'):
+        hostile = {**given, "name": name, "flush.size": HOSTILE, "topics.dir": "other"}
+        (folder / f"{len(name)}.json").write_text(json.dumps(hostile))
+    (folder / "c.properties").write_text("no connector")
+    with serving(kafka_s3_without_spark) as server:
+        server.wait(lambda found: ("kafka_s3_lag_offsets", config.topics[0]) in found)
+        page = server.get("/")[2]
+        assert "<img" not in page
+        assert given["aws.secret.access.key"] not in page + server.get("/health")[2] + server.get("/metrics")[2]
+        assert server.get("/", host="attacker.example")[0] == 403
+        families = [*text_string_to_metric_families(server.get("/metrics")[2])]
+        labels = [(s.name, *s.labels.items()) for family in families for s in family.samples]
+        assert len(labels) == len(set(labels)), "Prometheus refuses a scrape with a series twice"
+
+
+def test_a_class_that_is_not_allowed_and_a_port_in_use_are_refused(
+    kafka_s3_without_spark: KafkaS3, config: ConnectorConfig
+) -> None:
+    refused = kafka_s3_without_spark("serve", "--check", "os.PathLike")
+    assert refused.returncode == 1
+    assert "KAFKA_S3_PLUGINS" in refused.stderr
+    with serving(kafka_s3_without_spark) as server:
+        port = server.url.rpartition(":")[2]
+        refused = kafka_s3_without_spark("serve", "--port", port)
+        assert refused.returncode == 1
+        assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr

@@ -1,0 +1,68 @@
+"""What one look finds of restores under way, and of an archive whose hours are merged."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.model.health import ConnectorHealth, RunningRestore
+from kafka_s3_platform.monitoring.lookout import Seen
+from kafka_s3_platform.monitoring.overview import Overviews
+from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, OTHER_PLACE, PLACES, PageLinks, render_status_page
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.defs.running import topic_of
+from kafka_s3_platform_tests.support import NOON, InterleavedRunner, Sent
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def home(tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Dagster home of the test's own."""
+    copied = shutil.copytree(fresh_home, tmp_path / "dagster")
+    settings = copied / "dagster.yaml"
+    settings.write_text(settings.read_text().replace(str(fresh_home), str(copied)))
+    monkeypatch.setenv("DAGSTER_HOME", str(copied))
+    return copied
+
+
+def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
+    config = archive_records([Sent(kafka_partition=p) for p in (0, 0, 1)], kafka_partitions=2)
+    topic = config.topics[0]
+    run = dg.DagsterRun(
+        job_name="restore__c",
+        status=dg.DagsterRunStatus.STARTED,
+        asset_selection=frozenset([topic_of(config).key("restored")]),
+        run_config={"ops": {"restored__c": {"config": {"restore_id": "mine"}}}},
+    )
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.add_run(run)
+    overviews = Overviews(20.0, counts_totals=True)
+    looks: list[ConnectorHealth] = []
+
+    def look() -> None:
+        looks.extend(overviews.take([config]))
+
+    look()
+    asked = RestoreRequest(config, topic, f"{topic}.restored", "mine", run.run_id, create_topic=True)
+    restore(ArchiveSource(asked), InterleavedRunner(look))
+    found = [each.history.restores for each in looks if each.history]
+    assert found[0] == (RunningRestore(run.run_id, "mine"),), "there is no plan yet"
+    sent = RunningRestore(run.run_id, "mine", topic, f"{topic}.restored", 3, 3)
+    assert found[-1] == (sent,), "all is sent, and is being read back"
+    page = render_status_page(Seen((looks[-1],)), PageLinks("http://dagster", None), NOON, 30.0)
+    assert "3 records sent, reading back" in page
+    assert f'href="http://dagster/runs/{run.run_id}"' in page
+
+
+def test_the_places_in_the_docs_are_there() -> None:
+    headings = re.findall(r"^#+ (.*)", (REPOSITORY / "docs" / "errors.md").read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert {AT_RISK_PLACE, OTHER_PLACE, *PLACES.values()} <= anchors
