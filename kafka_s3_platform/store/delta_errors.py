@@ -23,6 +23,7 @@ _REDIRECT = re.compile(r"Received redirect without LOCATION")
 _PERMANENT_STATUS = frozenset({400, 401, 403, 405, 411, 413, 501})
 """An outage has others, and so has a commit that another one came before."""
 _NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
+_NO_CONNECTION = re.compile(r"client error \(Connect\)\W*(?:tcp connect error\W*)?(.*?)(?: \(os error \d+\))?$")
 _ABSENT = re.compile(r"Object at location \S+ not found|416 Range Not Satisfiable|404 Not Found")
 _BROKEN = re.compile(
     r"Parquet error|Json error|Arrow error|Avro error|Expected contiguous commit files|Invalid Checkpoint"
@@ -53,6 +54,9 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
         return ConfigError(f"{what}. {advise_on_certificate(text)}")
     if _is_damage(text):
         return IndexDamagedError(f"{what}. {DAMAGE_ADVICE}")
+    connection = _NO_CONNECTION.search(text)
+    if connection is not None:
+        what = f"{attempt}: no answer ({connection[1] or 'no connection'}). Check that it is up and store.url is right"
     return StoreUnavailableError(f"{what}; run again when the store answers")
 
 
