@@ -97,7 +97,7 @@ class _Look:
         self._silent: list[BrokerUnavailableError | StoreUnavailableError] = []
         self._silent_kafka = _find_silence(admin)
         self.is_kafka_up = self._silent_kafka is None
-        self.is_store_up: bool | None = None
+        self._silent_store = ""
 
     def find(self, topic: ArchivedTopic) -> TopicHealth:
         kafka_error, store_error = str(self._silent_kafka or ""), ""
@@ -105,20 +105,32 @@ class _Look:
         try:
             backlog = self._read(topic)
             if backlog is not None and backlog.silent_store is not None:
-                store_error = str(backlog.silent_store)
+                store_error = self._tell_silent_store(backlog.silent_store)
+        except StoreUnavailableError as err:
+            store_error = self._tell_silent_store(err)
         except PlatformError as err:
-            if isinstance(err, StoreUnavailableError) or topic.topic in self._store_errors:
+            if topic.topic in self._store_errors:
                 store_error = str(err)
             else:
                 kafka_error = str(err)
-        if store_error:
-            self.is_store_up = False
         archived = self._archived.get(topic.topic)
         totals = self._totals.get(topic.topic)
         found = TopicHealth(topic.topic, kafka_error=kafka_error, store_error=store_error, totals=totals)
         if archived is not None:
             found = _add_archived(found, topic, archived)
         return found if backlog is None else _add_backlog(found, backlog)
+
+    def _tell_silent_store(self, err: StoreUnavailableError) -> str:
+        """Return the first such error of the look for all topics: they share the index, and one reason is enough."""
+        self._silent_store = self._silent_store or str(err)
+        return self._silent_store
+
+    @property
+    def is_store_up(self) -> bool | None:
+        """Whether the store answers. None if nothing was asked of it."""
+        if self._silent_store:
+            return False
+        return True if self._archived or self._store_errors else None
 
     def _read(self, topic: ArchivedTopic) -> Backlog | None:
         """Read what is archived of the topic and, if the cluster answers at all, what is not."""
@@ -143,8 +155,6 @@ class _Look:
         except PlatformError as err:
             self._store_errors[topic.topic] = err
             raise
-        if self.is_store_up is None:
-            self.is_store_up = True
         self._archived[topic.topic] = found
         if totals is not None:
             self._totals[topic.topic] = totals

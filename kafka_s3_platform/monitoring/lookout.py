@@ -20,14 +20,14 @@ TakeLook = Callable[[], Sequence[ConnectorHealth]]
 class Seen:
     """What the last look found. `error` says why there is nothing, or why it is too old to be relied on.
 
-    `good` is when a look last knew everything about a connector, by its name.
+    `good` is what a look found that knew everything about a connector, by its name.
     """
 
     connectors: tuple[ConnectorHealth, ...] = ()
     reasons: tuple[Reason, ...] = ()
     looked_at: datetime | None = None
     seconds: float | None = None
-    good: Mapping[str, datetime] = field(default_factory=dict)
+    good: Mapping[str, ConnectorHealth] = field(default_factory=dict)
     error: str = ""
 
     @property
@@ -85,6 +85,6 @@ class Lookout:
         except Exception as err:
             logger.exception("a look at the connectors failed")
             connectors, reasons, error = (), (), f"the look failed: {type(err).__name__}"
-        good |= {each.connector: each.looked_at for each in connectors if each.is_known}
+        good |= {each.connector: each for each in connectors if each.is_known}
         now = datetime.now(timezone.utc)
         self._seen = Seen(connectors, reasons, now, time.monotonic() - started, good, error)

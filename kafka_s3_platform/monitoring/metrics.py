@@ -146,7 +146,7 @@ class _Collector:
             "last_good_look_timestamp_seconds",
             "When a look last knew everything about the connector's topics.",
             ("connector",),
-            [((name,), at.timestamp()) for name, at in sorted(seen.good.items())],
+            [((name,), good.looked_at.timestamp()) for name, good in sorted(seen.good.items())],
         )
 
     def _collect_runs(self) -> Iterator[Metric]:

@@ -78,7 +78,7 @@ def describe_health(seen: Seen) -> dict[str, object]:
         "status": "healthy" if seen.is_well else "unhealthy",
         "reasons": reasons,
         "looked_at": seen.looked_at.isoformat() if seen.looked_at else None,
-        "last_good_look": {name: at.isoformat() for name, at in sorted(seen.good.items())},
+        "last_good_look": {name: good.looked_at.isoformat() for name, good in sorted(seen.good.items())},
     }
 
 

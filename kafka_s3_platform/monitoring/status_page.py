@@ -24,6 +24,9 @@ from kafka_s3_platform.monitoring.lookout import Seen
 from kafka_s3_platform.text import escape_unprintable
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 
+MOST_ROWS = 30
+"""Rows of what needs somebody. The table below them has every topic."""
+
 MOST_TEXT = 2_000
 """Characters of an error that the page shows. Dagster's page of the run has the rest."""
 
@@ -43,7 +46,8 @@ a { color: var(--blue); } .big { font-size: 15px; padding: 4px 16px; }
 ul.now { list-style: none; padding: 0; } ul.now li { padding: 6px 0 6px 12px; margin: 6px 0; overflow-wrap: anywhere; }
 li.mark, li.alarm { white-space: pre-line; }
 .text { white-space: pre-line; overflow-wrap: anywhere; margin: 4px 0 0; }
-.soft { color: var(--soft); } .one { white-space: nowrap; } td.name { overflow-wrap: anywhere; }
+.soft { color: var(--soft); } .foot { margin-top: 16px; }
+.one { white-space: nowrap; } td.name { overflow-wrap: anywhere; }
 progress { width: 100%; height: 12px; accent-color: var(--blue); }
 @media (max-width: 760px) {
   main { padding: 16px 10px 40px; } section { padding: 12px; }
@@ -92,7 +96,7 @@ def render_status_page(seen: Seen, links: PageLinks, now: datetime, interval: fl
         Markup('<meta http-equiv="refresh" content="{}">\n').format(max(5, round(interval))),
         _render_head(seen, now, interval),
         _render_now(seen, links, now),
-        _render_topics(topics, links, now),
+        _render_topics(topics, seen, links, now),
         _render_restores(seen.connectors, links),
         _render_failed(seen.connectors, links, now),
         _render_foot(links),
@@ -139,30 +143,46 @@ def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
     """Render what somebody has to look at, the worst first. It is empty on a good day."""
     rows: list[tuple[str, Markup]] = []
     if seen.error:
-        good = max(seen.good.values(), default=None)
-        last = f" The last good look was {_describe_age(good, now)} ago." if good else " There was no good look yet."
-        rows.append(("alarm", Markup("{}.{}").format(_shorten(seen.error).removesuffix("."), last)))
+        good = max((each.looked_at for each in seen.good.values()), default=None)
+        last = f"The last good look was {_describe_age(good, now)} ago." if good else "There was no good look yet."
+        rows.append(("alarm", Markup("{}. {}").format(_shorten(seen.error).removesuffix("."), last)))
+    for each in seen.connectors:
+        rows += _list_silence(each, seen, now)
+    rows += _list_risks(seen.connectors, Level.FAIL, links)
     for each in seen.connectors:
         rows += _list_unknown(each, seen, now)
-    for level, colour in ((Level.FAIL, "alarm"), (Level.WARN, "mark")):
-        for each in seen.connectors:
-            for topic in each.topics:
-                if topic.risk is not None and topic.risk.level is level:
-                    place = links.show_place(AT_RISK_PLACE)
-                    name = f"{each.connector}/{topic.topic}"
-                    rows.append((colour, Markup("<b>{}</b>: {} {}").format(name, _shorten(topic.risk.says), place)))
     own = {reason.says for reason in seen.reasons if reason.check not in {"reachable", "at_risk"}}
     rows += [("alarm", Markup("{}").format(_shorten(says))) for says in sorted(own)]
+    rows += _list_risks(seen.connectors, Level.WARN, links)
     if not rows:
         return _NOTHING
-    items = _render_each(Markup('<li class="{}">{}</li>\n'), rows)
-    return _SECTION.format("What needs somebody", Markup('<ul class="now">{}</ul>').format(items))
+    items = _render_each(Markup('<li class="{}">{}</li>\n'), rows[:MOST_ROWS])
+    more = Markup('<li class="soft">and {} more: the table has them</li>').format(len(rows) - MOST_ROWS)
+    more = more if len(rows) > MOST_ROWS else _NOTHING
+    return _SECTION.format("What needs somebody", Markup('<ul class="now">{}{}</ul>').format(items, more))
+
+
+def _list_risks(connectors: Sequence[ConnectorHealth], level: Level, links: PageLinks) -> Iterator[tuple[str, Markup]]:
+    place = links.show_place(AT_RISK_PLACE)
+    for each in connectors:
+        for topic in each.topics:
+            if topic.risk is not None and topic.risk.level is level:
+                name = f"{each.connector}/{topic.topic}"
+                colour = "alarm" if level is Level.FAIL else "mark"
+                yield colour, Markup("<b>{}</b>: {} {}").format(name, _shorten(topic.risk.says), place)
+
+
+def _list_silence(found: ConnectorHealth, seen: Seen, now: datetime) -> Iterator[tuple[str, Markup]]:
+    """Tell first what is down: it is the cause of much below it, and heals by itself when it answers again."""
+    for what, is_up in (("Kafka cluster", found.is_kafka_up), ("object store", found.is_store_up)):
+        if is_up is False:
+            row = Markup("<b>{}</b>: its {} does not answer, so nothing is archived. {}")
+            yield "alarm", row.format(found.connector, what, _tell_last(found, seen, now))
 
 
 def _list_unknown(found: ConnectorHealth, seen: Seen, now: datetime) -> Iterator[tuple[str, Markup]]:
-    good = seen.good.get(found.connector)
-    last = f"Everything was known {_describe_age(good, now)} ago." if good else "It was not known before either."
-    row = Markup("<b>{}</b>: {} <span class=soft>{}</span>")
+    row = Markup('<b>{}</b>: not known: {} <span class="soft">{}</span>')
+    last = _tell_last(found, seen, now)
     if found.error:
         yield "alarm", row.format(found.connector, _shorten(found.error), last)
     for error, topics in group_errors(found.topics).items():
@@ -170,19 +190,35 @@ def _list_unknown(found: ConnectorHealth, seen: Seen, now: datetime) -> Iterator
         yield "alarm", row.format(f"{found.connector}/{topics[0]}{others}", _shorten(error), last)
 
 
-def _render_topics(topics: Sequence[tuple[ConnectorHealth, TopicHealth]], links: PageLinks, now: datetime) -> Markup:
+def _tell_last(found: ConnectorHealth, seen: Seen, now: datetime) -> str:
+    good = seen.good.get(found.connector)
+    if good is None:
+        return "Never since this server began was everything known."
+    return f"Everything was known {_describe_age(good.looked_at, now)} ago."
+
+
+def _render_topics(
+    topics: Sequence[tuple[ConnectorHealth, TopicHealth]], seen: Seen, links: PageLinks, now: datetime
+) -> Markup:
     if not topics:
         return _SECTION.format("Topics", Markup('<p class="soft">There are none.</p>'))
     heads = ("Connector", "Topic", "At risk", "n Lag", "Newest complete hour", "Oldest not complete", "In Dagster")
     head = _NOTHING.join(
         Markup('<th class="{}">{}</th>').format("n" if h.startswith("n ") else "", h.removeprefix("n ")) for h in heads
     )
-    rows = _NOTHING.join(_render_topic(each.connector, topic, links, now) for each, topic in topics)
+    known = {(name, topic.topic): topic for name, good in seen.good.items() for topic in good.topics}
+    rows = _NOTHING.join(
+        _render_topic(each.connector, topic, known.get((each.connector, topic.topic)), links, now)
+        for each, topic in topics
+    )
     table = Markup('<table class="cards"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>')
     return _SECTION.format("Topics", table.format(head, rows))
 
 
-def _render_topic(connector: str, topic: TopicHealth, links: PageLinks, now: datetime) -> Markup:
+def _render_topic(
+    connector: str, topic: TopicHealth, known: TopicHealth | None, links: PageLinks, now: datetime
+) -> Markup:
+    """Render a row. `known` is what was found of the topic when everything was known last."""
     colour, words = _UNKNOWN if topic.risk is None else _RISKS[topic.risk.level]
     assets = Markup(" · ").join(
         links.show_asset(text, connector, group, topic.topic)
@@ -197,10 +233,19 @@ def _render_topic(connector: str, topic: TopicHealth, links: PageLinks, now: dat
         topic.topic,
         _BADGE.format(colour, words),
         "not known" if topic.lag is None else f"{topic.lag:,}",
-        _render_hour(topic.newest_complete, "not known" if topic.store_error else "none", now),
+        _render_newest(topic, known, now),
         _render_hour(topic.oldest_incomplete, "none" if topic.is_known else "not known", now),
         assets,
     )
+
+
+def _render_newest(topic: TopicHealth, known: TopicHealth | None, now: datetime) -> Markup:
+    if topic.newest_complete is not None or not topic.store_error:
+        return _render_hour(topic.newest_complete, "none", now)
+    if known is None or known.newest_complete is None:
+        return _render_hour(None, "not known", now)
+    # an hour that was complete stays so, and later ones may be by now
+    return _render_hour(None, f"not known; {known.newest_complete:%Y-%m-%d %H:%M} or later", now)
 
 
 def _render_hour(hour: datetime | None, otherwise: str, now: datetime) -> Markup:
@@ -264,7 +309,7 @@ def _render_error(connector: str, run: FailedRun, links: PageLinks, now: datetim
 
 def _render_foot(links: PageLinks) -> Markup:
     return Markup(
-        '<p class="way"><a href="{0}/runs">Runs</a> · <a href="{0}/automation">Sensors and schedules</a> · '
+        '<p class="way foot"><a href="{0}/runs">Runs</a> · <a href="{0}/automation">Sensors and schedules</a> · '
         '<a href="{0}/assets">Assets</a> in Dagster</p>\n'
     ).format(links.dagster)
 
