@@ -1,16 +1,10 @@
 """`kafka-s3 serve`: a status page, a health check and metrics, of what one look has found."""
 
-import http.client
 import json
-import os
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,12 +16,12 @@ from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, writ
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
+from kafka_s3_platform_tests.serving import Server, serving
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
 pytestmark = pytest.mark.integration
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-Samples = dict[tuple[str, str], float]
 
 
 class NothingIsWell:
@@ -37,61 +31,8 @@ class NothingIsWell:
         return [f"{each.connector} has {HOSTILE}" for each in connectors if each.topics]
 
 
-class Server:
-    """One running `kafka-s3 serve`."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def get(self, path: str, host: str | None = None) -> tuple[int, str, str]:
-        """Status, content type and text of an answer."""
-        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=5)
-        try:
-            connection.request("GET", path, headers={} if host is None else {"Host": host})
-            answer = connection.getresponse()
-            return answer.status, answer.headers["content-type"], answer.read().decode()
-        finally:
-            connection.close()
-
-    def samples(self) -> Samples:
-        """(name, its labels but connector's) -> value, of connector `c` and of the server."""
-        families = text_string_to_metric_families(self.get("/metrics")[2])
-        return {
-            (sample.name, " ".join(v for k, v in sample.labels.items() if k != "connector")): sample.value
-            for family in families
-            for sample in family.samples
-            if sample.labels.get("connector", "c") == "c"
-        }
-
-    def wait(self, is_so: Callable[[Samples], bool]) -> Samples:
-        """The metrics when they are so."""
-        deadline = time.monotonic() + 60
-        while not is_so(found := self.samples()):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.2)
-        return found
-
-
-@contextmanager
-def serving(kafka_s3: KafkaS3, *options: str, **variables: str) -> Iterator[Server]:
-    """`kafka-s3 serve` in the folder of a test, on a free port."""
-    command = [sys.executable, "-m", "kafka_s3_platform.cli", "serve", "--port", "0", "--interval", "1", *options]
-    given = {"KAFKA_S3_PLUGINS": os.environ["KAFKA_S3_PLUGINS"]}
-    env = {**make_environment(kafka_s3.folder), **given, **variables}
-    with (
-        Path(kafka_s3.folder, "serve.log").open("w") as log,
-        subprocess.Popen(
-            command, cwd=kafka_s3.folder, env=env, stdout=log, stderr=subprocess.PIPE, text=True
-        ) as process,
-    ):
-        try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-            found = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/\S*\n", line)
-            assert found, line + process.stderr.read()
-            yield Server(found[1])
-        finally:
-            process.kill()
+def serving_in(kafka_s3: KafkaS3, *options: str, **variables: str) -> AbstractContextManager[Server]:
+    return serving(kafka_s3.folder, {**make_environment(kafka_s3.folder), **variables}, *options)
 
 
 @pytest.fixture
@@ -118,7 +59,7 @@ def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
     kafka_s3_without_spark: KafkaS3, config: ConnectorConfig, proxy: FaultyProxy
 ) -> None:
     topic = config.topics[0]
-    with serving(kafka_s3_without_spark) as server:
+    with serving_in(kafka_s3_without_spark) as server:
         late = server.wait(lambda found: ("kafka_s3_lag_offsets", topic) in found)
         assert (late["kafka_s3_lag_offsets", topic], late["kafka_s3_at_risk_level", topic]) == (2, 2)
         assert late["kafka_s3_oldest_incomplete_hour_timestamp_seconds", topic] == ago(config, 14).timestamp()
@@ -164,7 +105,7 @@ def test_thresholds_paths_and_checks_of_ones_own_come_from_options_and_the_envir
     produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, 0) + timedelta(seconds=2))] * 3)
     check = f"{__name__}.{NothingIsWell.__name__}"
     options = ("--healthy-lag", "2", "--health-path", "/healthz", "--check", check)
-    with serving(kafka_s3_without_spark, *options, KAFKA_S3_SERVE_PAGE_PATH="/status") as server:
+    with serving_in(kafka_s3_without_spark, *options, KAFKA_S3_SERVE_PAGE_PATH="/status") as server:
         server.wait(lambda found: bool(found.get(("kafka_s3_look_success", ""))))
         assert (server.get("/health")[0], server.get("/")[0]) == (404, 404)
         status, _, body = server.get("/healthz")
@@ -186,7 +127,7 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
         hostile = {**given, "name": name, "flush.size": HOSTILE, "topics.dir": "other"}
         (folder / f"{len(name)}.json").write_text(json.dumps(hostile))
     (folder / "c.properties").write_text("no connector")
-    with serving(kafka_s3_without_spark) as server:
+    with serving_in(kafka_s3_without_spark) as server:
         server.wait(lambda found: ("kafka_s3_lag_offsets", config.topics[0]) in found)
         page = server.get("/")[2]
         assert "<img" not in page
@@ -203,7 +144,7 @@ def test_a_class_that_is_not_allowed_and_a_port_in_use_are_refused(
     refused = kafka_s3_without_spark("serve", "--check", "os.PathLike")
     assert refused.returncode == 1
     assert "KAFKA_S3_PLUGINS" in refused.stderr
-    with serving(kafka_s3_without_spark) as server:
+    with serving_in(kafka_s3_without_spark) as server:
         port = server.url.rpartition(":")[2]
         refused = kafka_s3_without_spark("serve", "--port", port)
         assert refused.returncode == 1

@@ -1,0 +1,125 @@
+"""The alerts and the dashboard of deploy/: they name metrics that `kafka-s3 serve` exposes, and promtool reads them."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kafka_s3_platform_tests.cli.conftest import make_environment
+from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.serving import serving
+
+RULES = REPOSITORY / "deploy" / "prometheus" / "kafka-s3.rules.yml"
+DASHBOARD = REPOSITORY / "deploy" / "grafana" / "kafka-s3.json"
+SERIES = 'connector="c", topic="t"'
+CASES = f"""
+rule_files: [{RULES}]
+evaluation_interval: 1m
+tests:
+  - name: a topic at risk, and offsets that retention took
+    interval: 1m
+    input_series:
+      - {{series: 'kafka_s3_look_up', values: '1x180'}}
+      - {{series: 'kafka_s3_at_risk_level{{{SERIES}}}', values: '0x60 2x30 0x90'}}
+      - {{series: 'kafka_s3_gap_offsets{{{SERIES}, reason="retention"}}', values: '5x90 7x90'}}
+      - {{series: 'kafka_s3_gap_offsets{{{SERIES}, reason="taken over"}}', values: '5x90 7x90'}}
+    alert_rule_test:
+      - {{eval_time: 60m, alertname: KafkaS3AtRisk}}
+      - eval_time: 70m
+        alertname: KafkaS3AtRisk
+        exp_alerts:
+          - exp_labels: {{severity: critical, connector: c, topic: t}}
+            exp_annotations:
+              summary: 'c/t: records are about to be lost, or hours are very late'
+              description: 'The check at_risk fails. In words: kafka-s3 health c'
+              runbook: docs/operating.md#what-is-at-risk
+      - {{eval_time: 100m, alertname: KafkaS3AtRisk}}
+      - {{eval_time: 80m, alertname: KafkaS3RecordsLost}}
+      - {{eval_time: 170m, alertname: KafkaS3RecordsLost}}
+    promql_expr_test:
+      - expr: count(ALERTS{{alertname="KafkaS3RecordsLost"}})
+        eval_time: 120m
+        exp_samples: [{{labels: '{{}}', value: 1}}]
+  - name: a server that does not answer
+    interval: 1m
+    input_series: [{{series: 'kafka_s3_look_up', values: '1x10 _x30'}}]
+    promql_expr_test:
+      - expr: count(ALERTS{{alertname="KafkaS3StatusDown", alertstate="firing"}})
+        eval_time: 30m
+        exp_samples: [{{labels: '{{}}', value: 1}}]
+"""
+
+
+def find_promtool() -> str:
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool, which reads rules, expressions and metrics, is not on PATH (apt-get install prometheus)")
+    return found
+
+
+def run_promtool(*arguments: str, given: str | None = None) -> None:
+    found = subprocess.run([find_promtool(), *arguments], input=given, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, ""), found.stdout + found.stderr
+
+
+def read_rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
+
+
+def list_dashboard_expressions() -> list[str]:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+@pytest.fixture(scope="module")
+def exposed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What `/metrics` of a server without a connector answers: it has the head of each metric."""
+    folder = tmp_path_factory.mktemp("serve")
+    (folder / "connectors").mkdir()
+    environment = {k: v for k, v in make_environment(folder).items() if k != "DAGSTER_HOME"}
+    with serving(folder, environment) as server:
+        server.wait(lambda found: ("kafka_s3_look_duration_seconds", "") in found)
+        return server.get("/metrics")[2]
+
+
+def test_every_metric_of_the_alerts_and_the_dashboard_is_exposed(exposed: str) -> None:
+    texts = [rule["expr"] for rule in read_rules()] + list_dashboard_expressions()
+    named = {name for text in texts for name in re.findall(r"kafka_s3_\w+", text)}
+    types = set(re.findall(r"^# TYPE (\w+)", exposed, re.MULTILINE))
+    assert named - types == set()
+    assert types - named == {
+        *("kafka_s3_build_info", "kafka_s3_last_run_timestamp_seconds", "kafka_s3_running_restores"),
+        *("kafka_s3_look_duration_seconds", "kafka_s3_last_look_timestamp_seconds"),
+        "kafka_s3_last_good_look_timestamp_seconds",
+    }, "for whoever looks closer"
+
+
+def test_the_metrics_keep_to_the_conventions_of_prometheus(exposed: str) -> None:
+    run_promtool("check", "metrics", given=exposed)
+
+
+def test_the_alerts_say_what_to_do_and_fire_when_they_should(tmp_path: Path) -> None:
+    for rule in read_rules():
+        document, _, anchor = rule["annotations"]["runbook"].partition("#")
+        headings = re.findall(r"^#+ (.*)", (REPOSITORY / document).read_text(), re.MULTILINE)
+        assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+    run_promtool("check", "rules", str(RULES))
+    cases = tmp_path / "cases.yml"
+    cases.write_text(CASES)
+    run_promtool("test", "rules", str(cases))
+
+
+def test_the_expressions_of_the_dashboard_are_read_by_prometheus(tmp_path: Path) -> None:
+    expressions = enumerate(expr.replace("$connector", ".*") for expr in list_dashboard_expressions())
+    rules = [{"record": f"panel:{at}", "expr": expr} for at, expr in expressions]
+    file = tmp_path / "dashboard.rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    run_promtool("check", "rules", str(file))
