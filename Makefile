@@ -48,7 +48,7 @@ dev: export KAFKA_S3_AUTOSTART := 1
 dev: export KAFKA_S3_WARM_SPARK ?= 60
 dev: up ## Start the stack, Dagster's UI with sensors and schedules, and the status page
 	mkdir -p .dagster && chmod 700 .dagster
-	umask 077; $(BIN)/kafka-s3 serve & status=$$!; trap "kill $$status" EXIT; trap "exit 130" INT; trap "exit 143" TERM; \
+	umask 077; env -u DAGSTER_HOME $(BIN)/kafka-s3 serve & status=$$!; trap "kill $$status 2>/dev/null" EXIT; trap "exit 130" INT; trap "exit 143" TERM; \
 		$(BIN)/dagster dev
 
 # Each of the four processes has servers of its own. While one waits for them, the others keep two cores busy.
