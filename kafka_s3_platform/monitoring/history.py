@@ -114,7 +114,9 @@ class RunHistories:
         try:
             found = find_instance()
         except Exception as err:
-            raise NoInstanceError(f"Dagster's instance cannot be opened: {err}") from err
+            # the text of a database's error may hold what its address does
+            why = err if isinstance(err, dg.DagsterError) else type(err).__name__
+            raise NoInstanceError(f"Dagster's instance cannot be opened: {why}") from err
         if found is None:
             raise NoInstanceError("there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder")
         return found

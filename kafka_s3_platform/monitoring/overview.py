@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -66,14 +67,16 @@ class Overviews:
         self._counts_totals = counts_totals
         self._histories = RunHistories()
         self._progress = RestoreProgress()
+        self._reading: _Reading | None = None
 
     def take(self, configs: Sequence[ConnectorConfig]) -> list[ConnectorHealth]:
         """Look at all of them at the same time, for about so many seconds."""
-        read: dict[str, RunHistory] = {}
-        reading = Waiting(lambda: read.update(self._read_histories(configs)), ())
+        if self._reading is None or not self._reading.is_under_way():
+            self._reading = _Reading(lambda: self._read_histories(configs))
+        reading = self._reading
         found = look_at_connectors(configs, self._seconds, counts_totals=self._counts_totals)
-        why = _await_histories(reading, self._seconds)
-        return [_add_history(health, read, why) for health in found]
+        why = reading.wait(self._seconds)
+        return [_add_history(health, reading.found, why) for health in found]
 
     def _read_histories(self, configs: Sequence[ConnectorConfig]) -> dict[str, RunHistory]:
         found = self._histories.read([config.name for config in configs])
@@ -83,19 +86,34 @@ class Overviews:
         return found
 
 
-def _await_histories(reading: Waiting, seconds: float) -> str:
-    """Return why the histories are not known, or an empty text."""
-    try:
-        return "" if reading.ended_within(seconds) else f"Dagster's storage did not answer in {seconds:g} s"
-    except NoInstanceError as err:
-        return escape_unprintable(str(err))
-    except Exception as err:
-        # of whichever storage it is: its text may hold what its address does
-        logger.debug("Dagster's storage", exc_info=err)
-        return f"Dagster's storage does not answer ({type(err).__name__})"
+class _Reading:
+    """Reads the histories in a thread. If Dagster's storage hangs, no further look begins another one."""
+
+    def __init__(self, read: Callable[[], Mapping[str, RunHistory]]) -> None:
+        self.found: dict[str, RunHistory] = {}
+        self._waiting = Waiting(lambda: self.found.update(read()), ())
+
+    def is_under_way(self) -> bool:
+        is_ended = True
+        # an error was told when it was waited for
+        with suppress(Exception):
+            is_ended = self._waiting.ended_within(0)
+        return not is_ended
+
+    def wait(self, seconds: float) -> str:
+        """Return why the histories are not known, or an empty text."""
+        try:
+            ended = self._waiting.ended_within(seconds)
+            return "" if ended else f"Dagster's storage did not answer in {seconds:g} s"
+        except NoInstanceError as err:
+            return escape_unprintable(str(err))
+        except Exception as err:
+            # of whichever storage it is: its text may hold what its address does
+            logger.debug("Dagster's storage", exc_info=err)
+            return f"Dagster's storage does not answer ({type(err).__name__})"
 
 
 def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
-    if why:
-        return replace(health, history_error=why)
+    if why or health.connector not in read:
+        return replace(health, history_error=why or "it was read before this connector was there")
     return replace(health, history=read[health.connector])

@@ -95,9 +95,10 @@ def open_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as err:
+    except OSError as err:
+        why = str(err.strerror or err).partition(" (while")[0]
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {err}; choose another address with --host or --port"
+            f"cannot listen on {host}:{port}: {why}; choose another address with --host or --port"
         ) from err
 
 

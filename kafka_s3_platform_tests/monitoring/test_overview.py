@@ -16,9 +16,11 @@ from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, OTHER_PLACE,
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.defs.running import topic_of
-from kafka_s3_platform_tests.support import NOON, InterleavedRunner, Sent
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, InterleavedRunner, Sent
 
 pytestmark = pytest.mark.integration
 
@@ -60,6 +62,19 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Ca
     page = render_status_page(Seen((looks[-1],)), PageLinks("http://dagster", None), NOON, 30.0)
     assert "3 records sent, reading back" in page
     assert f'href="http://dagster/runs/{run.run_id}"' in page
+
+
+def test_what_is_merged_into_days_is_counted_once(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
+    hours = [NOON + n * HOUR for n in range(3)]
+    config = archive_records([Sent(b"v" * 10, timestamp=hour) for hour in hours], allowed_lateness_ms=0)
+    overviews = Overviews(20.0, counts_totals=True)
+    [before] = [topic.totals for each in overviews.take([config]) for topic in each.topics]
+    compact_day(CompactRequest(config, config.topics[0], NOON.date(), "merge"), InProcessRunner())
+    [after] = [topic.totals for each in overviews.take([config]) for topic in each.topics]
+    assert before is not None
+    assert after is not None
+    assert (before.records, before.record_bytes, before.segments) == (3, 30, 3)
+    assert (after.records, after.record_bytes, after.segments) == (3, 30, 1)
 
 
 def test_the_places_in_the_docs_are_there() -> None:

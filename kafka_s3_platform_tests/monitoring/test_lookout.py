@@ -1,0 +1,56 @@
+"""What is asked between two looks, while one hangs, and after one failed."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.health import ConnectorHealth
+from kafka_s3_platform.monitoring.lookout import Lookout, Seen
+
+HEALTH = ConnectorHealth("c", datetime.now(timezone.utc))
+
+
+def wait(lookout: Lookout, is_so: Callable[[Seen], bool]) -> Seen:
+    deadline = time.monotonic() + 10
+    while not is_so(seen := lookout.read()):
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.01)
+    return seen
+
+
+def test_a_look_that_hangs_is_told_and_what_it_found_before_is_not() -> None:
+    hangs, ended = threading.Event(), threading.Event()
+
+    def look() -> list[ConnectorHealth]:
+        if hangs.is_set():
+            ended.wait(30)
+        hangs.set()
+        return [HEALTH]
+
+    lookout = Lookout(look, (), interval=0.05, patience=0.5)
+    assert lookout.read().error == "no look has ended yet"
+    lookout.start()
+    assert wait(lookout, lambda seen: not seen.error).connectors == (HEALTH,)
+    silent = wait(lookout, lambda seen: bool(seen.error))
+    assert (silent.connectors, silent.is_well, silent.good) == ((), False, {"c": HEALTH})
+    ended.set()
+    assert wait(lookout, lambda seen: not seen.error).is_well
+    lookout.stop()
+
+
+def test_a_look_that_fails_is_no_end_of_looking() -> None:
+    failures = [ConfigError("connectors is no folder"), ZeroDivisionError()]
+
+    def look() -> list[ConnectorHealth]:
+        if failures:
+            raise failures.pop(0)
+        return [HEALTH]
+
+    lookout = Lookout(look, (), interval=0.2, patience=5.0)
+    lookout.start()
+    assert wait(lookout, lambda seen: seen.looked_at is not None).error == "connectors is no folder"
+    wait(lookout, lambda seen: seen.error == "the look failed: ZeroDivisionError")
+    assert wait(lookout, lambda seen: not seen.error).is_well
+    lookout.stop()
