@@ -117,6 +117,20 @@ def test_the_alerts_say_what_to_do_and_fire_when_they_should(tmp_path: Path) -> 
     run_promtool("test", "rules", str(cases))
 
 
+def test_the_panels_of_the_dashboard_have_places_of_their_own() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for grid in (panel["gridPos"] for panel in panels)
+        for x in range(grid["x"], grid["x"] + grid["w"])
+        for y in range(grid["y"], grid["y"] + grid["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) < 24, "Grafana has so many columns"
+    assert {panel["datasource"]["uid"] for panel in panels} == {"${datasource}"}
+
+
 def test_the_expressions_of_the_dashboard_are_read_by_prometheus(tmp_path: Path) -> None:
     expressions = enumerate(expr.replace("$connector", ".*") for expr in list_dashboard_expressions())
     rules = [{"record": f"panel:{at}", "expr": expr} for at, expr in expressions]
