@@ -11,11 +11,12 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.foreign_pages import OriginGuard
+from kafka_s3_platform.monitoring.docs_page import find_docs, render_document
 from kafka_s3_platform.monitoring.lookout import Lookout, Seen
 from kafka_s3_platform.monitoring.metrics import render_metrics
 from kafka_s3_platform.monitoring.status_page import PageLinks, render_status_page
@@ -35,6 +36,11 @@ class ServerPaths:
     page: str
     health: str
     metrics: str
+
+    @property
+    def docs(self) -> str:
+        """Below it are the documents, beside the page."""
+        return f"{self.page.rstrip('/')}/docs"
 
 
 def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: float, *, is_local: bool) -> Starlette:
@@ -62,10 +68,19 @@ def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: f
 
         return handle
 
-    routes = [
-        Route(path, answer(make), methods=["GET"])
-        for path, make in ((paths.page, show_page), (paths.health, tell_health), (paths.metrics, expose_metrics))
-    ]
+    docs = find_docs()
+
+    def show_document(seen: Seen, request: Request) -> Response:  # noqa: ARG001
+        text = render_document(docs, request.path_params["name"]) if docs else None
+        return PlainTextResponse("there is no such document\n", 404) if text is None else HTMLResponse(text)
+
+    answers = {
+        paths.page: show_page,
+        paths.health: tell_health,
+        paths.metrics: expose_metrics,
+        f"{paths.docs}/{{name:path}}": show_document,
+    }
+    routes = [Route(path, answer(make), methods=["GET"]) for path, make in answers.items()]
     return Starlette(routes=routes, middleware=[Middleware(OriginGuard)] if is_local else [])
 
 

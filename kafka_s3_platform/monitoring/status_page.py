@@ -66,7 +66,10 @@ _SECTION = Markup("<section><h2>{}</h2>\n{}</section>\n")
 
 @dataclass(frozen=True)
 class PageLinks:
-    """Where Dagster's UI and the documentation are. Without `docs` the page names the place, and links nowhere."""
+    """Where Dagster's UI and the documentation are. Without `docs` the page names the place, and links nowhere.
+
+    `docs` is a URL, or a path of this server.
+    """
 
     dagster: str
     docs: str | None
@@ -122,7 +125,7 @@ def _judge(seen: Seen) -> tuple[str, str]:
     said += [f"{unknown} not known"] if unknown else []
     said += [f"{ranks.count(1)} warn"] if ranks.count(1) else []
     if not said:
-        return "good", "nothing is at risk"
+        return ("good", "nothing is at risk") if topics else ("plan", "no topic is archived")
     return ("bad" if ranks.count(3) or unknown else "part"), f"at risk: {', '.join(said)}"
 
 

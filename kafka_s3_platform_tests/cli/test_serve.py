@@ -1,6 +1,7 @@
 """`kafka-s3 serve`: a status page, a health check and metrics, of what one look has found."""
 
 import json
+import re
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -70,6 +71,8 @@ def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
         page = server.get("/")[2]
         assert page.index("ended 13 h") < page.index("<h2>Topics</h2>")
         assert f'href="http://127.0.0.1:3000/assets/c/hourly/{topic}"' in page
+        [(document, anchor)] = set(re.findall(r'href="(/docs/errors\.md)#([a-z-]+)"', page))
+        assert f'<h2 id="{anchor}">' in server.get(document)[2]
 
         archived(config)
         well = server.wait(lambda found: found.get(("kafka_s3_at_risk_level", topic)) == 0)
@@ -133,6 +136,7 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
         assert "<img" not in page
         assert given["aws.secret.access.key"] not in page + server.get("/health")[2] + server.get("/metrics")[2]
         assert server.get("/", host="attacker.example")[0] == 403
+        assert {server.get(f"/docs/{name}")[0] for name in ("../README.md", "%2e%2e/README.md", "errors", "")} == {404}
         families = [*text_string_to_metric_families(server.get("/metrics")[2])]
         labels = [(s.name, *s.labels.items()) for family in families for s in family.samples]
         assert len(labels) == len(set(labels)), "Prometheus refuses a scrape with a series twice"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kafka_s3_platform.monitoring.docs_page import make_anchor
 from kafka_s3_platform_tests.cli.conftest import make_environment
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.serving import serving
@@ -109,7 +110,7 @@ def test_the_alerts_say_what_to_do_and_fire_when_they_should(tmp_path: Path) -> 
     for rule in read_rules():
         document, _, anchor = rule["annotations"]["runbook"].partition("#")
         headings = re.findall(r"^#+ (.*)", (REPOSITORY / document).read_text(), re.MULTILINE)
-        assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in {*map(make_anchor, headings)}
         assert rule["labels"]["severity"] in {"critical", "warning"}
     run_promtool("check", "rules", str(RULES))
     cases = tmp_path / "cases.yml"

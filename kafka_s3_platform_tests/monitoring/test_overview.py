@@ -10,6 +10,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.model.health import ConnectorHealth, RunningRestore
+from kafka_s3_platform.monitoring.docs_page import make_anchor
 from kafka_s3_platform.monitoring.lookout import Seen
 from kafka_s3_platform.monitoring.overview import Overviews
 from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, OTHER_PLACE, PLACES, PageLinks, render_status_page
@@ -79,5 +80,5 @@ def test_what_is_merged_into_days_is_counted_once(home: Path, archive_records: C
 
 def test_the_places_in_the_docs_are_there() -> None:
     headings = re.findall(r"^#+ (.*)", (REPOSITORY / "docs" / "errors.md").read_text(), re.MULTILINE)
-    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    anchors = {*map(make_anchor, headings)}
     assert {AT_RISK_PLACE, OTHER_PLACE, *PLACES.values()} <= anchors

@@ -63,7 +63,11 @@ def _check_url(ctx: click.Context, param: click.Parameter, value: str | None) ->
     callback=_check_url,
     help="Where Dagster's UI is, for links to it.",
 )
-@click.option("--docs-url", callback=_check_url, help="Where the folder `docs` of this project can be read, for links.")
+@click.option(
+    "--docs-url",
+    callback=_check_url,
+    help="Where the folder `docs` of this project can be read, for links. Not set: this server shows its own.",
+)
 def serve(
     host: str,
     port: int,
@@ -83,6 +87,7 @@ def serve(
     """
     # what the server needs is needed by no other command
     from kafka_s3_platform.monitoring.checks import make_checks
+    from kafka_s3_platform.monitoring.docs_page import find_docs
     from kafka_s3_platform.monitoring.lookout import Lookout
     from kafka_s3_platform.monitoring.overview import Overviews, load_all
     from kafka_s3_platform.monitoring.server import ServerPaths, is_loopback, make_app, open_socket, run_server
@@ -98,7 +103,8 @@ def serve(
         return [*overviews.take(configs), *broken]
 
     lookout = Lookout(look, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
-    app = make_app(lookout, paths, PageLinks(dagster_url, docs_url), interval, is_local=is_loopback(host))
+    links = PageLinks(dagster_url, docs_url or (paths.docs if find_docs() else None))
+    app = make_app(lookout, paths, links, interval, is_local=is_loopback(host))
     with open_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         lookout.start()
