@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from html import escape
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -134,6 +135,7 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
         server.wait(lambda found: ("kafka_s3_lag_offsets", config.topics[0]) in found)
         page = server.get("/")[2]
         assert "<img" not in page
+        assert f"<b>{escape(HOSTILE)}</b>: not known" in page, "no name that is allowed could do harm"
         assert given["aws.secret.access.key"] not in page + server.get("/health")[2] + server.get("/metrics")[2]
         assert server.get("/", host="attacker.example")[0] == 403
         assert {server.get(f"/docs/{name}")[0] for name in ("../README.md", "%2e%2e/README.md", "errors", "")} == {404}
