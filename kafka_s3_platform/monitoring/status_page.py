@@ -78,10 +78,10 @@ class PageLinks:
         """Link a run in Dagster."""
         return Markup('<a class="one" href="{}/runs/{}">run {}</a>').format(self.dagster, quote(run_id), run_id[:8])
 
-    def show_asset(self, text: str, *path: str) -> Markup:
-        """Link an asset in Dagster."""
+    def show_asset(self, text: str, view: str, *path: str) -> Markup:
+        """Link a view of an asset in Dagster: `checks` or `partitions`."""
         parts = "/".join(quote(part, safe="") for part in path)
-        return Markup('<a href="{}/assets/{}">{}</a>').format(self.dagster, parts, text)
+        return Markup('<a href="{}/assets/{}?view={}">{}</a>').format(self.dagster, parts, view, text)
 
     def show_place(self, place: str) -> Markup:
         """Link a heading of docs/errors.md."""
@@ -224,8 +224,10 @@ def _render_topic(
     """Render a row. `known` is what was found of the topic when everything was known last."""
     colour, words = _UNKNOWN if topic.risk is None else _RISKS[topic.risk.level]
     assets = Markup(" · ").join(
-        links.show_asset(text, connector, group, topic.topic)
-        for text, group in (("check", "kafka"), ("hours", "hourly"))
+        (
+            links.show_asset("check", "checks", connector, "kafka", topic.topic),
+            links.show_asset("hours", "partitions", connector, "hourly", topic.topic),
+        )
     )
     return Markup(
         '<tr><td class="name" data-of="Connector">{}</td><td class="name" data-of="Topic">{}</td>'

@@ -71,7 +71,7 @@ def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
         assert (status, kind, reason["check"]) == (503, "application/json", "at_risk")
         page = server.get("/")[2]
         assert page.index("ended 13 h") < page.index("<h2>Topics</h2>")
-        assert f'href="http://127.0.0.1:3000/assets/c/hourly/{topic}"' in page
+        assert f'href="http://127.0.0.1:3000/assets/c/hourly/{topic}?view=partitions"' in page
         [(document, anchor)] = set(re.findall(r'href="(/docs/errors\.md)#([a-z-]+)"', page))
         assert f'<h2 id="{anchor}">' in server.get(document)[2]
 
