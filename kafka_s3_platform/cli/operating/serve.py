@@ -109,6 +109,9 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         lookout.start()
         MESSAGES.end()
+        if not MESSAGES.is_verbose:
+            # what a look tells on its way, it would tell with each look
+            MESSAGES.set_verbosity("quiet")
         click.echo(f"http://{shown}:{listening.getsockname()[1]}{page_path}", err=True)
         try:
             run_server(app, listening)
