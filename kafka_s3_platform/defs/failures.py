@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from kafka_s3_platform.defs.processes import extend_life, kept_alive, make_process_tags
-from kafka_s3_platform.defs.request_tags import make_failed_tags
+from kafka_s3_platform.defs.request_tags import make_failed_tags, make_window_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform.errors import ClockError, OpenTransactionError, PermanentError, PlatformError, TransientError
 
@@ -21,7 +22,7 @@ that waits longest: `permanent` before `clock` before `transient`.
 
 KINDS = ("permanent", "clock", "transient")
 
-RETRIES_TAG = "kafka_s3/retries"
+RETRIES_TAG = ".dagster/kafka_s3.retries"
 """Run tag: how often a transient error is retried within the run; the command line sets 0."""
 
 MAX_RETRIES = 4
@@ -38,17 +39,18 @@ _IGNORED = {
 
 
 @contextmanager
-def raise_dagster_failures(context: StepContext) -> Iterator[None]:
+def raise_dagster_failures(context: StepContext, stays: str = "") -> Iterator[None]:
     """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
 
-    Every step begins here. So this also tags the run with the processes that execute it, keeps it alive, and warns of
-    keys in its config that have no effect.
+    Every step begins here. So this also tags the run with its hours and with the processes that execute it, keeps it
+    alive, and warns of keys in its config that have no effect. `stays` says for people what stays of a run that does
+    not end well: the page of a failed or cancelled run shows it.
     """
     _tell_ignored(context)
     run_id = context.run.run_id
-    context.instance.add_run_tags(run_id, make_process_tags(run_id))
+    context.instance.add_run_tags(run_id, {**make_window_tags(context.run.tags), **make_process_tags(run_id)})
     try:
-        with kept_alive(context.instance, run_id):
+        with _told_if_stopped(context, stays), kept_alive(context.instance, run_id):
             yield
     except TransientError as err:
         retries = count_retries(context)
@@ -56,9 +58,22 @@ def raise_dagster_failures(context: StepContext) -> Iterator[None]:
             delay = choose_delay(err, context.op_execution_context.retry_number)
             extend_life(context.instance, run_id, delay)  # the step's process ends, and Dagster's waits
             raise dg.RetryRequested(retries, delay) from err
-        raise _make_failure(context, err) from err
+        raise _make_failure(context, err, stays) from err
     except PermanentError as err:
-        raise _make_failure(context, err) from err
+        raise _make_failure(context, err, stays) from err
+
+
+@contextmanager
+def _told_if_stopped(context: StepContext, stays: str) -> Iterator[None]:
+    """Log what stays if somebody stops the run, or if a defect ends it, of which Dagster tells only where it was."""
+    try:
+        yield
+    except PlatformError:
+        raise
+    except (Exception, KeyboardInterrupt, DagsterExecutionInterruptedError):
+        if stays:
+            context.log.warning("The run did not end well. %s", stays)
+        raise
 
 
 def raise_all(failures: Mapping[str, PlatformError]) -> None:
@@ -94,7 +109,7 @@ def choose_delay(err: TransientError, retry_number: int) -> float:
 
 
 def make_assets_failure(
-    context: StepContext, failures: Mapping[dg.AssetKey, PlatformError], selected: int
+    context: StepContext, failures: Mapping[dg.AssetKey, PlatformError], selected: int, stays: str
 ) -> dg.Failure:
     """Make the failure of a step that has `selected` assets, of which some failed and the others are done.
 
@@ -112,8 +127,12 @@ def make_assets_failure(
     }
     text = _describe_failures(failures, selected)
     first = next(iter(failures.values()))
-    metadata = {"error": type(first).__name__, "kind": kind}
+    metadata = {"error": type(first).__name__, "kind": kind, **_make_stays(stays)}
     return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(each)}, allow_retries=False)
+
+
+def _make_stays(stays: str) -> dict[str, str]:
+    return {"what_stays": stays} if stays else {}
 
 
 FAILURES = "failures"
@@ -160,8 +179,8 @@ def _list_names(given: object, path: str) -> list[str]:
     return names
 
 
-def _make_failure(context: StepContext, err: PlatformError) -> dg.Failure:
+def _make_failure(context: StepContext, err: PlatformError, stays: str) -> dg.Failure:
     kind = classify_failure(err)
     context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: kind})
-    metadata = {"error": type(err).__name__, "kind": kind}
+    metadata = {"error": type(err).__name__, "kind": kind, **_make_stays(stays)}
     return dg.Failure(str(err), metadata=metadata, allow_retries=False)

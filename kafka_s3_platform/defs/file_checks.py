@@ -21,7 +21,8 @@ def make_file_checks(files: Sequence[Path], problems: Problems) -> dg.Definition
     """Make an asset for the connector files, a check for each file, and the sensor that evaluates the checks."""
     spec = dg.AssetSpec(
         FILES_KEY,
-        group_name="connector_files",
+        # with a slash, which no connector's group has
+        group_name="kafka_s3/connector_files",
         description="The connector files. Each file has a check, which passes if the file loads. A file that does not "
         "load stops no other.",
     )
@@ -29,8 +30,13 @@ def make_file_checks(files: Sequence[Path], problems: Problems) -> dg.Definition
     return dg.Definitions(assets=[spec], asset_checks=checks, sensors=[_make_sensor(files, problems)])
 
 
+def name_file_check(path: Path) -> str:
+    """Return the name of a file's check, such as `orders_s3__json`."""
+    return make_op_name(path.stem, path.suffix.removeprefix("."))
+
+
 def _make_check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=FILES_KEY, name=make_op_name(path.name), description=escape_unprintable(f"`{path}` loads."))
+    @dg.asset_check(asset=FILES_KEY, name=name_file_check(path), description=escape_unprintable(f"`{path}` loads."))
     def loads() -> dg.AssetCheckResult:
         problem = problems().get(path)
         return dg.AssetCheckResult(passed=problem is None, description=problem)
@@ -68,7 +74,7 @@ def _make_sensor(files: Sequence[Path], problems: Problems) -> dg.SensorDefiniti
 def _make_evaluation(path: Path, problem: str) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=FILES_KEY,
-        check_name=make_op_name(path.name),
+        check_name=name_file_check(path),
         passed=not problem,
         metadata={},
         severity=dg.AssetCheckSeverity.ERROR,

@@ -27,7 +27,7 @@ from kafka_s3_platform.instance.alive import read_alive, tell_alive
 
 logger = logging.getLogger(__name__)
 
-PROCESS_TAG = "kafka_s3/process"
+PROCESS_TAG = ".dagster/kafka_s3.process"
 """Tag of runs that began. It holds the host, and the pid and start time of each process that executes the run."""
 
 CLOCK_SECONDS = 5.0

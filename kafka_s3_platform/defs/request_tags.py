@@ -1,6 +1,7 @@
 """The tags of runs that sensors and schedules request. They tell each asset's inputs, and which assets failed.
 
-One run may be for hundreds of assets. So a tag holds no names, only a digest of 12 characters for each asset.
+One run may be for hundreds of assets. So a tag holds no names, only a digest of 12 characters for each asset. The UI
+shows no tag that begins with `.dagster/`: these are for machines. What a run is about, another one tells people.
 """
 
 import hashlib
@@ -8,15 +9,20 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 
 import dagster as dg
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
 
-REQUEST_TAG = "kafka_s3/request"
+REQUEST_TAG = ".dagster/kafka_s3.request"
 """Holds what the assets of the run have in common, such as `<connector>/hourly`."""
 
-INPUTS_TAG = "kafka_s3/inputs"
-"""Holds a digest for each asset and the fingerprint of its inputs. If it is full, `kafka_s3/inputs.1` goes on."""
+INPUTS_TAG = ".dagster/kafka_s3.inputs"
+"""Holds a digest for each asset and the fingerprint of its inputs. If it is full, another one, with `.1`, goes on."""
 
-FAILED_TAG = "kafka_s3/failed"
-"""`kafka_s3/failed.<kind>` holds a digest for each asset that failed so. A run without such tags failed as a whole."""
+FAILED_TAG = ".dagster/kafka_s3.failed"
+"""With `.<kind>` behind it, holds a digest for each asset that failed so. A run without such tags failed as a whole."""
 
 TAG_SIZE = 2040
 """Postgres indexes the values of tags, and refuses one of more than about 2,700 bytes."""
@@ -34,6 +40,16 @@ def make_request_tags(inputs: Mapping[dg.AssetKey, str]) -> dict[str, str]:
     name = find_request_name(next(iter(inputs)))
     digests = [digest_inputs(key, fingerprint) for key, fingerprint in inputs.items()]
     return {REQUEST_TAG: name, **_write(INPUTS_TAG, digests)}
+
+
+def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Make the one tag that tells people the hours or days of a run, from Dagster's tags of what was picked."""
+    first = tags.get(ASSET_PARTITION_RANGE_START_TAG) or tags.get(PARTITION_NAME_TAG)
+    if not first:
+        return {}
+    last = tags.get(ASSET_PARTITION_RANGE_END_TAG) or first
+    name = "days" if len(first) == len("2013-01-31") else "hours"
+    return {f"kafka_s3/{name}": first if first == last else f"{first} to {last}"}
 
 
 def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:

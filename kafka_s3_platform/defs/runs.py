@@ -27,6 +27,7 @@ from kafka_s3_platform.defs.request_tags import (
     find_request_name,
     is_request_for,
     make_request_tags,
+    make_window_tags,
     read_failed,
     read_inputs,
 )
@@ -135,7 +136,11 @@ class Requests:
             job_name=job_name,
             asset_selection=keys,
             asset_check_keys=[check for key in keys for check in list_index_checks(key)],
-            tags={**picked, **make_request_tags({due.key: due.fingerprint for due in group})},
+            tags={
+                **picked,
+                **make_window_tags(picked),
+                **make_request_tags({due.key: due.fingerprint for due in group}),
+            },
             run_config=run_config,
         )
 

@@ -36,6 +36,8 @@ def make_hourly_schedule(
         cron_schedule=f"{minute} * * * *",
         execution_timezone=topics[0].config.layout.timezone,
         default_status=status,
+        description=f"Requests the newest closed hour of each topic of connector {topics[0].config.name}, shortly "
+        "after its end and the allowed lateness. Older hours are requested by the lag sensor.",
     )
     def hourly(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         gone = find_gone_topics(topics[0].config, find_topics_folder())
@@ -68,6 +70,8 @@ def make_daily_schedule(
         cron_schedule=f"{minute} {(DAILY_HOUR + hours) % 24} * * *",
         execution_timezone=topics[0].config.layout.timezone,
         default_status=status,
+        description=f"Requests that the newest past day of each topic of connector {topics[0].config.name} be merged "
+        "into larger objects. Older days are requested by the folder sensor.",
     )
     def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         tick = Tick({}, context.log)
@@ -94,6 +98,8 @@ def make_verify_schedule(
         cron_schedule="0 6 * * *",
         execution_timezone=topics[0].config.layout.timezone,
         default_status=status,
+        description=f"Checks once a day that the objects of connector {topics[0].config.name} are in S3 as the index "
+        "records them.",
     )
 
 

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache, cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -14,11 +14,23 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.defs.names import make_name
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import TopicIndex
 
 Group = Literal["kafka", "hourly", "daily", "restored"]
+
+ASSET_TAG = "kafka_s3/asset"
+"""Tag of an asset: the `Group` in its key, to select by: `tag:kafka_s3/asset=hourly`."""
+
+
+class AssetPlace(TypedDict):
+    """Fields of an asset's spec that say where it is shown, and whose it is."""
+
+    group_name: str
+    owners: Sequence[str]
+    tags: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,12 @@ class ArchivedTopic:
     def key(self, group: Group) -> dg.AssetKey:
         """Return the asset key `<connector>/<group>/<topic>`."""
         return dg.AssetKey([self.config.name, group, self.topic])
+
+    def shown_in(self, group: Group) -> AssetPlace:
+        """Return where the asset is shown, in a group for its connector, and whose it is."""
+        return AssetPlace(
+            group_name=make_name(self.config.name), owners=self.config.archive.owners, tags={ASSET_TAG: group}
+        )
 
     @property
     def lateness(self) -> timedelta:

@@ -43,6 +43,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
         "archive.allow.gaps": True,
         "archive.clock.tolerance.ms": 90000,
         "archive.consumer.groups": " app.*, billing,billing ",
+        "archive.owners": "team:data, a.b@example.com ",
         "archive.records.per.second": 1.5,
         "archive.bytes.per.second": "1e6",
     }
@@ -54,6 +55,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
     assert archive.restore_bucket == "restores"
     assert (archive.allow_gaps, archive.records_per_second, archive.bytes_per_second) == (True, 1.5, 1_000_000)
     assert (archive.consumer_groups, archive.clock_tolerance_ms) == (("app.*", "billing"), 90_000)
+    assert archive.owners == ("team:data", "a.b@example.com")
     assert loaded.config.layout.segment_bytes == 20
     assert all(finding(loaded.findings, key).key_class is KeyClass.HONOURED for key in own)
 

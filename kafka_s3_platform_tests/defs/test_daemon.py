@@ -6,6 +6,7 @@ One of the files is broken, which is red and stops nothing.
 import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,8 +16,7 @@ from dagster._scheduler.scheduler import launch_scheduled_runs
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.file_checks import FILES_KEY
-from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.file_checks import FILES_KEY, name_file_check
 from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
@@ -76,7 +76,7 @@ def test_each_sensor_and_each_schedule_launches_one_run_for_both_topics(
     for name, group in (("lag__c", "hourly"), ("folders__c", "daily")):
         assert asked(daemon, {"dagster/sensor_name": name}) == both[group]
     for file, status in (("c", "SUCCEEDED"), ("bad", "FAILED")):
-        check = dg.AssetCheckKey(FILES_KEY, make_op_name(f"{file}.json"))
+        check = dg.AssetCheckKey(FILES_KEY, name_file_check(Path(f"{file}.json")))
         [told] = daemon.instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
         assert told.status.value == status
 

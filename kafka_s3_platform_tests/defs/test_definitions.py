@@ -59,6 +59,7 @@ def asset(spec: dg.AssetSpec) -> dict[str, Any]:
     return {
         "deps": sorted(dep.asset_key.to_user_string() for dep in spec.deps),
         "group": spec.group_name,
+        "tags": {name: value for name, value in spec.tags.items() if not name.startswith("dagster/kind/")},
         "kinds": sorted(spec.kinds),
         "partitions": None if spec.partitions_def is None else repr(spec.partitions_def),
         "skippable": spec.skippable,
@@ -104,6 +105,16 @@ def entities(job: dg.JobDefinition) -> list[str]:
 
 def test_the_whole_graph(folder: Path, snapshot: SnapshotAssertion) -> None:
     assert graph(load(folder)) == snapshot
+
+
+def test_each_asset_of_a_connector_has_its_owners_and_all_that_runs_by_itself_is_described(folder: Path) -> None:
+    write(folder, "second.one", "flights", **{"topics.dir": "second", "archive.owners": "team:data, a.b@example.com"})
+    definitions = load(folder)
+    owners = {spec.group_name: tuple(spec.owners) for spec in definitions.resolve_all_asset_specs()}
+    assert owners == {"first": (), "second_one___p": ("team:data", "a.b@example.com")}
+    repository = definitions.get_repository_def()
+    assert all(sensor.description for sensor in repository.sensor_defs)
+    assert all(schedule.description for schedule in repository.schedule_defs)
 
 
 def test_topics_that_differ_in_a_dot_only_live_side_by_side(folder: Path) -> None:

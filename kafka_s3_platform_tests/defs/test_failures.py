@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG, raise_dagster_failures
 from kafka_s3_platform.defs.resources import SparkResource
@@ -16,10 +17,10 @@ from kafka_s3_platform.errors import (
 )
 
 
-def run(instance: dg.DagsterInstance, error: Exception, retries: int = 0) -> dg.ExecuteInProcessResult:
+def run(instance: dg.DagsterInstance, error: BaseException, retries: int = 0) -> dg.ExecuteInProcessResult:
     @dg.asset
     def failing(context: dg.AssetExecutionContext) -> None:
-        with raise_dagster_failures(context):
+        with raise_dagster_failures(context, "hours 1 and 2 stay"):
             raise error
 
     return dg.materialize([failing], instance=instance, tags={RETRIES_TAG: str(retries)}, raise_on_error=False)
@@ -38,6 +39,22 @@ def test_a_permanent_error_fails_at_once_with_its_own_words(instance: dg.Dagster
     assert data.user_failure_data.description == "topic flights does not exist; create it"
     assert tag(found, instance) == "permanent"
     assert not [e for e in found.all_events if e.is_step_up_for_retry]
+
+
+def test_the_page_of_a_failed_run_says_what_stays(instance: dg.DagsterInstance) -> None:
+    data = run(instance, MissingTopicError("gone")).get_step_failure_events()[0].step_failure_data
+    assert data.user_failure_data is not None
+    assert data.user_failure_data.metadata["what_stays"].value == "hours 1 and 2 stay"
+
+
+@pytest.mark.parametrize("error", [DagsterExecutionInterruptedError(), ValueError("a defect")])
+def test_the_page_of_a_cancelled_run_and_of_one_that_a_defect_ended_says_what_stays(
+    instance: dg.DagsterInstance, error: BaseException
+) -> None:
+    found = run(instance, error)
+    assert not found.success
+    told = [entry.user_message for entry in instance.all_logs(found.run_id)]
+    assert any("hours 1 and 2 stay" in message for message in told)
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailableError("no broker"), OpenTransactionError("open")])

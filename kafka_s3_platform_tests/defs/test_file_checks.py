@@ -59,9 +59,9 @@ def test_good_files_are_green_checks_which_are_told_once(folder: Path) -> None:
     found = defs()
     dg.Definitions.validate_loadable(found)
     keys = found.get_repository_def().asset_graph.asset_check_keys
-    assert {key.name for key in keys if key.asset_key == FILES_KEY} == {"a_2ejson", "b_2ejson", "c_2ejson"}
+    assert {key.name for key in keys if key.asset_key == FILES_KEY} == {"a__json", "b__json", "c__json"}
     first = look()
-    assert states(first.asset_events) == {"a_2ejson": True, "b_2ejson": True, "c_2ejson": True}
+    assert states(first.asset_events) == {"a__json": True, "b__json": True, "c__json": True}
     assert "3 connector file(s) load" in str(first.skip_reason)
     assert not look(first.cursor).asset_events
 
@@ -77,12 +77,12 @@ def test_a_broken_file_is_red_and_the_others_are_defined(
     assert connectors(found) == ["a", "c"]
     assert "b.json" in caplog.text
     first = look()
-    assert states(first.asset_events) == {"a_2ejson": True, "b_2ejson": False, "c_2ejson": True}
+    assert states(first.asset_events) == {"a__json": True, "b__json": False, "c__json": True}
     assert "b.json" in str(first.skip_reason)
     with pytest.raises(ConfigError, match=r"b\.json"):
         look(first.cursor)
     write(folder, "b")
-    assert states(look(first.cursor).asset_events) == {"b_2ejson": True}
+    assert states(look(first.cursor).asset_events) == {"b__json": True}
 
 
 @pytest.mark.parametrize("file", [b"b (copy).json", "gr\u00f6\u00dfe.json".encode(), b"\xff.json"])
@@ -105,7 +105,7 @@ def test_a_file_that_is_gone_is_not_said_to_load(folder: Path) -> None:
     running = defs()
     first = look(found=running)
     (folder / "a.json").unlink()
-    assert states(look(first.cursor, running).asset_events) == {"a_2ejson": False}
+    assert states(look(first.cursor, running).asset_events) == {"a__json": False}
     [event] = look(first.cursor, running).asset_events
     assert "a.json is not there any more" in str(event.description)
     assert connectors(defs()) == ["b", "c"]
@@ -114,7 +114,7 @@ def test_a_file_that_is_gone_is_not_said_to_load(folder: Path) -> None:
 def test_files_in_conflict_are_red_and_the_others_are_defined(folder: Path) -> None:
     write(folder, "b", topics="topic-a")
     assert connectors(defs()) == ["c"]
-    assert states(look().asset_events) == {"a_2ejson": False, "b_2ejson": False, "c_2ejson": True}
+    assert states(look().asset_events) == {"a__json": False, "b__json": False, "c__json": True}
 
 
 def test_without_any_good_file_the_code_location_loads_and_is_red(folder: Path) -> None:
@@ -134,17 +134,17 @@ def test_a_file_that_breaks_while_a_code_server_runs_is_red_without_a_reload(fol
     with pytest.raises(ConfigError, match=r"new\.json"):
         look(first.cursor, running)
     (folder / "a.json").write_text("{")
-    assert states(look(first.cursor, running).asset_events) == {"a_2ejson": False}
+    assert states(look(first.cursor, running).asset_events) == {"a__json": False}
 
 
 def test_a_check_can_be_run_by_hand(folder: Path) -> None:
     found = defs()
     (folder / "b.json").write_text("{")
     job = found.get_repository_def().get_implicit_global_asset_job_def()
-    keys = [dg.AssetCheckKey(FILES_KEY, f"{name}_2ejson") for name in "ab"]
+    keys = [dg.AssetCheckKey(FILES_KEY, f"{name}__json") for name in "ab"]
     subset = job.get_subset(asset_selection=frozenset(), asset_check_selection=frozenset(keys))
     result = subset.execute_in_process()
-    assert states(result.get_asset_check_evaluations()) == {"a_2ejson": True, "b_2ejson": False}
+    assert states(result.get_asset_check_evaluations()) == {"a__json": True, "b__json": False}
 
 
 def test_a_connector_that_cannot_be_defined_is_red_and_the_others_are_defined(
@@ -158,7 +158,7 @@ def test_a_connector_that_cannot_be_defined_is_red_and_the_others_are_defined(
     monkeypatch.setattr("kafka_s3_platform.definitions.make_hourly_assets", failing)
     assert connectors(defs()) == ["a", "c"]
     first = look()
-    assert states(first.asset_events) == {"a_2ejson": True, "b_2ejson": False, "c_2ejson": True}
+    assert states(first.asset_events) == {"a__json": True, "b__json": False, "c__json": True}
     assert "connector b cannot be defined: ValueError: a defect" in str(first.skip_reason)
 
 

@@ -8,11 +8,19 @@ import pytest
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
+    HIDDEN_TAG_PREFIX,
     PARTITION_NAME_TAG,
 )
 
 from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.request_tags import INPUTS_TAG, REQUEST_TAG, TAG_SIZE, make_failed_tags, make_request_tags
+from kafka_s3_platform.defs.request_tags import (
+    FAILED_TAG,
+    INPUTS_TAG,
+    REQUEST_TAG,
+    TAG_SIZE,
+    make_failed_tags,
+    make_request_tags,
+)
 from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
 from kafka_s3_platform.defs.topic import Windows
 from kafka_s3_platform_tests.support import HOUR, NOON
@@ -186,6 +194,10 @@ def test_topics_with_the_same_range_are_one_request(instance: dg.DagsterInstance
     assert both.tags["dagster/asset_partition_range_start"] == hours[0]
     assert both.tags["dagster/asset_partition_range_end"] == hours[1]
     assert both.asset_selection == [KEY, OTHER]
+    assert both.tags["kafka_s3/hours"] == "2026-01-01-00:00 to 2026-01-01-01:00"
+    assert one.tags["kafka_s3/hours"] == hours[0]
+    shown = [name for name in both.tags if not name.startswith(HIDDEN_TAG_PREFIX)]
+    assert sorted(shown) == [ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, "kafka_s3/hours"]
     assert one.tags["dagster/asset_partition_range_end"] == hours[0]
     assert not {"dagster/asset_partition_range_start", "dagster/asset_partition_range_end"} & until_now.tags.keys()
     assert len({request.run_key for request in (both, one, until_now)}) == 3
@@ -222,7 +234,7 @@ def test_the_tags_of_hundreds_of_topics_are_small_and_tell_of_each(instance: dg.
 
 @pytest.mark.parametrize("tag", ["", "x", "x" * 12, "x" * 5000, "\0" * 12])
 def test_tags_that_somebody_else_set_stop_no_request(instance: dg.DagsterInstance, tag: str) -> None:
-    hostile = {REQUEST_TAG: "c/hourly", INPUTS_TAG: tag, "kafka_s3/inputs.1": tag, "kafka_s3/failed.permanent": tag}
+    hostile = {REQUEST_TAG: "c/hourly", INPUTS_TAG: tag, f"{INPUTS_TAG}.1": tag, f"{FAILED_TAG}.permanent": tag}
     add_run(instance, Status.FAILURE, None, "permanent", tags=hostile)
     add_run(instance, Status.STARTED, None, tags=hostile)
     requests = Requests(instance, [KEY])

@@ -15,7 +15,7 @@ from kafka_s3_platform.config.settings import (
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.names import make_name, make_op_name
 from kafka_s3_platform.defs.topic import ArchivedTopic, Days, Hours, find_newest_closed_hour
 from kafka_s3_platform.errors import ConfigError
 
@@ -39,6 +39,22 @@ def config(timezone_name: str, start_hour: datetime) -> ConnectorConfig:
 def test_different_keys_have_different_op_names_that_dagster_takes(one: list[str], other: list[str]) -> None:
     assert make_op_name(*one).replace("_", "").isalnum()
     assert (make_op_name(*one) == make_op_name(*other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("orders-s3-sink", "orders_s3_sink"),
+        ("flights", "flights"),
+        ("a_b", "a_b___u"),
+        ("a.b", "a_b___p"),
+        ("a--b", "a__b___dd"),
+        ("__consumer_offsets", "__consumer_offsets___uuu"),
+        ("\u00e9t\u00e9.json", "__t___json___xc3xa9xc3xa9p"),
+    ],
+)
+def test_a_name_stays_readable_whatever_other_names_there_are(name: str, made: str) -> None:
+    assert make_name(name) == made
 
 
 @pytest.mark.parametrize("format_name", sorted(set(FORMATS.values())))

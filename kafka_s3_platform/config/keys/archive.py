@@ -112,6 +112,12 @@ class ArchiveSettings(Settings):
         " offsets that they have committed for the topic, so that `kafka-s3 groups` can set them on a restored topic.",
         default=(),
     )
+    owners: tuple[str, ...] = declare_setting(
+        "archive.owners",
+        values.parse_owners,
+        "Who owns the connector's assets in Dagster: email addresses and `team:<name>`, separated by commas.",
+        default=(),
+    )
     risk_retention_warn: float = declare_setting(
         "archive.risk.retention.warn",
         values.parse_share,

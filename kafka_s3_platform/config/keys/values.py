@@ -57,6 +57,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 # Kafka's own rule.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _CONNECTOR = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+# Dagster's own rule.
+_OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 _BUCKET = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]")
 _LOCALE = re.compile(r"[a-zA-Z]{2,8}([_-][a-zA-Z0-9]{1,8})*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -185,6 +187,15 @@ def parse_groups(text: str) -> tuple[str, ...]:
     for pattern in patterns:
         compile_java_regex(pattern)
     return patterns
+
+
+def parse_owners(text: str) -> tuple[str, ...]:
+    """Parse owners of assets, by Dagster's rules, that commas separate."""
+    owners = tuple(dict.fromkeys(owner.strip() for owner in text.split(",") if owner.strip()))
+    for owner in owners:
+        if not _OWNER.fullmatch(owner):
+            raise ValueError(f"{owner!r} is no owner: write an email address, or a team as in team:data")
+    return owners
 
 
 def parse_connector_name(text: str) -> str:

@@ -21,6 +21,10 @@ from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.spark.progress import Snapshot, tell_watchers
 
+STAYS = (
+    "What the run had committed to the index stays archived; what it had only written counts for nothing. The "
+    "next run of these hours does what is left. No offset is archived twice."
+)
 HourEvent = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
@@ -46,12 +50,12 @@ def make_hourly_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
     def hourly(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[HourEvent]:
         picked = [topic for key, topic in by_key.items() if key in context.selected_asset_keys]
         run = _HourlyRun(context, spark)
-        with raise_dagster_failures(context):
+        with raise_dagster_failures(context, STAYS):
             yield from run.archive(picked)
             # the UI can also run checks alone
             yield from run.check([topic for topic in topics if topic not in picked])
         if run.failures:
-            raise make_assets_failure(context, run.failures, len(picked))
+            raise make_assets_failure(context, run.failures, len(picked), STAYS)
 
     return make_topic_assets(
         hourly,
@@ -69,7 +73,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("hourly"),
         deps=[topic.key("kafka")],
-        group_name="hourly",
+        **topic.shown_in("hourly"),
         kinds=topic.kinds,
         partitions_def=topic.hours.definition,
         # The events of hours are the op's own: Dagster adds none for an output that is not there.

@@ -26,6 +26,11 @@ from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactReque
 DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
 Outcomes: TypeAlias = Mapping[tuple[str, date], CompactReport | PlatformError]
 
+STAYS = (
+    "Days that the run had committed stay merged. All others are as they were: their hours stay readable, and the next "
+    "run merges them."
+)
+
 
 def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
     """`<connector>/daily/<topic>` of each topic. Picked days of picked topics are merged in one run.
@@ -37,7 +42,7 @@ def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
     def daily(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[DayEvent]:
         picked = [topic for topic in topics if topic.key("daily") in context.selected_asset_keys]
         days = _read_days(context, picked)
-        with raise_dagster_failures(context):
+        with raise_dagster_failures(context, STAYS):
             outcomes = _compact(picked, days, context.run.run_id, spark) if picked else {}
             _retry_passing(context, outcomes)
             failures = _join_failures(picked, outcomes)
@@ -46,7 +51,7 @@ def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
         yield from _make_events(picked, outcomes)
         yield from evaluations
         if failures:
-            raise make_assets_failure(context, failures, len(picked))
+            raise make_assets_failure(context, failures, len(picked), STAYS)
 
     return make_topic_assets(
         daily,
@@ -61,7 +66,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("daily"),
         deps=[topic.key("hourly")],
-        group_name="daily",
+        **topic.shown_in("daily"),
         kinds=topic.kinds,
         partitions_def=topic.days.definition,
         # The events of days are the op's own: Dagster adds none for an output that is not there.

@@ -13,6 +13,7 @@ from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
 from kafka_s3_platform.defs.restore.restored import (
+    STAYS,
     RestoreEvent,
     make_restore_metadata,
     make_restored_check,
@@ -46,7 +47,7 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
     topics = ArchivedTopic(config, EVERY_TOPIC)
     spec = dg.AssetSpec(
         key,
-        group_name="restored",
+        **topics.shown_in("restored"),
         kinds={"kafka", "spark"},
         description=f"Objects that source connector `{config.name}` describes, replayed to topics. Turn on its sensor "
         f"`{name_poll_sensor(config.name)}` to replay later objects too.",
@@ -60,7 +61,7 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
 
         run = context.run
         zone = ZoneInfo(topics.config.layout.timezone)
-        with raise_dagster_failures(context):
+        with raise_dagster_failures(context, STAYS):
             asked = read_config(context, ForeignRestoreConfig)
             window = read_window(asked, zone) or (None, None)
             restore_id = asked.restore_id or run.root_run_id or run.run_id

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 RestoreEvent = dg.AssetObservation | dg.AssetCheckEvaluation | dg.MaterializeResult[None]
 
+STAYS = (
+    "What was sent stays in the target. Re-execute this run, or launch one with its restore id, to go on where it "
+    "ended; a restore that sends exactly once sends nothing twice then."
+)
+"""A run without a restore id in its config has its own id as such, which its re-execution keeps."""
+
 MAX_NAMES = 10
 """Topics that a refusal names; it counts the rest."""
 
@@ -59,7 +65,7 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
         from kafka_s3_platform.restore.archive_source import ArchiveSource
         from kafka_s3_platform.restore.run import restore
 
-        with raise_dagster_failures(context):
+        with raise_dagster_failures(context, STAYS):
             topic = find_picked_topic(topics, context.selected_asset_keys)
             asked = read_restore_request(context, topic, read_config(context, RestoreConfig))
             report = restore(ArchiveSource(asked), spark.make_runner())
@@ -132,7 +138,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("restored"),
         deps=[topic.key("hourly"), topic.key("daily")],
-        group_name="restored",
+        **topic.shown_in("restored"),
         kinds={"kafka", "spark"},
         partitions_def=topic.hours.definition,
         description=f"Archived records of topic `{topic.topic}`, replayed to another topic as they were.",

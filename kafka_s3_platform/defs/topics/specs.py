@@ -12,7 +12,7 @@ def make_topic_specs(topics: Iterable[ArchivedTopic]) -> list[dg.AssetSpec]:
     return [
         dg.AssetSpec(
             topic.key("kafka"),
-            group_name="kafka",
+            **topic.shown_in("kafka"),
             kinds={"kafka"},
             description=f"Topic `{topic.topic}` in Kafka, and how far connector `{topic.config.name}` is behind.",
         )

@@ -26,7 +26,7 @@ def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
         description=description,
     )
     def keep_up(context: dg.OpExecutionContext) -> None:
-        with raise_dagster_failures(context):
+        with raise_dagster_failures(context, "Each step is a commit of its own, and those that were done stay."):
             report = keep_up_index(config, dry_run=False)
             context.add_output_metadata(_make_metadata(report))
             report.raise_refusal()
