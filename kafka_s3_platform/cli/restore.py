@@ -1,32 +1,28 @@
 """`kafka-s3 restore`."""
 
 import os
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
-from zoneinfo import ZoneInfo
 
 import click
+import dagster as dg
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import Verdict, json_option, print_result
-from kafka_s3_platform.cli.restore_options import add_restore_options, split_pairs
+from kafka_s3_platform.cli.restore_options import add_restore_options, read_terms
 from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, run_job
-from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.config.files import find_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
+from kafka_s3_platform.defs.restore.config import (
+    ArchivedTargetConfig,
+    ForeignRestoreConfig,
+    RestoreConfig,
+    TargetConfig,
+    WhatConfig,
+)
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
-from kafka_s3_platform.defs.restore.restored import name_restored_op
+from kafka_s3_platform.defs.restore.form import name_restore_job, name_restored_op
 from kafka_s3_platform.defs.topic import ArchivedTopic
-
-RESOLUTION = timedelta(milliseconds=1)
-"""Resolution of record timestamps. The last moment of a half-open window is so much before its end."""
-
-LONGEST_SHOWN = timedelta(days=31)
-"""The run of a longer window selects the newest hour only: Dagster needs milliseconds for the event of each hour."""
-
 
 INCOMPLETE = 3
 """Exit status of a restore that is verified, and lacks something of what was asked for."""
@@ -66,20 +62,15 @@ def restore(
     if a restore is verified, but something of what was asked for is missing (gaps of the archive, what was left out),
     or is in doubt.
     """
-    terms = split_pairs(given)
-    after = terms.pop("after")
-    has_no_times = terms["from_time"] is None and terms["to_time"] is None
+    terms = read_terms(given, topics)
     run_id = str(uuid4())
-    if terms["restore_id"] is None:
+    if terms.how.restore_id is None:
         ctx.obj += ["--restore-id", run_id]
-    terms["everything"] = has_no_times and not terms["hours"] and not terms["days"]
     found = find_connector(connector, os.environ)
     if found.source is not None:
-        outcome = run_foreign_restore(found, ForeignRestoreConfig(topics=list(topics), after=after, **terms), run_id)
+        outcome = run_foreign_restore(found, terms, run_id)
     else:
-        if after is not None:
-            raise click.UsageError(f"--after is of source connectors: {connector} is none")
-        outcome = _restore_archived(connector, topics, RestoreConfig(**terms), run_id)
+        outcome = _restore_archived(connector, terms, run_id)
     report = {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}
     print_result(report, as_json, _format_report(report))
     ctx.exit(_choose_exit_status(report))
@@ -91,27 +82,45 @@ def _choose_exit_status(report: dict[str, Any]) -> int:
     return 0 if report["dry_run"] or report["complete"] else INCOMPLETE
 
 
-def _restore_archived(connector: str, topics: tuple[str, ...], config: RestoreConfig, run_id: str) -> RunOutcome:
+def _restore_archived(connector: str, terms: ForeignRestoreConfig, run_id: str) -> RunOutcome:
+    # what restores is not needed to tell the options
+    from kafka_s3_platform.defs.restore.request import read_rename
+    from kafka_s3_platform.restore.target_topic import name_target_topic
+
+    topics, rule = terms.what.topics, read_rename(terms.to)
+    if terms.what.after is not None:
+        raise click.UsageError(f"--after is of source connectors: {connector} is none")
     if len(topics) != 1:
         raise click.UsageError("Missing option '--topic': one archived topic" if not topics else "name one --topic")
-    if not (config.to_topic or config.rename_regex is not None or config.topic_map or config.outgoing_file):
+    if rule is None and not terms.values.outgoing_file:
         raise click.UsageError(
             "nothing names the target: --to-topic, --rename, --topic-map, or --outgoing's RegexRouter"
         )
     [archived] = find_native_topics(connector, topics[0], "restore")
+    config = RestoreConfig(
+        what=WhatConfig(**_take(terms.what, WhatConfig)),
+        to=ArchivedTargetConfig(
+            topic=name_target_topic(rule, archived.topic) if rule else "", **_take(terms.to, TargetConfig)
+        ),
+        values=terms.values,
+        how=terms.how,
+    )
     return run_restore(archived, config, run_id)
 
 
+def _take(given: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
+    """Return the fields that a config of the class `kind` has too."""
+    return {name: getattr(given, name) for name in kind.model_fields}
+
+
 def run_restore(topic: ArchivedTopic, config: RestoreConfig, run_id: str) -> RunOutcome:
-    """Run the restore job for the topic on the hours of its window or the newest hour. The UI shows the run there."""
-    keys = _choose_hours(topic, config)
+    """Run the restore job for the topic."""
     return run_job(
         topic,
-        make_op_name("restore", topic.config.name),
+        name_restore_job(topic.config.name),
         topic.key("restored"),
-        keys,
         ops={name_restored_op(topic.config.name): config},
-        only_looks=config.dry_run,
+        only_looks=config.how.dry_run,
         run_id=run_id,
     )
 
@@ -121,20 +130,8 @@ def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig
     name = connector.name
     ops = {name_restored_op(name): config}
     topic = ArchivedTopic(connector, EVERY_TOPIC)
-    job_name = make_op_name("restore", name)
-    return run_job(topic, job_name, make_foreign_key(name), ops=ops, only_looks=config.dry_run, run_id=run_id)
-
-
-def _choose_hours(topic: ArchivedTopic, config: RestoreConfig) -> list[str]:
-    """Return the first and last hour of a closed window of at most `LONGEST_SHOWN`, else the newest hour."""
-    zone = ZoneInfo(topic.config.layout.timezone)
-    first = topic.hours.first
-    last = topic.hours.start(topic.hours.definition.get_last_partition_key() or topic.hours.key(first))
-    start = parse_time("--from", config.from_time, zone) if config.from_time else None
-    end = parse_time("--to", config.to_time, zone) if config.to_time else None
-    if start is None or end is None or not RESOLUTION <= end - start <= LONGEST_SHOWN:
-        return [topic.hours.key(last)]
-    return [topic.hours.key(min(max(t, first), last)) for t in (start, end - RESOLUTION)]
+    job_name = name_restore_job(name)
+    return run_job(topic, job_name, make_foreign_key(name), ops=ops, only_looks=config.how.dry_run, run_id=run_id)
 
 
 def _format_report(report: dict[str, Any]) -> list[str | Verdict]:

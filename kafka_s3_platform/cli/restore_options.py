@@ -1,7 +1,7 @@
 """The options of `kafka-s3 restore`, made from the fields of a run's config that declare one."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args
@@ -13,23 +13,23 @@ from pydantic.fields import FieldInfo
 from kafka_s3_platform.cli.windows import parse_numbers, parse_offsets
 from kafka_s3_platform.config.keys.values import parse_rate
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.option import RestoreOption, find_options
+from kafka_s3_platform.defs.restore.option import RestoreOption, find_options, list_fields
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 _OPTIONS = find_options(ForeignRestoreConfig)
-_FIELDS = ForeignRestoreConfig.model_fields
-_NAMES = {field: option.name or f"--{field.replace('_', '-')}" for field, option in _OPTIONS.items()}
+_FIELDS = list_fields(ForeignRestoreConfig)
+_NAMES = {path: option.name or f"--{path.rpartition('.')[2].replace('_', '-')}" for path, option in _OPTIONS.items()}
 
 
 def add_restore_options(command: C) -> C:
     """Give a command the option of each field, in the order of the fields."""
-    for name in reversed(_OPTIONS):
-        option = _OPTIONS[name]
-        field = _FIELDS[name]
+    for path in reversed(_OPTIONS):
+        option = _OPTIONS[path]
+        field = _FIELDS[path]
         command = click.option(
-            _NAMES[name],
-            name,
+            _NAMES[path],
+            _name_parameter(path),
             metavar=option.metavar,
             help=option.help or _format_help(field.description or ""),
             default=field.default if field.default_factory is None else None,
@@ -40,13 +40,27 @@ def add_restore_options(command: C) -> C:
     return command
 
 
-def split_pairs(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by field. An option of two fields gives both values as one pair; split it."""
-    values = dict(given)
-    for name, option in _OPTIONS.items():
+def read_terms(given: Mapping[str, Any], topics: Sequence[str]) -> ForeignRestoreConfig:
+    """Return the config that the values of the options make. Without times, hours and days, it asks for everything."""
+    terms: dict[str, Any] = {"what": {"topics": list(topics)}, "to": {}, "values": {}, "how": {}}
+    for path, option in _OPTIONS.items():
+        value = given[_name_parameter(path)]
         if option.second is not None:
-            values[name], values[option.second] = given[name] or (None, None)
-    return values
+            value, second = value or (None, None)
+            _put(terms, option.second, second)
+        _put(terms, path, value)
+    found = ForeignRestoreConfig(**terms)
+    everything = found.what.model_copy(update={"everything": not found.what.has_times})
+    return found.model_copy(update={"what": everything})
+
+
+def _put(terms: dict[str, Any], path: str, value: Any) -> None:
+    group, _, name = path.partition(".")
+    terms[group][name] = value
+
+
+def _name_parameter(path: str) -> str:
+    return path.replace(".", "__")
 
 
 def _format_help(description: str) -> str:

@@ -56,7 +56,7 @@ FORMAT_READER = Kind("format.class", (("read",),))
 FORMAT = Kind("format.class", (*FORMAT_WRITER.contracts, *FORMAT_READER.contracts))
 CREDENTIALS_PROVIDER = Kind("s3.credentials.provider.class", (("credentials",),))
 HEALTH_CHECK = Kind("--check", (("find_reasons",),))
-KAFKA_PARTITIONER = Kind("--partitioning (partitioning)", (("kafka_partitions",),))
+KAFKA_PARTITIONER = Kind("--partitioning (to.partitioning)", (("kafka_partitions",),))
 
 
 def read_allowance() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.restore.form import name_restore_job
 from kafka_s3_platform.defs.topic import ArchivedTopic
 
 Job = UnresolvedAssetJobDefinition
@@ -48,7 +49,7 @@ def make_connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: dg.AssetCh
 def make_foreign_job(connector: str, key: dg.AssetKey) -> Job:
     """Make the job of a source connector."""
     return dg.define_asset_job(
-        make_op_name("restore", connector),
+        name_restore_job(connector),
         dg.AssetSelection.assets(key),
         description=f"Replay to topics the objects that source connector {connector} describes.",
     )
@@ -74,7 +75,7 @@ def _make_compact_job(topics: Sequence[ArchivedTopic]) -> Job:
 def _make_restore_job(topics: Sequence[ArchivedTopic]) -> Job:
     connector = topics[0].config.name
     return dg.define_asset_job(
-        make_op_name("restore", connector),
+        name_restore_job(connector),
         dg.AssetSelection.assets(*(topic.key("restored") for topic in topics)),
         description=f"Restore records of a topic of connector {connector} to another topic. Pick the asset of one "
         "topic.",

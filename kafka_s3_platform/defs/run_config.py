@@ -4,10 +4,13 @@ If a field of a `dagster.Config` class is a str, int or bool, Dagster also accep
 launch a run could then read secrets of the process, for example as the name of a topic.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, TypeVar
 
 import dagster as dg
+from pydantic import ValidationError
+
+from kafka_s3_platform.errors import ConfigError
 
 C = TypeVar("C", bound=dg.Config)
 
@@ -21,18 +24,38 @@ _PLAIN: Mapping[str, Any] = {
 """The plain type for each type of a config class. Check that a new type reads no environment before you add it."""
 
 
-def make_plain_schema(config: type[dg.Config]) -> dict[str, dg.Field]:
-    """Make the fields of a config class, with plain values only. Its op has to use `read_config`."""
-    return {name: _make_plain_field(field) for name, field in config.to_fields_dict().items()}
+def make_plain_schema(config: type[dg.Config], shown: Container[str] | None = None) -> dict[str, dg.Field]:
+    """Make the fields of a config class, with plain values only. Its op has to use `read_config`.
+
+    The launchpad opens with all fields that the schema has a default of. So only the fields with paths in `shown` get
+    theirs: `read_config` adds the others. None: all get it.
+    """
+    return _make_plain_fields(config.to_fields_dict(), shown, "")
 
 
 def read_config(context: dg.AssetExecutionContext, config: type[C]) -> C:
-    """Read the config of a step whose op has the `make_plain_schema` of that class."""
-    return config(**context.op_execution_context.op_config)
+    """Read the config of a step whose op has the `make_plain_schema` of that class.
+
+    Raises:
+        ConfigError: a value is not allowed; the message names the field's path.
+    """
+    try:
+        return config(**context.op_execution_context.op_config)
+    except ValidationError as err:
+        wrong = (f"{'.'.join(map(str, e['loc']))} {e['input']!r}: {e['msg']}" for e in err.errors())
+        raise ConfigError("; ".join(wrong)) from err
 
 
-def _make_plain_field(field: dg.Field) -> dg.Field:
-    default = {"default_value": field.default_value} if field.default_provided else {}
+def _make_plain_fields(fields: Mapping[str, dg.Field], shown: Container[str] | None, group: str) -> dict[str, dg.Field]:
+    return {name: _make_plain_field(field, shown, f"{group}{name}") for name, field in fields.items()}
+
+
+def _make_plain_field(field: dg.Field, shown: Container[str] | None, path: str) -> dg.Field:
+    if isinstance(field.config_type, dg.Shape):
+        inner = _make_plain_fields(field.config_type.fields, shown, f"{path}.")
+        return dg.Field(inner, description=field.description)
+    has_default = field.default_provided and (shown is None or path in shown)
+    default = {"default_value": field.default_value} if has_default else {}
     return dg.Field(
         _make_plain_type(field.config_type), is_required=field.is_required, description=field.description, **default
     )

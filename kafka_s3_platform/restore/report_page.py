@@ -276,8 +276,13 @@ def _render_windows(report: RestoreReport) -> Markup:
     return Markup('<section><h2>Windows</h2>{}<p class="legend">{}</p></section>\n').format(picture, words)
 
 
+def list_given_terms(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms of a restore that somebody gave: windows, offsets, filters, changes."""
+    return {name: value for name, value in asked.items() if value not in (None, [], {}, "", False)}
+
+
 def _render_asked(report: RestoreReport) -> Markup:
-    given = {name: value for name, value in report.asked.items() if value not in (None, [], {}, "", False)}
+    given = list_given_terms(report.asked)
     return _render_pairs(
         "What was requested",
         [(name.replace("_", " "), _render_code(_format_value(value))) for name, value in given.items()],

@@ -212,7 +212,7 @@ def _run_dry(
     if not request.exact:
         log_plan(request, goals, len(source.make_streams(request, plan)), found)
         if any(goal.plan.record_count is None for goal in goals) or not goals:
-            what = "how many records the objects hold is not known before they are read: --exact (exact) counts"
+            what = "how many records the objects hold is not known before they are read: --exact (how.exact) counts"
             found = [*found, make_remark(what)]
         return make_planned_report(request, plan, goals, found)
     counted = source.count(request, plan, goals, runner)

@@ -11,7 +11,8 @@ import pytest
 import kafka_s3_platform
 from kafka_s3_platform.cli import COMMANDS, main
 from kafka_s3_platform.config.keys.all import CONNECTOR_KEYS
-from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
+from kafka_s3_platform.defs.restore.config import AnyRestoreConfig, ForeignRestoreConfig, RestoreConfig
+from kafka_s3_platform.defs.restore.option import list_fields
 
 Texts = list[tuple[str, str]]
 Options = dict[str, dict[str, click.Parameter]]
@@ -90,14 +91,15 @@ def test_every_command_that_a_text_names_takes_the_options_beside_it(texts: Text
 
 @pytest.mark.parametrize("config", [RestoreConfig, ForeignRestoreConfig])
 def test_every_allowance_of_a_restore_is_an_option_and_a_field_of_its_config(
-    config: type[RestoreConfig], texts: Texts, options: Options
+    config: type[AnyRestoreConfig], texts: Texts, options: Options
 ) -> None:
-    pattern = r"(--[a-z][a-z-]*)[a-z0-9 ]*\(([a-z_]+)\)"
+    fields = list_fields(config)
+    pattern = r"(--[a-z][a-z-]*)[a-z0-9 ]*\(([a-z_.]+)\)"
     named = [(at, *found) for at, text in texts for found in re.findall(pattern, text) if at.startswith("restore/")]
     assert len(named) > 10
     for at, option, field in named:
         assert option in options["restore"], at
-        assert field in config.model_fields, at
+        assert field in fields, at
 
 
 def test_every_key_that_a_text_names_is_one_of_connector_files(texts: Texts) -> None:

@@ -80,7 +80,7 @@ def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
     assert (restored["records"], restored["verified"], restored["restore_id"]) == (4, True, "mine")
     assert [len(records_of(kafka_settings, target, p)) for p in (0, 1)] == [2, 2]
-    assert len(shown_hours(kafka_s3, topic)) == 1, "a window without an end is shown at the newest hour alone"
+    assert shown_hours(kafka_s3, topic) == set(), "a restore is of no hour"
 
     [verified] = parsed(kafka_s3("verify", "c", "--deep", "--json"))["topics"]
     assert (verified["ok"], verified["record_count"], verified["deep"]) == (True, 6, True)
@@ -120,7 +120,7 @@ def test_what_is_archived_is_shown_day_by_day(kafka_s3: KafkaS3, topic: str) -> 
     assert row.endswith("no")
 
 
-def test_a_restore_is_shown_at_the_hours_of_its_window(
+def test_a_restore_takes_windows_limits_and_what_is_thawed(
     kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings
 ) -> None:
     parsed(kafka_s3("archive", "c", "--json"))
@@ -131,7 +131,7 @@ def test_a_restore_is_shown_at_the_hours_of_its_window(
     restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
     assert restored["records"] == 1, "kafka partition 0 has none from offset 2 on in the window"
     assert [len(records_of(kafka_settings, f"{topic}.restored", p)) for p in (0, 1)] == [0, 1]
-    assert shown_hours(kafka_s3, topic) == {"2026-01-01-12:00", "2026-01-01-13:00", "2026-01-01-14:00"}
+    assert restored["asked"]["from_time"] == "2026-01-01T12:30:00+00:00"
 
 
 def test_without_json_people_are_told_the_same(kafka_s3_process: KafkaS3, topic: str) -> None:

@@ -94,7 +94,7 @@ def test_what_is_merely_importable_is_no_plug_in(dotted: str, kind: plugins.Kind
     with pytest.raises(ConfigError, match=rf"'{dotted}', named by .*no plug-in that this installation allows"):
         load_class(dotted, kind)
     with pytest.raises(ConfigError, match=r"named by --predicate.*no plug-in that this installation allows"):
-        load_function(dotted, "--predicate (predicate)")
+        load_function(dotted, "--predicate (what.predicate)")
 
 
 def test_what_an_allowed_module_has_imported_is_no_plug_in(module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,15 @@ def topic_of(config: ConnectorConfig) -> ArchivedTopic:
     return ArchivedTopic(config, config.topics[0])
 
 
+def group_terms(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a restore, from its fields by their paths: `{"to.topic": "a"}` is `{"to": {"topic": "a"}}`."""
+    found: dict[str, Any] = {}
+    for path, value in given.items():
+        group, _, name = path.partition(".")
+        found.setdefault(group, {})[name] = value
+    return found
+
+
 def run(
     config: ConnectorConfig,
     job_name: str,

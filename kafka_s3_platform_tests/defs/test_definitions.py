@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +183,12 @@ def test_the_config_of_a_run_names_no_module_to_import_and_no_folder(folder: Pat
         "execution": {"config": {"multiprocess": start}},
         "resources": {"io_manager": {"config": {"base_dir": "/hostile"}}},
     }
+    target = {"config": {"to": {"topic": "a"}}}
     manager = load(folder).resolve_all_job_defs()[0].resource_defs["io_manager"]
     for job in load(folder).resolve_all_job_defs():
         assert job.executor_def.name == "in_process", "no process imports anything for a step"
-        found = ResolvedRunConfig.build(job, hostile)
+        ops = {node.name: target for node in job.nodes if node.name.startswith("restored__")}
+        found = ResolvedRunConfig.build(job, {**hostile, "ops": ops})
         assert "hostile" not in repr(found.execution)
         with dg.build_resources({"m": manager}, resource_config={"m": hostile["resources"]["io_manager"]}) as made:
             assert isinstance(made.m, NoValues)
@@ -265,11 +268,24 @@ def test_the_config_of_a_run_reads_no_variable_of_the_process(folder: Path, monk
     for job in load(folder).resolve_all_job_defs():
         for node in job.nodes:
             schema: Any = node.definition.config_schema
-            for name in getattr(schema.config_type, "fields", {}):
+            for path in paths_of(schema.config_type):
                 looked_at += 1
                 for hostile in (looked_up, [looked_up], {"all": looked_up}):
-                    assert "hunter2" not in resolved(job, {"ops": {node.name: {"config": {name: hostile}}}})
+                    config: Any = {"to": {"topic": "a"}} if len(path) > 1 else {}
+                    *groups, name = path
+                    inner = config
+                    for group in groups:
+                        inner = inner.setdefault(group, {})
+                    inner[name] = hostile
+                    assert "hunter2" not in resolved(job, {"ops": {node.name: {"config": config}}})
     assert looked_at > 100, "each job was looked at"
+
+
+def paths_of(kind: Any) -> Iterator[tuple[str, ...]]:
+    """The paths of all fields of a config, through its groups."""
+    for name, field in getattr(kind, "fields", {}).items():
+        inner = [(name, *path) for path in paths_of(field.config_type)]
+        yield from inner or [(name,)]
 
 
 def resolved(job: dg.JobDefinition, given: dict[str, Any]) -> str:

@@ -169,10 +169,8 @@ def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str) -> N
         "jobName": "restore__c",
         "assetSelection": [{"path": ["c", "restored", topic]}],
     }
-    config = {"ops": {"restored__c": {"config": {"to_topic": to_topic}}}}
-    ends = zip(("start", "end"), (hours[0], hours[-1]), strict=True)
-    tags = [{"key": f"dagster/asset_partition_range_{name}", "value": hour} for name, hour in ends]
-    params = {"selector": selector, "runConfigData": config, "executionMetadata": {"tags": tags}}
+    config = {"ops": {"restored__c": {"config": {"what": {"hours": hours}, "to": {"topic": to_topic}}}}}
+    params = {"selector": selector, "runConfigData": config}
     answer = ui.query(LAUNCH_RUN, {"params": params})["launchRun"]
     assert answer["__typename"] == "LaunchRunSuccess", answer
 

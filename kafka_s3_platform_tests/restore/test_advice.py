@@ -169,7 +169,7 @@ def test_a_target_with_too_few_kafka_partitions_gets_more_or_fewer_or_others(
     with pytest.raises(PreflightError) as refused:
         restored(wide)
     said = str(refused.value)
-    for told in ("Add kafka partitions", "--kafka-partitions (kafka_partitions)", "--partitioning murmur2"):
+    for told in ("Add kafka partitions", "--kafka-partitions (what.kafka_partitions)", "--partitioning murmur2"):
         assert told in said
     assert restored(wide, restore_id="subset", kafka_partitions=(0,)).record_count == 5
     by_key = Outgoing(partitioning="murmur2")
@@ -179,7 +179,7 @@ def test_a_target_with_too_few_kafka_partitions_gets_more_or_fewer_or_others(
 
 
 def test_a_target_that_is_created_gets_as_many_kafka_partitions_as_are_asked_for(wide: ConnectorConfig) -> None:
-    with pytest.raises(PreflightError, match=r"Ask for more: --target-kafka-partitions \(target_kafka_partitions\)"):
+    with pytest.raises(PreflightError, match=r"Ask for more: --target-kafka-partitions \(to.kafka_partitions\)"):
         restored(wide, target_kafka_partitions=1)
     assert restored(wide, target_kafka_partitions=2).record_count == 10
 
@@ -405,7 +405,7 @@ def test_windows_of_offsets_go_around_the_object_to_another_topic(changing: Conn
 
 @pytest.mark.usefixtures("lost")
 def test_the_object_is_left_out_under_the_same_restore_id(changing: ConnectorConfig) -> None:
-    with pytest.raises(PreflightError, match=r"--behavior-on-error ignore or log \(behavior_on_error\)"):
+    with pytest.raises(PreflightError, match=r"--behavior-on-error ignore or log \(how.behavior_on_error\)"):
         restored(changing)
     assert restored(changing, behavior_on_error="log").verified
     assert values(changing.kafka, target_of(changing)) == expected([*range(10), *range(20, 30)])

@@ -305,18 +305,23 @@ def _run_jobs(found: Written, instance: dg.DagsterInstance) -> None:
         for job in defs().resolve_all_job_defs():
             if job.name != "__ASSET_JOB":
                 _execute(found, instance, job, {})
-    given = {"outgoing": {**OUTGOING, "transforms.header.value.literal": SHOWN_IN_ITS_RUN}, "everything": True}
-    to_topic = {"to_topic": f"{topic}-from-ui", "create_topic": True}
-    files = {"target_worker": "target.properties", "outgoing_file": "outgoing.properties"}
+    to = {"topic": f"{topic}-from-ui", "create_topic": True}
+    file = {"outgoing_file": "outgoing.properties"}
+    given = {"outgoing": {**OUTGOING, "transforms.header.value.literal": SHOWN_IN_ITS_RUN}}
     wrong = {"outgoing": {**OUTGOING, "transforms.header.value.litteral": SHOWN_IN_ITS_RUN}}
     spark = {"spark": {"config": {"spark_config": {"spark.authenticate.secret": SHOWN_IN_ITS_RUN}}}}
     with at(found.world.folder("good")):
         definitions = defs()
         [restore] = [j for j in definitions.resolve_all_job_defs() if j.name.startswith("restore__native")]
         [op] = [node.name for node in restore.nodes]
-        for config in (given, wrong, files, {**files, "target_worker": "outgoing.properties"}):
-            run = {"ops": {op: {"config": {**to_topic, "everything": True, **config}}}, "resources": spark}
-            _execute(found, instance, restore, run)
+        for values, worker in (
+            (given, {}),
+            (wrong, {}),
+            (file, {"worker": "target.properties"}),
+            (file, {"worker": "outgoing.properties"}),
+        ):
+            config = {"what": {"everything": True}, "to": {**to, **worker}, "values": values}
+            _execute(found, instance, restore, {"ops": {op: {"config": config}}, "resources": spark})
         for job in definitions.resolve_all_job_defs():
             if job.name.startswith("verify__"):
                 _execute(found, instance, job, {})
@@ -324,9 +329,8 @@ def _run_jobs(found: Written, instance: dg.DagsterInstance) -> None:
 
 def _execute(found: Written, instance: dg.DagsterInstance, job: dg.JobDefinition, config: Mapping[str, Any]) -> None:
     with found.watched(f"run of {job.name}"):
-        hour = {"dagster/partition": "2026-01-01-12:00"} if "restore__native" in job.name else {}
         job.execute_in_process(
-            instance=instance, run_config=dict(config), tags={RETRIES_TAG: "0", **hour}, raise_on_error=False
+            instance=instance, run_config=dict(config), tags={RETRIES_TAG: "0"}, raise_on_error=False
         )
 
 

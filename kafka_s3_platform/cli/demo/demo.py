@@ -28,7 +28,7 @@ from kafka_s3_platform.cli.output import align_columns, print_result
 from kafka_s3_platform.cli.restore import run_restore
 from kafka_s3_platform.cli.runs import find_archived_topics, run_job
 from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.restore.config import RestoreConfig
+from kafka_s3_platform.defs.restore.config import ArchivedTargetConfig, RestoreConfig, WhatConfig
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.local.settings import StackSettings
@@ -123,7 +123,8 @@ def _restore_copy(topic: ArchivedTopic) -> list[Step]:
     end = RESTORED_DAY + DAY
     target = f"{TOPIC}-{RESTORED_DAY:%Y-%m-%d}-{uuid4().hex[:6]}"
     config = RestoreConfig(
-        to_topic=target, from_time=RESTORED_DAY.isoformat(), to_time=end.isoformat(), create_topic=True
+        what=WhatConfig(from_time=RESTORED_DAY.isoformat(), to_time=end.isoformat()),
+        to=ArchivedTargetConfig(topic=target, create_topic=True),
     )
     with _time_step(f"restoring {RESTORED_DAY:%Y-%m-%d} to the new topic {target}") as restore_seconds:
         run_restore(topic, config, str(uuid4()))

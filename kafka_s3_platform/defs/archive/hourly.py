@@ -15,6 +15,7 @@ from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.restore.form import make_form_metadata
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
@@ -160,6 +161,7 @@ class _HourlyRun:
             is_done = is_picked and report.failure is None
             if is_done or hour.scanned or hour.complete or hour.segments:
                 metadata = make_hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
+                metadata |= make_form_metadata(self._context.run, topic, hours=[partition_key])
                 yield dg.AssetMaterialization(key, partition=partition_key, metadata=metadata)
         if not self._keys and report.failure is None:
             yield dg.AssetMaterialization(key, metadata=make_totals_metadata(report, can_drop=topic.can_drop))

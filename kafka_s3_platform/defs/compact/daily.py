@@ -18,6 +18,7 @@ from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import Metadata, make_kafka_partitions_table, make_segments_metadata
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.restore.form import make_form_metadata
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PlatformError, TransientError
@@ -48,7 +49,7 @@ def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
             failures = _join_failures(picked, outcomes)
             # evaluated before the first event: after a retry, none would be there twice
             evaluations = _evaluate_all(context, topics, days, has_failed=bool(failures))
-        yield from _make_events(picked, outcomes)
+        yield from _make_events(context.run, picked, outcomes)
         yield from evaluations
         if failures:
             raise make_assets_failure(context, failures, len(picked), STAYS)
@@ -110,12 +111,15 @@ def _join_failures(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> dict[
     return joined
 
 
-def _make_events(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> Iterator[dg.AssetMaterialization]:
+def _make_events(
+    run: dg.DagsterRun, topics: Sequence[ArchivedTopic], outcomes: Outcomes
+) -> Iterator[dg.AssetMaterialization]:
     by_name = {topic.topic: topic for topic in topics}
     for (name, day), found in outcomes.items():
         if isinstance(found, CompactReport):
             topic = by_name[name]
             metadata = make_day_metadata(found, topic.config.store.bucket)
+            metadata |= make_form_metadata(run, topic, days=[day.isoformat()])
             yield dg.AssetMaterialization(topic.key("daily"), partition=day.isoformat(), metadata=metadata)
 
 

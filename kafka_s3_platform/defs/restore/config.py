@@ -1,4 +1,7 @@
-"""The options of a restore: each field declares one, for a run's config, for the command line and for the request."""
+"""The options of a restore: each field declares one, for a run's config, for the command line and for the request.
+
+They are grouped as a person asks: what is restored, where to, what becomes of the values, and how it is done.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -17,57 +20,33 @@ OFFSETS = "N applies to every kafka partition, P:N only to kafka partition P; P:
 ANY_KEY = "May be repeated; one match of --key, --key-prefix or --key-regex is enough."
 
 
-class RestoreConfig(dg.Config):
-    """Options of a restore. Times, or `everything`, win over the hours picked."""
+class WhatConfig(dg.Config):
+    """Which records are restored. A record must pass all that is set."""
 
-    to_topic: Annotated[
-        str | None,
+    hours: Annotated[
+        list[str],
         RestoreOption(
-            metavar="T2",
-            help="Write to this topic. {topic} is replaced by the name of the source topic, as in copy_of_{topic}.",
+            name="--hour",
+            metavar="HOUR",
+            help="Restore records with a timestamp in this hour. Name its start, such as 2013-01-31T15:00; may be "
+            "repeated.",
         ),
     ] = Field(
-        default=None,
-        description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
-        "`copy_of_{topic}`. Default: the target is named by `rename_regex` and `rename_replacement`, by `topic_map`, "
-        "or by a RegexRouter of `outgoing`.",
+        default=[],
+        description="Restore records with a timestamp in one of these hours, or on one of `what.days`. Name the start "
+        "of each hour, as the hourly chunks do (2013-01-31-15:00) or in ISO 8601.",
     )
-    rename_regex: Annotated[
-        str | None,
+    days: Annotated[
+        list[str],
         RestoreOption(
-            name="--rename",
-            metavar="REGEX REPLACEMENT",
-            second="rename_replacement",
-            help="Name the target topic with Java's rules for RegexRouter: where REGEX matches the whole name of the "
-            "source topic, REPLACEMENT is the target's name. Instead of --to-topic.",
+            name="--day",
+            metavar="DAY",
+            help="Restore records with a timestamp on this day, such as 2013-01-31; may be repeated.",
         ),
     ] = Field(
-        default=None,
-        description="Regular expression for the target's name, by Java's rules for RegexRouter: where it matches the "
-        "whole name of the source topic, `rename_replacement` is the target's name.",
-    )
-    rename_replacement: str | None = Field(
-        default=None,
-        description="Name of the target where `rename_regex` matches. `$1` and `${name}` are groups of the "
-        "expression, `$0` is the whole match.",
-    )
-    topic_map: Annotated[
-        Mapping[str, str],
-        RestoreOption(
-            metavar="T=T2", help="Write the records of topic T to topic T2. Instead of --to-topic; may be repeated."
-        ),
-    ] = Field(default_factory=dict, description="Target topic of each source topic.")
-    target_worker: Annotated[
-        str | None,
-        RestoreOption(
-            metavar="FILE",
-            is_file=True,
-            help="The worker.properties file of the target's cluster. Default: the connector's own cluster.",
-        ),
-    ] = Field(
-        default=None,
-        description="Cluster of the target: the name of a worker.properties file in the folder `restore` of the "
-        "connector files. Default: the connector's own cluster.",
+        default=[],
+        description="Restore records with a timestamp on one of these days, such as 2013-01-31, or in one of "
+        "`what.hours`. Days are in the connector's timezone.",
     )
     from_time: Annotated[str | None, RestoreOption(name="--from", metavar="TIME")] = Field(
         default=None,
@@ -75,7 +54,7 @@ class RestoreConfig(dg.Config):
         "connector's timezone.",
     )
     to_time: Annotated[str | None, RestoreOption(name="--to", metavar="TIME")] = Field(
-        default=None, description="Restore records with a timestamp before this one. Same format as `from_time`."
+        default=None, description="Restore records with a timestamp before this one. Same format as `what.from_time`."
     )
     from_offset: Annotated[
         Mapping[str, int], RestoreOption(metavar="N", help=f"Start at source offset N. {OFFSETS}", read=read_offsets)
@@ -90,63 +69,12 @@ class RestoreConfig(dg.Config):
         default_factory=dict,
         description="Source offset to stop before, by kafka partition. The key `all` applies to every kafka partition.",
     )
-    hours: Annotated[
-        list[str],
-        RestoreOption(
-            name="--hour",
-            metavar="HOUR",
-            help="Restore records with a timestamp in this hour. Name its start, such as 2013-01-31T15:00; may be "
-            "repeated.",
-        ),
-    ] = Field(
-        default_factory=list,
-        description="Restore records with a timestamp in one of these hours, or on one of `days`. Name the start of "
-        "each hour, as the hourly chunks do (2013-01-31-15:00) or in ISO 8601.",
-    )
-    days: Annotated[
-        list[str],
-        RestoreOption(
-            name="--day",
-            metavar="DAY",
-            help="Restore records with a timestamp on this day, such as 2013-01-31; may be repeated.",
-        ),
-    ] = Field(
-        default_factory=list,
-        description="Restore records with a timestamp on one of these days, such as 2013-01-31, or in one of "
-        "`hours`. Days are in the connector's timezone.",
-    )
     everything: bool = Field(
         default=False,
-        description="Restore every archived record, also those with timestamps before or after all hours. Dagster "
-        "still needs one picked hour: any hour will do, such as the newest.",
+        description="Restore every archived record, also those with timestamps before or after all hours.",
     )
     kafka_partitions: Annotated[list[int], RestoreOption(metavar="0,1,...", read=read_numbers)] = Field(
         default_factory=list, description="Restore only these kafka partitions of the source. Default: all."
-    )
-    restore_id: Annotated[str | None, RestoreOption(metavar="ID")] = Field(
-        default=None,
-        description="ID of this restore. A run with the ID of an earlier restore continues that restore. Default: "
-        "the ID of the run, or of the run that this one re-executes.",
-    )
-    create_topic: Annotated[bool, RestoreOption()] = Field(
-        default=False,
-        description="Create the target topic if it does not exist, with as many kafka partitions as the source topic.",
-    )
-    target_kafka_partitions: Annotated[int | None, RestoreOption(metavar="N")] = Field(
-        default=None,
-        ge=1,
-        description="With `create_topic`: number of kafka partitions of the new topic. Default: as many as the "
-        "source topic has.",
-    )
-    replication_factor: Annotated[int | None, RestoreOption(metavar="N")] = Field(
-        default=None,
-        ge=1,
-        description="With `create_topic`: replication factor of the new topic. Default: the brokers' default.",
-    )
-    restore_acls: Annotated[bool, RestoreOption()] = Field(
-        default=False,
-        description="Give the target topic the ACLs that were archived with the source topic, under the target's own "
-        "name.",
     )
     record_keys: Annotated[
         list[str],
@@ -160,7 +88,7 @@ class RestoreConfig(dg.Config):
     ] = Field(
         default_factory=list,
         description="Restore records with one of these keys: UTF-8 text, or bytes as in `hex:ff00`. A record needs "
-        "to match only one of `record_keys`, `key_prefixes` and `key_regex`.",
+        "to match only one of `what.record_keys`, `what.key_prefixes` and `what.key_regex`.",
     )
     key_prefixes: Annotated[
         list[str],
@@ -196,12 +124,140 @@ class RestoreConfig(dg.Config):
         "kafka partition of the source, as compaction would. Records without a key are left out. Reads everything "
         "twice.",
     )
+
+    @property
+    def has_times(self) -> bool:
+        """Whether times, hours or days choose records."""
+        return bool(self.from_time or self.to_time or self.hours or self.days)
+
+
+class ForeignWhatConfig(WhatConfig):
+    """Which records of a source connector's objects are restored: all of them, if nothing is set."""
+
+    topics: list[str] = Field(
+        default_factory=list,
+        description="Restore only these topics. Default: the topics of the connector's file, else every topic found.",
+    )
+    after: Annotated[
+        str | None,
+        RestoreOption(
+            metavar="ID",
+            help="Source connectors only: skip everything that was sent by restore ID, which must be finished, and by "
+            "the restores before it in its own chain of --after.",
+        ),
+    ] = Field(
+        default=None,
+        description="Skip everything that was sent by this restore, and by the restores before it in its own chain "
+        "of `what.after`. Give the ID of a finished restore of this connector.",
+    )
+
+
+class TargetConfig(dg.Config):
+    """What there is to say of the target besides its name."""
+
+    create_topic: Annotated[bool, RestoreOption()] = Field(
+        default=False,
+        description="Create the target topic if it does not exist, with as many kafka partitions as the source topic.",
+    )
+    kafka_partitions: Annotated[
+        int | None, RestoreOption(name="--target-kafka-partitions", metavar="N", into="target_kafka_partitions")
+    ] = Field(
+        default=None,
+        ge=1,
+        description="With `to.create_topic`: number of kafka partitions of the new topic. Default: as many as the "
+        "source topic has.",
+    )
+    replication_factor: Annotated[int | None, RestoreOption(metavar="N")] = Field(
+        default=None,
+        ge=1,
+        description="With `to.create_topic`: replication factor of the new topic. Default: the brokers' default.",
+    )
+    acls: Annotated[bool, RestoreOption(name="--restore-acls", into="restore_acls")] = Field(
+        default=False,
+        description="Give the target topic the ACLs that were archived with the source topic, under the target's own "
+        "name.",
+    )
+    worker: Annotated[
+        str | None,
+        RestoreOption(
+            name="--target-worker",
+            metavar="FILE",
+            is_file=True,
+            help="The worker.properties file of the target's cluster. Default: the connector's own cluster.",
+        ),
+    ] = Field(
+        default=None,
+        description="Cluster of the target: the name of a worker.properties file in the folder `restore` of the "
+        "connector files. Default: the connector's own cluster.",
+    )
     partitioning: Annotated[str, RestoreOption(metavar="HOW", into="outgoing.partitioning")] = Field(
         default="source",
         description="How to choose the kafka partition of the target. `source`: the same number as in the source. "
         "`murmur2`: by the key, as Java's producer does. `crc32`: by the key, as librdkafka does. Or the dotted name "
         "of your own allowed class.",
     )
+    allow_source_topic: Annotated[bool, RestoreOption()] = Field(
+        default=False,
+        description="Allow the archived topic itself as the target. Its archive will hold the records twice.",
+    )
+
+
+class ArchivedTargetConfig(TargetConfig):
+    """The target of the records of one archived topic."""
+
+    topic: str = Field(
+        description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
+        "`copy_of_{topic}`. Leave it empty only if a RegexRouter of `values` names the target.",
+    )
+
+
+class ForeignTargetConfig(TargetConfig):
+    """The target of the records of a source connector, which may read several topics."""
+
+    topic: Annotated[
+        str | None,
+        RestoreOption(
+            name="--to-topic",
+            metavar="T2",
+            help="Write to this topic. {topic} is replaced by the name of the source topic, as in copy_of_{topic}.",
+        ),
+    ] = Field(
+        default=None,
+        description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
+        "`copy_of_{topic}`. Default: the target is named by `to.rename_regex` and `to.rename_replacement`, "
+        "by `to.topic_map`, by a RegexRouter of `values.outgoing`, or by the connector's file; without any, topics "
+        "keep their names.",
+    )
+    rename_regex: Annotated[
+        str | None,
+        RestoreOption(
+            name="--rename",
+            metavar="REGEX REPLACEMENT",
+            second="to.rename_replacement",
+            help="Name the target topic with Java's rules for RegexRouter: where REGEX matches the whole name of the "
+            "source topic, REPLACEMENT is the target's name. Instead of --to-topic.",
+        ),
+    ] = Field(
+        default=None,
+        description="Regular expression for the target's name, by Java's rules for RegexRouter: where it matches the "
+        "whole name of the source topic, `to.rename_replacement` is the target's name.",
+    )
+    rename_replacement: str | None = Field(
+        default=None,
+        description="Name of the target where `to.rename_regex` matches. `$1` and `${name}` are groups of the "
+        "expression, `$0` is the whole match.",
+    )
+    topic_map: Annotated[
+        Mapping[str, str],
+        RestoreOption(
+            metavar="T=T2", help="Write the records of topic T to topic T2. Instead of --to-topic; may be repeated."
+        ),
+    ] = Field(default_factory=dict, description="Target topic of each source topic.")
+
+
+class ValuesConfig(dg.Config):
+    """What becomes of records on their way. Default: they are sent as they were archived."""
+
     provenance_headers: Annotated[bool, RestoreOption(into="outgoing.provenance_headers")] = Field(
         default=False,
         description="Add the source's offset, kafka partition and timestamp to each record, as headers "
@@ -211,7 +267,7 @@ class RestoreConfig(dg.Config):
         default_factory=dict,
         description="Change the records on their way, by Connect's keys `transforms.*`, `predicates.*`, "
         "`key.converter` and `value.converter`. Everyone who can see the run sees these values: put secrets, and the "
-        "keys of the target's registry, into `outgoing_file`.",
+        "keys of the target's registry, into `values.outgoing_file`.",
     )
     outgoing_file: Annotated[
         str | None,
@@ -225,13 +281,30 @@ class RestoreConfig(dg.Config):
     ] = Field(
         default=None,
         description="Name of a properties file in the folder `restore` of the connector files, with keys as in "
-        "`outgoing` and the target's `schema.registry.*`. Keys of `outgoing` override it, but cannot set anything of "
-        "a transform or predicate that the file names.",
+        "`values.outgoing` and the target's `schema.registry.*`. Keys of `values.outgoing` override it, but cannot set "
+        "anything of a transform or predicate that the file names.",
     )
     map_schema_ids: Annotated[bool, RestoreOption(into="outgoing.map_schema_ids")] = Field(
         default=False,
         description="Register the archived schemas in the target's registry, and write its schema IDs into keys and "
         "values.",
+    )
+
+
+class HowConfig(dg.Config):
+    """How the restore is done."""
+
+    dry_run: Annotated[bool, RestoreOption()] = Field(
+        default=False, description="Plan and check, report what would be restored, and write nothing."
+    )
+    exact: Annotated[bool, RestoreOption()] = Field(
+        default=False,
+        description="With `how.dry_run`: read everything to count exactly how many records the filters select.",
+    )
+    restore_id: Annotated[str | None, RestoreOption(metavar="ID")] = Field(
+        default=None,
+        description="ID of this restore. A run with the ID of an earlier restore continues that restore. Default: "
+        "the ID of the run, or of the run that this one re-executes.",
     )
     delivery: Annotated[str, RestoreOption(choices=DELIVERIES)] = Field(
         default="exactly_once",
@@ -242,6 +315,12 @@ class RestoreConfig(dg.Config):
         default=None,
         description="On a bad object or record: `fail` ends the restore, `ignore` leaves it out, `log` leaves it out "
         "and logs it. Default: what the file of a source connector says, else `fail`.",
+    )
+    records_per_second: Annotated[float | None, RestoreOption(metavar="R")] = Field(
+        default=None, gt=0, description="Send at most this many records per second, in all."
+    )
+    bytes_per_second: Annotated[float | None, RestoreOption(metavar="R")] = Field(
+        default=None, gt=0, description="Send at most this many bytes per second, in all."
     )
     thaw_days: Annotated[int | None, RestoreOption(metavar="N", into="thaw.days")] = Field(
         default=None,
@@ -261,10 +340,6 @@ class RestoreConfig(dg.Config):
         description="Wait up to this many seconds for these copies, 30 days at most. Default: 0. If some are missing "
         "then, the run ends: run it again later with the same restore ID.",
     )
-    allow_source_topic: Annotated[bool, RestoreOption()] = Field(
-        default=False,
-        description="Allow the archived topic itself as the target. Its archive will hold the records twice.",
-    )
     allow_unsendable_timestamps: Annotated[
         bool,
         RestoreOption(
@@ -275,40 +350,46 @@ class RestoreConfig(dg.Config):
         description="Allow records with a timestamp that the client cannot send. Their timestamp becomes the time of "
         "sending.",
     )
-    records_per_second: Annotated[float | None, RestoreOption(metavar="R")] = Field(
-        default=None, gt=0, description="Send at most this many records per second, in all."
+
+
+class AnyRestoreConfig(dg.Config):
+    """What the configs of all restores have."""
+
+    what: WhatConfig
+    to: TargetConfig
+    values: ValuesConfig = Field(
+        default_factory=ValuesConfig,
+        description="What becomes of the records on their way. By default, they are sent as they were archived.",
     )
-    bytes_per_second: Annotated[float | None, RestoreOption(metavar="R")] = Field(
-        default=None, gt=0, description="Send at most this many bytes per second, in all."
-    )
-    dry_run: Annotated[bool, RestoreOption()] = Field(
-        default=False, description="Plan and check, report what would be restored, and write nothing."
-    )
-    exact: Annotated[bool, RestoreOption()] = Field(
-        default=False,
-        description="With `dry_run`: read everything to count exactly how many records the filters select.",
+    how: HowConfig = Field(
+        default_factory=HowConfig, description="How it is done: as a dry run, under which id, how fast, how strictly."
     )
 
 
-class ForeignRestoreConfig(RestoreConfig):
-    """Options of a restore of a source connector's objects. Without times and hours: everything.
+class RestoreConfig(AnyRestoreConfig):
+    """The config of a restore of one archived topic."""
 
-    If no option names the target, a RegexRouter of the connector's file does; without one, topics keep their names.
-    """
+    what: WhatConfig = Field(
+        default_factory=WhatConfig,
+        description="Which records: name hours, days, times or offsets, or everything. Keys and conditions choose "
+        "among these. A record must pass all that is set.",
+    )
+    to: ArchivedTargetConfig = Field(description="Where to: the topic, and the cluster if it is another one.")
 
-    topics: list[str] = Field(
-        default_factory=list,
-        description="Restore only these topics. Default: the topics of the connector's file, else every topic found.",
+
+class ForeignRestoreConfig(AnyRestoreConfig):
+    """The config of a restore of a source connector's objects."""
+
+    what: ForeignWhatConfig = Field(
+        default_factory=ForeignWhatConfig,
+        description="Which records, of which topics. By default, all. A record must pass all that is set.",
     )
-    after: Annotated[
-        str | None,
-        RestoreOption(
-            metavar="ID",
-            help="Source connectors only: skip everything that was sent by restore ID, which must be finished, and by "
-            "the restores before it in its own chain of --after.",
-        ),
-    ] = Field(
-        default=None,
-        description="Skip everything that was sent by this restore, and by the restores before it in its own chain "
-        "of `after`. Give the ID of a finished restore of this connector.",
+    to: ForeignTargetConfig = Field(
+        default_factory=ForeignTargetConfig,
+        description="Where to: the topics, and the cluster if it is another one. By default, topics keep their names, "
+        "unless a RegexRouter in the connector's file names others.",
     )
+
+
+FORM = frozenset({"what.hours", "what.days", "what.everything", "to.create_topic", "how.dry_run"})
+"""Optional fields that the form shows from the start, with their defaults. All others can be added to it."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 import dagster as dg
 
@@ -11,13 +10,13 @@ from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
-from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
+from kafka_s3_platform.defs.restore.config import FORM, ForeignRestoreConfig
+from kafka_s3_platform.defs.restore.form import describe_form, name_restored_op
 from kafka_s3_platform.defs.restore.restored import (
     STAYS,
     RestoreEvent,
     make_restore_metadata,
     make_restored_check,
-    name_restored_op,
     yield_outcome,
 )
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
@@ -50,22 +49,21 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
         **topics.shown_in("restored"),
         kinds={"kafka", "spark"},
         description=f"Objects that source connector `{config.name}` describes, replayed to topics. Turn on its sensor "
-        f"`{name_poll_sensor(config.name)}` to replay later objects too.",
+        f"`{name_poll_sensor(config.name)}` to replay later objects too.\n\n"
+        f"{describe_form(config.name, {'topics': ['orders']})}",
         skippable=True,
     )
 
     def restored(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[RestoreEvent]:
         # what restores is not needed to load definitions
-        from kafka_s3_platform.defs.restore.request import make_foreign_request, read_window
+        from kafka_s3_platform.defs.restore.request import make_foreign_request
         from kafka_s3_platform.restore.run import restore
 
         run = context.run
-        zone = ZoneInfo(topics.config.layout.timezone)
         with raise_dagster_failures(context, STAYS):
             asked = read_config(context, ForeignRestoreConfig)
-            window = read_window(asked, zone) or (None, None)
-            restore_id = asked.restore_id or run.root_run_id or run.run_id
-            report = restore(make_foreign_request(topics, asked, restore_id, run.run_id, window), spark.make_runner())
+            restore_id = asked.how.restore_id or run.root_run_id or run.run_id
+            report = restore(make_foreign_request(topics, asked, restore_id, run.run_id), spark.make_runner())
         metadata: Metadata = {
             "topic": dg.MetadataValue.text(report.topic),
             **make_restore_metadata(report, topics.config.restore_store.bucket),
@@ -79,7 +77,7 @@ def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
         specs=[spec],
         checks=[make_restored_check(key)],
         pool=f"{config.name}/restore",
-        config_schema=make_plain_schema(ForeignRestoreConfig),
+        config_schema=make_plain_schema(ForeignRestoreConfig, FORM),
     )
 
 

@@ -9,8 +9,9 @@ from dagster._grpc.utils import default_sensor_grpc_timeout
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
+from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, ForeignWhatConfig, HowConfig
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key, name_poll_sensor
-from kafka_s3_platform.defs.restore.restored import name_restored_op
+from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -74,10 +75,11 @@ def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: 
     elif reason := requests.find_reason_to_wait(key, fingerprint):
         tick.reasons.append(f"restore {restore_id}: {reason}")
     elif is_open or _is_anything_new(polls, newest, tick):
-        after = {"after": polls.restore_id(number - 1)} if number > 1 else {}
-        config = {"ops": {name_restored_op(topics.config.name): {"config": {"restore_id": restore_id, **after}}}}
+        after = polls.restore_id(number - 1) if number > 1 else None
+        config = ForeignRestoreConfig(what=ForeignWhatConfig(after=after), how=HowConfig(restore_id=restore_id))
         requests.ask(key, [], fingerprint)
-        tick.requests += requests.make(job_name, config)
+        given = config.model_dump(exclude_unset=True, exclude_none=True)
+        tick.requests += requests.make(job_name, {"ops": {name_restored_op(topics.config.name): {"config": given}}})
 
 
 def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:

@@ -1,26 +1,22 @@
 """Assets that replay archived records of a topic to a topic."""
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 import dagster as dg
-from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from kafka_s3_platform.defs.archive.checks import RESTORED_CHECK
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
-from kafka_s3_platform.defs.restore.config import RestoreConfig
+from kafka_s3_platform.defs.restore.config import FORM, RestoreConfig
+from kafka_s3_platform.defs.restore.form import describe_form, name_restored_op
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PreflightError
 
 if TYPE_CHECKING:
-    from kafka_s3_platform.defs.restore.request import Moments
     from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 
 RestoreEvent = dg.AssetObservation | dg.AssetCheckEvaluation | dg.MaterializeResult[None]
@@ -48,15 +44,10 @@ _JUDGED = (
 """What of a restore's metadata its check shows."""
 
 
-def name_restored_op(connector: str) -> str:
-    """Return the name of the op of a connector's restored assets."""
-    return make_op_name("restored", connector)
-
-
 def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
-    """`<connector>/restored/<topic>` for each topic: one op, of which a run restores one topic.
+    """`<connector>/restored/<topic>` for each topic: one op, of which a run restores one topic, as its config says.
 
-    The run restores a contiguous range of hours, or a window in its config.
+    They have no partitions: a restore may be of anything, and the page of an hour would say what does not concern it.
     """
     connector = topics[0].config
 
@@ -79,7 +70,7 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
         specs=[_make_spec(topic) for topic in topics],
         checks=[make_restored_check(topic.key("restored")) for topic in topics],
         pool=f"{connector.name}/restore",
-        config_schema=make_plain_schema(RestoreConfig),
+        config_schema=make_plain_schema(RestoreConfig, FORM),
     )
 
 
@@ -137,11 +128,13 @@ def find_picked_topic(topics: Sequence[ArchivedTopic], picked: Collection[dg.Ass
 def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("restored"),
-        deps=[topic.key("hourly"), topic.key("daily")],
+        # Not the days too: before each restore Dagster would warn of a dependency that was never materialized.
+        deps=[topic.key("hourly")],
         **topic.shown_in("restored"),
         kinds={"kafka", "spark"},
-        partitions_def=topic.hours.definition,
-        description=f"Archived records of topic `{topic.topic}`, replayed to another topic as they were.",
+        description=f"Archived records of topic `{topic.topic}`, replayed to another topic as they were. The page of "
+        "an hour or a day has a link that opens the form of a restore, filled with it.\n\n"
+        f"{describe_form(topic.config.name, {'hours': ['2013-01-31-15:00', '2013-01-31-16:00']})}",
         skippable=True,
     )
 
@@ -149,16 +142,17 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
 def read_restore_request(
     context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig
 ) -> "RestoreRequest":
-    """Make the request of a run's config and hours. PreflightError if Dagster cut the hours into several runs."""
+    """Make the request of a run's config. ConfigError where the config cannot be used."""
     from kafka_s3_platform.defs.restore.request import make_restore_request
 
     run = context.run
-    restore_id = config.restore_id or run.root_run_id or run.run_id
-    return make_restore_request(topic, config, restore_id, run.run_id, _find_window(context, topic, config))
+    restore_id = config.how.restore_id or run.root_run_id or run.run_id
+    return make_restore_request(topic, config, restore_id, run.run_id)
 
 
 def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     """Make metadata of what was restored: by kafka partition, with offsets at the source and at the target."""
+    from kafka_s3_platform.restore.report_page import list_given_terms
     from kafka_s3_platform.restore.verdict import judge_report, list_missing
 
     columns = [
@@ -180,6 +174,7 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     return {
         "verdict": dg.MetadataValue.text(verdict.text),
         "complete": dg.MetadataValue.bool(not list_missing(report) and not report.doubts),
+        "asked": dg.MetadataValue.json(list_given_terms(report.asked)),
         "to_topic": dg.MetadataValue.text(report.to_topic),
         "restore_id": dg.MetadataValue.text(report.restore_id),
         "records": dg.MetadataValue.int(report.record_count),
@@ -218,34 +213,3 @@ def _make_document_uris(report: "RestoreReport", bucket: str) -> Metadata:
     """Return where the plan and the report lie. A dry run writes none."""
     keys = {"plan": report.plan_key, "report": report.page_key}
     return {name: dg.MetadataValue.text(f"s3://{bucket}/{key}") for name, key in keys.items()}
-
-
-def _find_window(context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> "Moments":
-    from kafka_s3_platform.defs.restore.request import read_window
-
-    asked = read_window(config, ZoneInfo(topic.config.layout.timezone))
-    if asked is not None:
-        return asked
-    _refuse_split(context, topic)
-    first, last = context.partition_key_range
-    topic.hours.check((first, last))
-    return topic.hours.start(first), topic.hours.end(last)
-
-
-def _refuse_split(context: dg.AssetExecutionContext, topic: ArchivedTopic) -> None:
-    """Refuse hours that Dagster split into several runs, one for each contiguous part: no run knows all hours."""
-    backfill_id = context.run.tags.get(BACKFILL_ID_TAG)
-    backfill = context.instance.get_backfill(backfill_id) if backfill_id else None
-    if backfill is None or backfill.asset_backfill_data is None:
-        return
-    asked = backfill.asset_backfill_data.get_target_partitions_subset(topic.key("restored"))
-    picked = sorted(asked.get_partition_keys(), key=topic.hours.start)
-    if len(picked) == len(context.partition_keys):
-        return
-    first = topic.hours.start(picked[0]).isoformat()
-    last = topic.hours.end(picked[-1]).isoformat()
-    raise PreflightError(
-        f"topic {topic.topic}: {len(picked)} hours were picked that do not follow each other, and Dagster makes a run "
-        f"of each stretch. Pick any one hour and set `hours: {json.dumps(picked)}` in the config, or `from_time: "
-        f"'{first}'` and `to_time: '{last}'` to restore also what lies between"
-    )

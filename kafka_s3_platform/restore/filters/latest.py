@@ -75,7 +75,7 @@ class LatestOffsets:
 
     def _grouped(self, batches: Iterable[pa.RecordBatch]) -> Generator[Int64s, None, None]:
         schema = pa.schema([("key", pa.binary()), ("place", pa.int64())])
-        what = "--latest-per-key (latest_per_key): finding the last record of each key"
+        what = "--latest-per-key (what.latest_per_key): finding the last record of each key"
         # The largest place needs no order, so DuckDB does not have to keep that of the stream.
         with read_by_duckdb(schema, map(self._keyed, batches), what) as reader:
             self._connection.from_arrow(reader).aggregate("max(place) AS latest", "key").project("latest").create(

@@ -10,7 +10,7 @@ from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.restore.filters import deciding
 from kafka_s3_platform.restore.filters.deciding import DecidingProcess, FailedError
 
-OPTION = "--sql (sql)"
+OPTION = "--sql (what.sql)"
 
 _MODULE = "kafka_s3_platform.restore.filters.sql_process"
 

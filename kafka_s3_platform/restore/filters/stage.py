@@ -16,8 +16,8 @@ from kafka_s3_platform.restore.filters.latest import LatestOffsets
 from kafka_s3_platform.restore.filters.sql import SqlCondition
 from kafka_s3_platform.restore.request import RecordFilter
 
-KEY_REGEX = "--key-regex (key_regex)"
-PREDICATE = "--predicate (predicate)"
+KEY_REGEX = "--key-regex (what.key_regex)"
+PREDICATE = "--predicate (what.predicate)"
 
 _MODULE = "kafka_s3_platform.restore.filters.regex_process"
 
@@ -156,7 +156,7 @@ def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], bat
         offsets = batch.column("offset")
         raise PermanentError(
             f"{KEY_REGEX} failed on a key of offsets {offsets[0]} to {offsets[-1]}: {err}. Some keys take for ever "
-            f"where repetitions are inside of repetitions, as in (a+)+: write it without, or choose by --sql (sql)"
+            f"where repetitions are inside of repetitions, as in (a+)+: write it without, or choose by --sql (what.sql)"
         ) from err
     for found in others:
         known = pc.or_(known, found)

@@ -57,7 +57,7 @@ def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> Non
                 f"connector {name}: no restore can decode its {side}s, since the converter that its file (or "
                 f"worker.properties) names cannot be used: {converter.unread}. `kafka-s3 check` tells why. Correct it, "
                 f"or name ByteArrayConverter there, which takes them as bytes; or send the records as they are: "
-                f"without converters and transforms that look into them (--outgoing, outgoing_file)"
+                f"without converters and transforms that look into them (--outgoing, values.outgoing_file)"
             )
 
 
@@ -172,7 +172,7 @@ class OutgoingStream:
     def _said(self, failure: RecordFailure) -> str:
         return (
             f"restore of {self._topic}-{self._kafka_partition} to {self._to_topic}: {_describe(failure)}. The same "
-            f"restore id with --behavior-on-error ignore or log (behavior_on_error) leaves such records out"
+            f"restore id with --behavior-on-error ignore or log (how.behavior_on_error) leaves such records out"
         )
 
 
@@ -241,7 +241,7 @@ def _build_chain(transforms: Sequence[TransformSettings], topic: str, to_topic: 
     if routed not in {topic, to_topic} and not routes_by_record(transforms):
         raise ConfigError(
             f"the transforms route topic {topic} to {routed}, the restore's target is {to_topic}: name only one of "
-            f"them, --to-topic (to_topic) or a RegexRouter"
+            f"them, --to-topic (to.topic) or a RegexRouter"
         )
     return chain
 

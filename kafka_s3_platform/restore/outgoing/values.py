@@ -149,7 +149,11 @@ class _Side:
             # Transforms and objects of another sink give values without bytes: write them with the source's converter.
             self._encoder = self._new_encoder(self._source)
         done = self._encoder.encode(payload)
-        hint = "" if self.encodes else f"; to write it otherwise, set {self.name}.converter (--outgoing, outgoing_file)"
+        hint = (
+            ""
+            if self.encodes
+            else f"; to write it otherwise, set {self.name}.converter (--outgoing, values.outgoing_file)"
+        )
         return done.column, self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
 
     def _mapped(self, raw: pa.BinaryArray, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:

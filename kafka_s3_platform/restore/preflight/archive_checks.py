@@ -67,7 +67,7 @@ def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[Prefl
     yield from (
         make_refusal(
             f"{told}. Leave them out with windows of offsets (--from-offset, --to-offset) or with "
-            f"--behavior-on-error ignore or log (behavior_on_error); what they hold is restored by a file of an "
+            f"--behavior-on-error ignore or log (how.behavior_on_error); what they hold is restored by a file of an "
             f"S3SourceConnector"
         )
         for told in plan.values_only
@@ -107,7 +107,7 @@ def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRu
         else:
             yield make_refusal(
                 f"{what}: allow that they get the time of the restore, --allow-unsendable-timestamps "
-                f"(allow_unsendable_timestamps), or leave them out by time or offset"
+                f"(how.allow_unsendable_timestamps), or leave them out by time or offset"
             )
 
 

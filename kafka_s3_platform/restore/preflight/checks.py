@@ -31,7 +31,7 @@ from kafka_s3_platform.restore.source.base import TargetPlan
 LOOK_SECONDS = 5.0
 """How long the cluster of another connector may take to answer with its id."""
 
-SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (allow_source_topic)"
+SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (to.allow_source_topic)"
 """It names the option of `kafka-s3 restore`, and in brackets the field of a run's config."""
 
 
@@ -188,7 +188,7 @@ def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Tar
     if not request.create_topic:
         yield make_refusal(
             f"target topic {request.to_topic} does not exist. Create it with {choose_topic_size(request, plan)} kafka "
-            f"partitions, or let the restore create it: --create-topic (create_topic)",
+            f"partitions, or let the restore create it: --create-topic (to.create_topic)",
         )
         return
     _, changes = make_topic_configs(request, plan, target.configs.now, target.not_taken)

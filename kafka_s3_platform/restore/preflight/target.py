@@ -192,11 +192,11 @@ def check_kafka_partition_count(
     if request.outgoing.partitioning != "source":
         return
     if size < needed:
-        more = "Ask for more: --target-kafka-partitions (target_kafka_partitions)" if is_new else "Add kafka partitions"
+        more = "Ask for more: --target-kafka-partitions (to.kafka_partitions)" if is_new else "Add kafka partitions"
         yield make_refusal(
             f"{request.to_topic} has {size} kafka partitions, records of {request.topic} go to kafka partition "
             f"{needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
-            f"(kafka_partitions), or let keys choose: --partitioning murmur2 (partitioning)",
+            f"(what.kafka_partitions), or let keys choose: --partitioning murmur2 (to.partitioning)",
         )
     elif size > max(plan.source_kafka_partitions, default=-1) + 1:
         first = max(plan.source_kafka_partitions, default=-1) + 1
@@ -212,7 +212,7 @@ def check_replication(request: RestoreRequest, broker_count: int | None) -> Iter
     if wanted is not None and broker_count is not None and wanted > broker_count:
         yield make_refusal(
             f"{request.to_topic} would be created with replication factor {wanted}, and its cluster has {broker_count} "
-            f"brokers: ask for {broker_count} at most, --replication-factor (replication_factor)"
+            f"brokers: ask for {broker_count} at most, --replication-factor (to.replication_factor)"
         )
 
 
@@ -228,7 +228,7 @@ def check_acls(
     if not request.restore_acls:
         return
     archived = plan.acls
-    asked = "--restore-acls (restore_acls)"
+    asked = "--restore-acls (to.acls)"
     if archived is None:
         yield make_refusal(
             f"the ACLs of {request.topic} are not archived: its cluster keeps none, or its archiver may not read them "
@@ -249,7 +249,7 @@ def _check_archived_acls(
     if strange := [a for a in archived if a.operation not in ACL_OPERATIONS or a.permission not in ACL_PERMISSIONS]:
         yield make_refusal(
             f"{len(strange)} of the archived ACLs of {request.topic} are none of Kafka's, such as {strange[0]}: "
-            f"somebody wrote to the index. Leave --restore-acls (restore_acls) away"
+            f"somebody wrote to the index. Leave --restore-acls (to.acls) away"
         )
     new = [acl for acl in choose_restorable_acls(archived) if acl not in there]
     if new:
@@ -342,7 +342,7 @@ def _write_oldest(oldest: int) -> str:
 
 
 def _write_choice(oldest: int) -> str:
-    return ", or choose records that are not too old: --from (from_time)" if oldest == EARLIEST else ""
+    return ", or choose records that are not too old: --from (what.from_time)" if oldest == EARLIEST else ""
 
 
 def _check_retention_bytes(
@@ -404,7 +404,7 @@ def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
         if limit < FOREVER_MS:
             yield make_remark(
                 f"{target.topic} has {name}={limit}: records that lie so far in the future, if there are any, would "
-                f"stop the restore at the first of them. A dry run that reads everything tells: --exact (exact)"
+                f"stop the restore at the first of them. A dry run that reads everything tells: --exact (how.exact)"
             )
 
 
@@ -429,7 +429,7 @@ def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: Targe
     if limit < archived and largest + RECORD_OVERHEAD > limit:
         yield make_remark(
             f"{what}, the archived topic allowed {archived}: records above the limit, if there are any, would stop the "
-            f"restore at the first of them. A dry run that reads everything tells: --exact (exact)",
+            f"restore at the first of them. A dry run that reads everything tells: --exact (how.exact)",
         )
 
 

@@ -19,8 +19,8 @@ POLL_SECONDS = 60.0
 REQUESTS_AT_ONCE = 16
 
 _NOT_ASKED_FOR = (
-    "say for how many days they are to be thawed: --thaw-days, thaw_days, or archive.source.thaw.days in the file of a "
-    "source connector"
+    "say for how many days they are to be thawed: --thaw-days, how.thaw_days, or archive.source.thaw.days in the file "
+    "of a source connector"
 )
 _ASKED_FOR = "they were asked for; run again under this restore id when they are there: minutes to days, by their tier"
 

@@ -34,7 +34,7 @@ COPIES_AT_ONCE = 8
 
 LEAVE_OUT = (
     "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
-    "or log (behavior_on_error); else with windows of offsets around it, to another topic under other restore ids"
+    "or log (how.behavior_on_error); else with windows of offsets around it, to another topic under other restore ids"
 )
 
 

@@ -118,7 +118,7 @@ class ForeignStreamTask:
 
 LEAVE_OUT = (
     "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
-    "or log (behavior_on_error); else a restore to another topic does, under another restore id. A restore sends "
+    "or log (how.behavior_on_error); else a restore to another topic does, under another restore id. A restore sends "
     "objects as they were when it began: what was put in the place of one is sent by another restore, too"
 )
 
@@ -250,7 +250,7 @@ class ForeignRecords:
             raise PreflightError(
                 f"{self._task.topic}-{self._task.kafka_partition}: {len(unsendable)} records from source offset "
                 f"{batch.offsets[unsendable[0]]} on have timestamp 0, which the Kafka client cannot send: allow that "
-                f"they get the time of the restore, --allow-unsendable-timestamps (allow_unsendable_timestamps)"
+                f"they get the time of the restore, --allow-unsendable-timestamps (how.allow_unsendable_timestamps)"
             )
 
 

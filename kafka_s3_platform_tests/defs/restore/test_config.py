@@ -4,26 +4,22 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.defs.restore.paths import allow_paths
-from kafka_s3_platform.defs.restore.request import (
-    make_foreign_request,
-    make_restore_request,
-    read_window,
-)
+from kafka_s3_platform.defs.restore.request import make_foreign_request, make_restore_request
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.filters.stage import check_filter
+from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.outgoing.partitioning import new_kafka_partitioner
 from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest, Thaw
+from kafka_s3_platform_tests.defs.running import group_terms
 from kafka_s3_platform_tests.support import HOUR, NOON, connector
 
-UTC = ZoneInfo("UTC")
 ROUTER = {
     "transforms": "AddPrefix",
     "transforms.AddPrefix.type": "org.apache.kafka.connect.transforms.RegexRouter",
@@ -46,32 +42,48 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> RestoreRequest:
     topic = ArchivedTopic(config(layout), "orders")
-    return make_restore_request(topic, RestoreConfig(**given), "r1", "x", (None, None))
+    terms = group_terms({"what.everything": True, **given})
+    return make_restore_request(topic, RestoreConfig(**terms), "r1", "x")
+
+
+def asked_of_source(given: dict[str, Any], source: SourceSettings) -> ForeignSource:
+    topics = ArchivedTopic(config().model_copy(update={"source": source}), "every topic")
+    return make_foreign_request(topics, ForeignRestoreConfig(**group_terms(given)), "r1", "x")
 
 
 @pytest.mark.parametrize(
     ("given", "target"),
     [
-        ({"to_topic": "other"}, "other"),
-        ({"to_topic": "copy_of_{topic}"}, "copy_of_orders"),
-        ({"rename_regex": "o(.*)", "rename_replacement": "x$1"}, "xrders"),
-        ({"topic_map": {"orders": "a", "flights": "b"}}, "a"),
-        ({"topic_map": {"regex": "a", "replacement": "b", "orders": "c"}}, "c"),
-        ({"outgoing": ROUTER}, "copy_of_orders"),
+        ({"to.topic": "other"}, "other"),
+        ({"to.topic": "copy_of_{topic}"}, "copy_of_orders"),
+        ({"to.topic": "", "values.outgoing": ROUTER}, "copy_of_orders"),
     ],
 )
-def test_the_target_is_named_by_a_name_a_rule_a_map_or_a_router(given: dict[str, Any], target: str) -> None:
+def test_the_target_is_named_by_a_name_or_a_router(given: dict[str, Any], target: str) -> None:
     assert asked(given).to_topic == target
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ({"to.topic": "copy_of_{topic}"}, "copy_of_orders"),
+        ({"to.rename_regex": "o(.*)", "to.rename_replacement": "x$1"}, "xrders"),
+        ({"to.topic_map": {"orders": "a", "flights": "b"}}, "a"),
+        ({"to.topic_map": {"regex": "a", "replacement": "b", "orders": "c"}}, "c"),
+    ],
+)
+def test_the_targets_of_a_source_are_named_by_a_template_a_rule_or_a_map(given: dict[str, Any], target: str) -> None:
+    rename = asked_of_source(given, SourceSettings()).rename
+    assert rename is not None
+    assert rename.target("orders") == target
 
 
 @pytest.mark.parametrize(("given", "of_source"), [(None, "ignore"), ("fail", "fail"), ("log", "log")])
 def test_what_becomes_of_bad_objects_is_asked_for_or_said_by_a_sources_file_or_the_restore_fails(
     given: str | None, of_source: str
 ) -> None:
-    assert asked({"to_topic": "other", "behavior_on_error": given}).on_error == (given or "fail")
-    source = config().model_copy(update={"source": SourceSettings(behavior_on_error="ignore")})
-    terms = ForeignRestoreConfig(behavior_on_error=given)
-    made = make_foreign_request(ArchivedTopic(source, "every topic"), terms, "r1", "x", (None, None))
+    assert asked({"to.topic": "other", "how.behavior_on_error": given}).on_error == (given or "fail")
+    made = asked_of_source({"how.behavior_on_error": given}, SourceSettings(behavior_on_error="ignore"))
     assert made.request.on_error == of_source
 
 
@@ -79,61 +91,81 @@ def test_what_becomes_of_bad_objects_is_asked_for_or_said_by_a_sources_file_or_t
     ("given", "of_sink", "of_source"),
     [
         ({}, Thaw(), Thaw(3, "Bulk")),
-        ({"thaw_days": 5, "thaw_tier": "Expedited", "thaw_seconds": 60.0}, Thaw(5, "Expedited", 60.0), None),
-        ({"thaw_tier": "Standard"}, Thaw(None, "Standard"), Thaw(3, "Standard")),
+        (
+            {"how.thaw_days": 5, "how.thaw_tier": "Expedited", "how.thaw_seconds": 60.0},
+            Thaw(5, "Expedited", 60.0),
+            None,
+        ),
+        ({"how.thaw_tier": "Standard"}, Thaw(None, "Standard"), Thaw(3, "Standard")),
     ],
 )
 def test_what_is_thawed_is_asked_for_or_said_by_a_sources_file(
     given: dict[str, Any], of_sink: Thaw, of_source: Thaw | None
 ) -> None:
-    assert asked({"to_topic": "other", **given}).thawing == of_sink
-    source = config().model_copy(update={"source": SourceSettings(thaw_days=3, thaw_tier="Bulk")})
-    made = make_foreign_request(
-        ArchivedTopic(source, "every topic"), ForeignRestoreConfig(**given), "r1", "x", (None, None)
-    )
+    assert asked({"to.topic": "other", **given}).thawing == of_sink
+    made = asked_of_source(given, SourceSettings(thaw_days=3, thaw_tier="Bulk"))
     assert made.request.thawing == (of_source or of_sink)
 
 
-@pytest.mark.parametrize("given", [{"days": ["1999-03-28"]}, {"hours": ["1999-03-28-00:00", "1999-03-28T05:00"]}])
+@pytest.mark.parametrize(
+    "given", [{"what.days": ["1999-03-28"]}, {"what.hours": ["1999-03-28-00:00", "1999-03-28T05:00"]}]
+)
 def test_what_was_archived_before_the_start_hour_was_moved_can_be_picked(given: dict[str, Any]) -> None:
-    [(first, last), *_] = asked({"to_topic": "a", **given}).windows
+    [(first, last), *_] = asked({"to.topic": "a", **given}).windows
     assert first == datetime(1999, 3, 28, tzinfo=timezone.utc)
     assert last is not None
     assert last > first
 
 
 def test_copies_from_cold_storage_are_waited_for_no_longer_than_any_takes() -> None:
-    with pytest.raises(ValueError, match=r"thaw_seconds[\s\S]*less than or equal to 2592000"):
-        RestoreConfig(to_topic="other", thaw_seconds=1e18)
+    with pytest.raises(ValueError, match=r"how\.thaw_seconds[\s\S]*less than or equal to 2592000"):
+        asked({"to.topic": "other", "how.thaw_seconds": 1e18})
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "nothing names the target"),
-        ({"to_topic": "a", "topic_map": {"orders": "b"}}, "each name the target: keep one"),
-        ({"rename_regex": ".*"}, "are a pair"),
-        ({"to_topic": "a", "outgoing": {"transform": "x"}}, "transform: no key .*did you mean transforms"),
-        ({"to_topic": "a", "outgoing": {"transforms": "a"}}, r"transforms\.a\.type is missing"),
-        ({"to_topic": "a", "outgoing": {"value.converter": "no.Such"}}, r"value\.converter: "),
-        ({"to_topic": "a", "record_keys": ["hex:zz"]}, "record_keys 'hex:zz'"),
-        ({"to_topic": "a", "delivery": "once"}, "delivery 'once' is none of exactly_once, at_least_once"),
-        ({"to_topic": "a", "thaw_tier": "Slow"}, "thaw_tier 'Slow' is none of Standard, Bulk, Expedited"),
-        ({"to_topic": "a", "behavior_on_error": "skip"}, "behavior_on_error 'skip' is none of fail, ignore, log"),
-        ({"to_topic": "a", "hours": ["2026-01-01T12:30"]}, "hours '2026-01-01T12:30' is no start"),
-        ({"to_topic": "a", "days": ["2999-01-01"]}, "days '2999-01-01' is no start"),
-        ({"to_topic": "a", "days": ["1969-12-31"]}, "days '1969-12-31' is no start"),
-        ({"to_topic": "a", "hours": ["noon"]}, "no ISO 8601 time"),
-        ({"to_topic": "a", "hours": ["0001-01-01T00:00+12:00"]}, "hours .* is outside of the years 1 to 9999"),
-        ({"to_topic": "a", "hours": ["2026-01-01-12:30"]}, "no start of one: it is within 2026-01-01-12:00"),
-        ({"to_topic": "a", "hours": ["2026-01-01-12:59"]}, "it is within 2026-01-01-12:00"),
-        ({"to_topic": "a", "days": ["2026-01-01T12:00"]}, "no start of one: it is within 2026-01-01"),
-        ({"to_topic": "a", "from_offset": {"0": 5, "00": 7}}, "names a kafka partition twice"),
+        ({"to.topic": ""}, r"to\.topic is empty, and no RegexRouter names the target"),
+        ({"to.topic": "a", "what.everything": False}, r"what: nothing says which records .*what\.hours"),
+        ({"to.topic": "a", "values.outgoing": {"transform": "x"}}, "transform: no key .*did you mean transforms"),
+        ({"to.topic": "a", "values.outgoing": {"transforms": "a"}}, r"transforms\.a\.type is missing"),
+        ({"to.topic": "a", "values.outgoing": {"value.converter": "no.Such"}}, r"value\.converter: "),
+        ({"to.topic": "a", "what.record_keys": ["hex:zz"]}, r"what\.record_keys 'hex:zz'"),
+        ({"to.topic": "a", "how.delivery": "once"}, r"how\.delivery 'once' is none of exactly_once, at_least_once"),
+        ({"to.topic": "a", "how.thaw_tier": "Slow"}, r"how\.thaw_tier 'Slow' is none of Standard, Bulk, Expedited"),
+        (
+            {"to.topic": "a", "how.behavior_on_error": "skip"},
+            r"how\.behavior_on_error 'skip' is none of fail, ignore, log",
+        ),
+        ({"to.topic": "a", "what.hours": ["2026-01-01T12:30"]}, r"what\.hours '2026-01-01T12:30' is no start"),
+        ({"to.topic": "a", "what.days": ["2999-01-01"]}, r"what\.days '2999-01-01' is no start"),
+        ({"to.topic": "a", "what.days": ["1969-12-31"]}, r"what\.days '1969-12-31' is no start"),
+        ({"to.topic": "a", "what.hours": ["noon"]}, "no ISO 8601 time"),
+        (
+            {"to.topic": "a", "what.hours": ["0001-01-01T00:00+12:00"]},
+            r"what\.hours .* is outside of the years 1 to 9999",
+        ),
+        ({"to.topic": "a", "what.hours": ["2026-01-01-12:30"]}, "no start of one: it is within 2026-01-01-12:00"),
+        ({"to.topic": "a", "what.hours": ["2026-01-01-12:59"]}, "it is within 2026-01-01-12:00"),
+        ({"to.topic": "a", "what.days": ["2026-01-01T12:00"]}, "no start of one: it is within 2026-01-01"),
+        ({"to.topic": "a", "what.from_offset": {"0": 5, "00": 7}}, "names a kafka partition twice"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_its_field(given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_used_is_refused_by_the_path_of_its_field(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         asked(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"to.topic": "a", "to.topic_map": {"orders": "b"}}, "each name the target: keep one"),
+        ({"to.rename_regex": ".*"}, "are a pair"),
+    ],
+)
+def test_two_rules_or_half_of_one_for_the_targets_of_a_source_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        asked_of_source(given, SourceSettings())
 
 
 POPEN = "subprocess.Popen"
@@ -150,12 +182,19 @@ def begin(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"outgoing": {"transforms": "x", "transforms.x.type": POPEN, "transforms.x.touch": "", "transforms.x.{}": ""}},
-        {"outgoing": {"transforms": "x", "transforms.x.type": "hostile_module.Thing"}},
-        {"partitioning": "os.abort"},
-        {"partitioning": "hostile_module.Thing"},
-        {"predicate": "os.remove"},
-        {"predicate": "hostile_module.f"},
+        {
+            "values.outgoing": {
+                "transforms": "x",
+                "transforms.x.type": POPEN,
+                "transforms.x.touch": "",
+                "transforms.x.{}": "",
+            }
+        },
+        {"values.outgoing": {"transforms": "x", "transforms.x.type": "hostile_module.Thing"}},
+        {"to.partitioning": "os.abort"},
+        {"to.partitioning": "hostile_module.Thing"},
+        {"what.predicate": "os.remove"},
+        {"what.predicate": "hostile_module.f"},
     ],
 )
 def test_whoever_may_launch_a_run_can_neither_import_nor_call_what_nobody_allowed(
@@ -165,11 +204,11 @@ def test_whoever_may_launch_a_run_can_neither_import_nor_call_what_nobody_allowe
     mark = folder / "mark"
     (folder / "hostile_module.py").write_text(f"open({str(mark)!r}, 'w')\ndef f(batch): ...\nclass Thing: ...\n")
     monkeypatch.syspath_prepend(str(folder))
-    if "outgoing" in given:
-        keys = {name.format(mark): value for name, value in given["outgoing"].items()}
-        given = {**given, "outgoing": keys}
+    if "values.outgoing" in given:
+        keys = {name.format(mark): value for name, value in given["values.outgoing"].items()}
+        given = {**given, "values.outgoing": keys}
     with pytest.raises(ConfigError, match="no plug-in that this installation allows"):
-        begin({"to_topic": "a", "dry_run": dry_run, **given})
+        begin({"to.topic": "a", "how.dry_run": dry_run, **given})
     assert not mark.exists()
 
 
@@ -181,28 +220,35 @@ def test_whoever_may_launch_a_run_can_neither_import_nor_call_what_nobody_allowe
     ],
 )
 def test_a_time_that_clocks_show_twice_or_never_is_refused_and_the_moments_are_named(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"from_time '{text}': .*{said}"):
-        read_window(RestoreConfig(from_time=text), ZoneInfo("Europe/Berlin"))
-    with pytest.raises(ConfigError, match=f"to_time '{text}': .*{said}"):
-        read_window(RestoreConfig(to_time=text), ZoneInfo("Europe/Berlin"))
+    for field in ("what.from_time", "what.to_time"):
+        with pytest.raises(ConfigError, match=f"{field} '{text}': .*{said}"):
+            asked({"to.topic": "a", field: text}, layout={"timezone": "Europe/Berlin"})
 
 
 def test_any_hours_and_days_are_windows() -> None:
-    found = asked({"to_topic": "a", "hours": ["2026-01-01-15:00", "2026-01-01T12:00:00Z"], "days": ["2026-01-03"]})
+    found = asked(
+        {"to.topic": "a", "what.hours": ["2026-01-01-15:00", "2026-01-01T12:00:00Z"], "what.days": ["2026-01-03"]}
+    )
     day = NOON.replace(hour=0) + timedelta(days=2)
     assert found.windows == ((NOON + 3 * HOUR, NOON + 4 * HOUR), (NOON, NOON + HOUR), (day, day + 24 * HOUR))
-    assert read_window(RestoreConfig(hours=["2026-01-01-15:00"]), UTC) == (None, None)
-    assert read_window(RestoreConfig(), UTC) is None
+    assert (found.from_time, found.to_time) == (None, None)
 
 
 def test_a_day_is_one_of_the_connectors_timezone_whatever_the_clocks_do() -> None:
-    found = asked({"to_topic": "a", "days": ["2026-03-29"]}, layout={"timezone": "Europe/Berlin"})
+    found = asked({"to.topic": "a", "what.days": ["2026-03-29"]}, layout={"timezone": "Europe/Berlin"})
     [(start, end)] = found.windows
     assert end - start == 23 * HOUR
 
 
 def test_filters_come_through_as_bytes() -> None:
-    found = asked({"to_topic": "a", "record_keys": ["é", "hex:ff00"], "key_prefixes": ["eu-"], "latest_per_key": True})
+    found = asked(
+        {
+            "to.topic": "a",
+            "what.record_keys": ["é", "hex:ff00"],
+            "what.key_prefixes": ["eu-"],
+            "what.latest_per_key": True,
+        }
+    )
     assert found.records == RecordFilter(keys=("é".encode(), b"\xff\x00"), key_prefixes=(b"eu-",), latest_per_key=True)
 
 
@@ -219,7 +265,9 @@ def test_another_cluster_is_a_worker_file_and_secrets_come_from_a_file(
         "schema.registry.basic.auth.credentials.source=USER_INFO\n"
         "schema.registry.basic.auth.user.info=me:${env:REGISTRY_PASSWORD}\n"
     )
-    found = asked({"to_topic": "a", "target_worker": worker.name, "outgoing_file": keys.name, "map_schema_ids": True})
+    found = asked(
+        {"to.topic": "a", "to.worker": worker.name, "values.outgoing_file": keys.name, "values.map_schema_ids": True}
+    )
 
     assert found.target_kafka.properties("consumer") == {"bootstrap.servers": "other:9092", "client.id": "me"}
     value, registry = found.outgoing.value, found.outgoing.target_registry
@@ -230,10 +278,10 @@ def test_another_cluster_is_a_worker_file_and_secrets_come_from_a_file(
     assert "hidden" not in repr(found.outgoing)
     worker.write_text("client.id=me\n")
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
-        asked({"to_topic": "a", "target_worker": worker.name})
+        asked({"to.topic": "a", "to.worker": worker.name})
 
 
-FILES = ("target_worker", "outgoing_file")
+FILES = ("to.worker", "values.outgoing_file")
 
 
 @pytest.mark.parametrize("key", FILES)
@@ -279,7 +327,7 @@ def test_a_run_reads_no_file_but_those_that_were_put_there_for_runs(folder: Path
     with pytest.raises(
         ConfigError, match=rf"{key} .* is no file of .*restore: .*there are: inside\.properties\)"
     ) as told:
-        asked({"to_topic": "a", key: name.format(folder=folder)})
+        asked({"to.topic": "a", key: name.format(folder=folder)})
     assert "root" not in str(told.value).replace(str(folder), "")
     assert "hunter2" not in str(told.value)
 
@@ -288,7 +336,7 @@ def test_a_file_for_runs_may_be_a_link_that_stays_as_in_a_mounted_config_map(fol
     (folder / "restore" / "..data").mkdir(parents=True)
     (folder / "restore" / "..data" / "other.properties").write_text("bootstrap.servers=other:9092\n")
     (folder / "restore" / "other.properties").symlink_to("..data/other.properties")
-    found = asked({"to_topic": "a", "target_worker": "other.properties"})
+    found = asked({"to.topic": "a", "to.worker": "other.properties"})
     assert found.target_kafka.bootstrap_servers == "other:9092"
 
 
@@ -310,7 +358,7 @@ def test_what_is_in_a_file_that_was_not_meant_is_not_told(folder: Path, key: str
     ):
         path.write_text(text)
         with allow_paths() if by_path else nullcontext(), pytest.raises(ConfigError, match=r"line \d") as told:
-            asked({"to_topic": "a", key: str(path) if by_path else path.name})
+            asked({"to.topic": "a", key: str(path) if by_path else path.name})
         assert "hunter" not in str(told.value)
         assert not told.value.__cause__
         assert not told.value.__context__ or "hunter" not in str(told.value.__context__)
@@ -321,8 +369,8 @@ def test_what_is_in_a_file_that_was_not_meant_is_not_told(folder: Path, key: str
 def test_the_keys_of_a_run_name_no_files(prefix: str, name: str) -> None:
     key = f"{prefix}schema.registry.ssl.{name}.location"
     keys = {"value.converter": "AvroConverter", "key.converter": "AvroConverter", "schema.registry.url": "http://r"}
-    with pytest.raises(ConfigError, match=f"outgoing {key}: names a file of the machine".replace(".", r"\.")):
-        asked({"to_topic": "a", "outgoing": {**keys, key: "/etc/passwd"}})
+    with pytest.raises(ConfigError, match=f"values.outgoing {key}: names a file of the machine".replace(".", r"\.")):
+        asked({"to.topic": "a", "values.outgoing": {**keys, key: "/etc/passwd"}})
 
 
 AVRO_WITH_PASSWORD = """
@@ -345,14 +393,14 @@ def test_the_keys_of_a_run_send_no_password_of_a_file_to_another_registry_and_na
     """Whoever could launch a run named a host of theirs as the registry, and was sent the password of the file."""
     (folder / "restore").mkdir()
     (folder / "restore" / "target.properties").write_text(AVRO_WITH_PASSWORD)
-    of_file = {"outgoing_file": "target.properties"} if file else {}
+    of_file = {"values.outgoing_file": "target.properties"} if file else {}
     keys = {"key.converter": "AvroConverter", "value.converter": "AvroConverter"}
     short = [f"{prefix}{name}"] if prefix and name != "url" else []
     for key in (f"{prefix}schema.registry.{name}", *short):
-        with pytest.raises(ConfigError, match=f"outgoing {key}: which registry is asked".replace(".", r"\.")):
-            asked({"to_topic": "a", **of_file, "outgoing": {**keys, key: "http://attacker"}})
+        with pytest.raises(ConfigError, match=f"values.outgoing {key}: which registry is asked".replace(".", r"\.")):
+            asked({"to.topic": "a", **of_file, "values.outgoing": {**keys, key: "http://attacker"}})
     if file:
-        found = asked({"to_topic": "a", **of_file, "outgoing": keys}).outgoing.key
+        found = asked({"to.topic": "a", **of_file, "values.outgoing": keys}).outgoing.key
         assert found is not None
         assert found.registry is not None
         assert found.registry.url == "http://registry:8081", "the file's own may be used"
@@ -367,23 +415,23 @@ def test_the_keys_of_a_run_change_no_step_of_a_file(folder: Path, key: str) -> N
         "transforms.tag.header=token\ntransforms.tag.value.literal=hunter2\n"
         "predicates=old\npredicates.old.type=org.apache.kafka.connect.transforms.predicates.RecordIsTombstone\n"
     )
-    asking = {"to_topic": "a", "outgoing_file": "steps.properties"}
-    with pytest.raises(ConfigError, match=f"outgoing {key}: .* is of outgoing_file") as told:
-        asked({**asking, "outgoing": {key: "other"}})
+    asking = {"to.topic": "a", "values.outgoing_file": "steps.properties"}
+    with pytest.raises(ConfigError, match=rf"values\.outgoing {key}: .* is of values\.outgoing_file") as told:
+        asked({**asking, "values.outgoing": {key: "other"}})
     assert "hunter2" not in str(told.value)
     more = {"transforms": "tag,Add", "transforms.Add.type": ROUTER["transforms.AddPrefix.type"]}
     more |= {"transforms.Add.regex": ".*", "transforms.Add.replacement": "a"}
-    assert len(asked({**asking, "outgoing": more}).outgoing.transforms) == 2
+    assert len(asked({**asking, "values.outgoing": more}).outgoing.transforms) == 2
 
 
 def test_a_person_at_the_machine_names_any_file(tmp_path: Path) -> None:
     path = tmp_path / "anywhere"
     path.write_text("bootstrap.servers=other:9092\n")
     with allow_paths():
-        found = asked({"to_topic": "a", "target_worker": str(path)})
+        found = asked({"to.topic": "a", "to.worker": str(path)})
     assert found.target_kafka.bootstrap_servers == "other:9092"
     with pytest.raises(ConfigError, match="is no file of"):
-        asked({"to_topic": "a", "target_worker": str(path)})
+        asked({"to.topic": "a", "to.worker": str(path)})
 
 
 def test_connectors_that_are_known_come_along_and_broken_files_do_not_stop_it(
@@ -395,5 +443,5 @@ def test_connectors_that_are_known_come_along_and_broken_files_do_not_stop_it(
     )
     (folder / "bad.properties").write_text("name=bad\n")
 
-    assert [c.name for c in asked({"to_topic": "a"}).connectors] == ["good"]
+    assert [c.name for c in asked({"to.topic": "a"}).connectors] == ["good"]
     assert "bad.properties" in caplog.text

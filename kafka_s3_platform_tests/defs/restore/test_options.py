@@ -7,18 +7,19 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.option import RestoreOption, find_options
+from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
+from kafka_s3_platform.defs.restore.option import RestoreOption, find_options, list_fields
 from kafka_s3_platform.defs.restore.request import READ_HERE
 from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest, Thaw
 
 PARTS = {"": RestoreRequest, "records": RecordFilter, "outgoing": Outgoing, "thaw": Thaw}
 OPTIONS = find_options(ForeignRestoreConfig)
+FIELDS = list_fields(ForeignRestoreConfig)
 
 BY_THE_RUN = {"config", "topic", "to_topic", "restore_id", "run_id", "target", "from_time", "to_time", "windows"}
 BY_THE_RUN |= {"connectors", "records", "outgoing", "thaw"}
 BY_OUTGOING_KEYS = {f"outgoing.{name}" for name in ("transforms", "key", "value", "target_registry")}
-WITHOUT_OPTION = {"everything", "outgoing", "rename_replacement", "topics"}
+WITHOUT_OPTION = {"what.everything", "values.outgoing", "to.rename_replacement", "what.topics"}
 """All, where no time is given; `--outgoing` names a file; the second value of `--rename`; `--topic` picks the asset."""
 
 
@@ -36,14 +37,18 @@ def without_none(kind: Any) -> set[Any]:
     return {value for part in parts for value in (get_args(part) or (part,))}
 
 
+def filled_by(path: str, option: RestoreOption) -> str:
+    return option.into or path.rpartition(".")[2]
+
+
 def given_type(name: str, option: RestoreOption) -> Any:
     if option.read is not None:
         return get_type_hints(option.read, localns={"Offsets": Offsets})["return"]
-    return ForeignRestoreConfig.model_fields[name].annotation
+    return FIELDS[name].annotation
 
 
 def test_every_field_of_a_request_comes_from_one_option_or_from_the_run() -> None:
-    filled = [option.into or name for name, option in OPTIONS.items() if name not in READ_HERE]
+    filled = [filled_by(path, option) for path, option in OPTIONS.items() if path not in READ_HERE]
     assert len(filled) == len(set(filled))
     assert set(filled) | BY_THE_RUN | BY_OUTGOING_KEYS == {path for path, _ in request_types()}
     assert not set(filled) & (BY_THE_RUN | BY_OUTGOING_KEYS)
@@ -54,7 +59,7 @@ def test_an_option_gives_values_of_the_type_that_the_request_has() -> None:
     for name, option in OPTIONS.items():
         if name in READ_HERE:
             continue
-        kind = wanted[option.into or name]
+        kind = wanted[filled_by(name, option)]
         if option.choices:
             assert without_none(kind) == set(option.choices), name
         else:
@@ -62,9 +67,13 @@ def test_an_option_gives_values_of_the_type_that_the_request_has() -> None:
 
 
 def test_the_command_line_has_every_option() -> None:
-    assert set(ForeignRestoreConfig.model_fields) - set(OPTIONS) == WITHOUT_OPTION
+    assert set(FIELDS) - set(OPTIONS) == WITHOUT_OPTION
+    native = list_fields(RestoreConfig)
+    of_sources_only = {"what.topics", "what.after", "to.rename_regex", "to.rename_replacement", "to.topic_map"}
+    assert set(FIELDS) - set(native) == of_sources_only
     command = main.get_command(click.Context(main), "restore")
     assert command is not None
     of_command = {parameter.name for parameter in command.params}
-    assert of_command - set(OPTIONS) == {"connector", "topics", "as_json", "quiet", "verbose"}
-    assert set(OPTIONS) <= of_command
+    of_options = {path.replace(".", "__") for path in OPTIONS}
+    assert of_command - of_options == {"connector", "topics", "as_json", "quiet", "verbose"}
+    assert of_options <= of_command

@@ -21,8 +21,8 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC
+from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.defs.restore.request import make_foreign_request
-from kafka_s3_platform.defs.restore.restored import name_restored_op
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.run import restore
@@ -71,7 +71,7 @@ def sent(config: ConnectorConfig, topic: str) -> list[int]:
 
 def asked(found: dg.SensorResult) -> list[tuple[str, str | None]]:
     configs = [r.run_config["ops"][name_restored_op("c")]["config"] for r in found.run_requests or ()]
-    return [(c["restore_id"], c.get("after")) for c in configs]
+    return [(c["how"]["restore_id"], c["what"].get("after")) for c in configs]
 
 
 def run_asked(config: ConnectorConfig, found: dg.SensorResult) -> None:
@@ -79,7 +79,7 @@ def run_asked(config: ConnectorConfig, found: dg.SensorResult) -> None:
     [request] = found.run_requests or ()
     given = ForeignRestoreConfig(**request.run_config["ops"][name_restored_op("c")]["config"])
     topics = ArchivedTopic(config, EVERY_TOPIC)
-    restore(make_foreign_request(topics, given, given.restore_id or "", "run", (None, None)), InProcessRunner())
+    restore(make_foreign_request(topics, given, given.how.restore_id or "", "run"), InProcessRunner())
 
 
 def judged(run: dg.ExecuteInProcessResult) -> tuple[str, str] | None:

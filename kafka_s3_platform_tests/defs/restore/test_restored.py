@@ -3,16 +3,18 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.restore.config import RestoreConfig
-from kafka_s3_platform.defs.restore.restored import find_picked_topic, name_restored_op
+from kafka_s3_platform.defs.restore.form import name_restored_op
+from kafka_s3_platform.defs.restore.restored import find_picked_topic
 from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import definitions, events, run, topic_of
+from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, topic_of
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, connector, produce
 
@@ -42,15 +44,28 @@ def hour_keys(config: ConnectorConfig, *hours: int) -> list[str]:
     return [topic_of(config).hours.key(NOON + h * HOUR) for h in hours]
 
 
-def restored(
-    config: ConnectorConfig, instance: dg.DagsterInstance, *hours: int, **given: Any
-) -> dg.ExecuteInProcessResult:
+def run_config(config: ConnectorConfig, **groups: Any) -> dict[str, Any]:
+    """What a person writes into the form, in its groups."""
+    to = {"topic": "{topic}-restored", "create_topic": True, **groups.pop("to", {})}
+    return {"ops": {name_restored_op(config.name): {"config": {"to": to, **groups}}}}
+
+
+def restored(config: ConnectorConfig, instance: dg.DagsterInstance, **groups: Any) -> dg.ExecuteInProcessResult:
     topic = topic_of(config)
-    to: dict[str, Any] = {"to_topic": f"{topic.topic}-restored", "create_topic": True}
-    asked = RestoreConfig(**to | given)
-    ops = {name_restored_op("c"): asked}
-    keys = hour_keys(config, *hours)
-    return run(config, "restore__c", topic.key("restored"), keys, instance=instance, ops=ops)
+    asked = dg.RunRequest(
+        job_name="restore__c",
+        asset_selection=[topic.key("restored")],
+        asset_check_keys=[*list_index_checks(topic.key("restored"))],
+        run_config=run_config(config, **groups),
+    )
+    return launch(config, asked, instance)
+
+
+def failure(found: dg.ExecuteInProcessResult) -> str:
+    [failed] = found.get_step_failure_events()
+    told = failed.step_failure_data.user_failure_data
+    assert told is not None
+    return str(told.description)
 
 
 def values(config: ConnectorConfig) -> list[bytes]:
@@ -58,61 +73,93 @@ def values(config: ConnectorConfig) -> list[bytes]:
     return found
 
 
-def test_the_hours_picked_are_restored_and_show_it(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
-    found = restored(config, instance, 1, 2)
+def test_the_hours_in_the_form_are_restored_and_the_page_says_which_and_no_hour_does(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    hours = hour_keys(config, 2, 0)
+    found = restored(config, instance, what={"hours": hours})
     assert found.success
-    assert values(config) == [b"1-0", b"1-1", b"2-0", b"2-1"]
+    assert values(config) == [b"0-0", b"0-1", b"2-0", b"2-1"]
     key = topic_of(config).key("restored")
     reported = events(found, key)
-    assert set(reported) == set(hour_keys(config, 1, 2))
-    [metadata] = reported[hour_keys(config, 1)[0]]
+    assert set(reported) == {None}
+    [metadata] = reported[None]
+    starts = [NOON, NOON + 2 * HOUR]
+    assert metadata["asked"]["windows"] == [[start.isoformat(), (start + HOUR).isoformat()] for start in starts]
     assert (metadata["records"], metadata["verified"], metadata["restore_id"]) == (4, True, found.run_id)
     [row] = metadata["kafka_partitions"]
-    assert (row["first_source_offset"], row["first_target_offset"], row["last_target_offset"]) == (2, 0, 3)
-    assert instance.get_materialized_partitions(key) == set(hour_keys(config, 1, 2))
+    assert (row["first_source_offset"], row["first_target_offset"], row["last_target_offset"]) == (0, 0, 3)
+    assert not instance.get_materialized_partitions(key)
 
 
-def test_a_window_in_the_config_wins_over_the_hours(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def test_the_page_of_an_hour_has_the_form_of_its_restore(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    event = instance.fetch_materializations(topic_of(config).key("hourly"), limit=1000).records
+    by_hour = {r.partition_key: r.asset_materialization.metadata for r in event if r.asset_materialization}
+    [hour] = hour_keys(config, 1)
+    text = by_hour[hour]["restore"].value
+    given = yaml.safe_load(str(text).removeprefix("```yaml\n").removesuffix("```"))
+    to = given["ops"][name_restored_op("c")]["config"]["to"]
+    assert to == {"topic": ""}
+    to |= {"topic": "{topic}-restored", "create_topic": True}
+    asked = dg.RunRequest(job_name="restore__c", asset_selection=[topic_of(config).key("restored")], run_config=given)
+    assert launch(config, asked, instance).success
+    assert values(config) == [b"1-0", b"1-1"]
+
+
+def test_a_window_to_the_millisecond_is_restored(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
     window = {"from_time": "2026-01-01T12:30:00", "to_time": "2026-01-01T13:00:00.001"}
-    assert restored(config, instance, 3, **window).success
+    assert restored(config, instance, what=window).success
     assert values(config) == [b"0-1", b"1-0"]
 
 
 def test_everything_means_timestamps_before_the_first_hour_too(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    assert restored(config, instance, 3, everything=True).success
+    assert restored(config, instance, what={"everything": True}).success
     assert values(config) == [b"%d-%d" % (h, i) for h in range(4) for i in range(2)] + [b"old"]
 
 
 def test_a_dry_run_is_observed_and_creates_nothing(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
-    found = restored(config, instance, 1, dry_run=True)
+    found = restored(config, instance, what={"hours": hour_keys(config, 1)}, how={"dry_run": True})
     assert found.success
     key = topic_of(config).key("restored")
     [observed] = [e.asset_observation_data.asset_observation for e in found.get_asset_observation_events()]
     assert observed.asset_key == key
     assert observed.metadata["dry_run"].value is True
     assert observed.metadata["records"].value == 2
-    assert not instance.get_materialized_partitions(key)
+    assert not events(found, key)
 
 
 def test_a_restore_that_is_refused_fails_for_good_with_its_reasons(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    found = restored(config, instance, 1, create_topic=False)
+    found = restored(config, instance, what={"everything": True}, to={"create_topic": False})
     assert not found.success
     stored = instance.get_run_by_id(found.run_id)
     assert stored is not None
     assert stored.tags[FAILURE_TAG] == "permanent"
-    data = found.get_step_failure_events()[0].step_failure_data
-    assert data.user_failure_data is not None
-    assert "does not exist" in str(data.user_failure_data.description)
+    assert "does not exist" in failure(found)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"to": {"topic": ""}, "what": {"everything": True}}, "to.topic is empty"),
+        ({}, "what: nothing says which records"),
+        ({"what": {"everything": True}, "how": {"thaw_seconds": -1.0}}, "how.thaw_seconds -1.0: Input should be"),
+    ],
+)
+def test_a_form_that_cannot_be_used_is_refused_by_the_path_of_the_field(
+    config: ConnectorConfig, instance: dg.DagsterInstance, groups: dict[str, Any], said: str
+) -> None:
+    assert said in failure(restored(config, instance, **groups))
 
 
 def test_the_same_restore_id_sends_nothing_again(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
-    assert restored(config, instance, 1, restore_id="mine").success
-    found = restored(config, instance, 1, restore_id="mine")
-    [metadata] = events(found, topic_of(config).key("restored"))[hour_keys(config, 1)[0]]
+    terms = {"what": {"hours": hour_keys(config, 1)}, "how": {"restore_id": "mine"}}
+    assert restored(config, instance, **terms).success
+    found = restored(config, instance, **terms)
+    [metadata] = events(found, topic_of(config).key("restored"))[None]
     assert metadata["already_finished"]
     assert values(config) == [b"1-0", b"1-1"]
 
@@ -123,33 +170,26 @@ def test_a_run_that_picks_several_topics_is_refused_before_anything_is_sent(
 ) -> None:
     many = config.model_copy(update={"topics": (*config.topics, *(f"other-{n}" for n in range(1, count)))})
     job = definitions(many).resolve_job_def("restore__c")
-    given = RestoreConfig(to_topic=f"{config.topics[0]}-restored", create_topic=True)
     found = job.execute_in_process(
-        instance=instance,
-        partition_key=hour_keys(config, 1)[0],
-        run_config=dg.RunConfig(ops={name_restored_op("c"): given}),
-        raise_on_error=False,
+        instance=instance, run_config=run_config(config, what={"everything": True}), raise_on_error=False
     )
-    [failed] = found.get_step_failure_events()
-    told = failed.step_failure_data.user_failure_data
-    assert told is not None
-    assert told.description is not None
-    assert f"connector c: this run picked {count} topics to restore: {config.topics[0]}, other-1" in told.description
-    assert ("and 2 more" in told.description) == (count == 12)
-    assert "start a run for each topic" in told.description
+    told = failure(found)
+    assert f"connector c: this run picked {count} topics to restore: {config.topics[0]}, other-1" in told
+    assert ("and 2 more" in told) == (count == 12)
+    assert "start a run for each topic" in told
     with ClusterAdmin(config.kafka) as admin:
-        assert given.to_topic not in admin.topics()
-    assert not instance.get_materialized_partitions(topic_of(config).key("restored"))
+        assert f"{config.topics[0]}-restored" not in admin.topics()
+    assert not events(found, topic_of(config).key("restored"))
 
 
 def test_a_restore_of_one_topic_of_several_shows_nothing_on_the_others(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     many = config.model_copy(update={"topics": (*config.topics, "other-1", "other-2")})
-    assert restored(many, instance, 1).success
+    assert restored(many, instance, what={"hours": hour_keys(config, 1)}).success
     assert values(config) == [b"1-0", b"1-1"]
-    shown = [instance.get_materialized_partitions(topic.key("restored")) for topic in list_archived_topics([many])]
-    assert shown == [set(hour_keys(config, 1)), set(), set()]
+    shown = [instance.get_latest_materialization_event(topic.key("restored")) for topic in list_archived_topics([many])]
+    assert [event is not None for event in shown] == [True, False, False]
 
 
 def test_a_run_that_picks_no_topic_is_refused(config: ConnectorConfig) -> None:

@@ -274,22 +274,22 @@ def test_what_is_no_condition_over_one_record_is_refused_before_the_first_one(co
 def test_what_the_process_refuses_is_told_by_its_option(condition: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)) as raised:
         check_filter(RecordFilter(sql=condition))
-    assert "--sql (sql)" in str(raised.value)
+    assert "--sql (what.sql)" in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
         ("unnest([true, false])", "unnest, which makes several rows of one record"),
-        ("(" * 50_000 + "true" + ")" * 50_000, "--sql (sql)"),
-        ("[" * 50_000 + "]" * 50_000 + " = []", "--sql (sql)"),
-        ("1 = " + "+".join(["1"] * 100_000), "--sql (sql)"),
-        ("read_text('/etc/passwd') = ''", "--sql (sql)"),
+        ("(" * 50_000 + "true" + ")" * 50_000, "--sql (what.sql)"),
+        ("[" * 50_000 + "]" * 50_000 + " = []", "--sql (what.sql)"),
+        ("1 = " + "+".join(["1"] * 100_000), "--sql (what.sql)"),
+        ("read_text('/etc/passwd') = ''", "--sql (what.sql)"),
         ("current_setting('memory_limit') = ''", "current_setting, which"),
-        ("\ud800 = key", "--sql (sql)"),
+        ("\ud800 = key", "--sql (what.sql)"),
         ("true) UNION ALL SELECT (true", "UNION"),
-        ("true UNION ALL SELECT true", "--sql (sql)"),
-        ("error(repeat('x', 50000000)) = ''", "--sql (sql)"),
+        ("true UNION ALL SELECT true", "--sql (what.sql)"),
+        ("error(repeat('x', 50000000)) = ''", "--sql (what.sql)"),
     ],
 )
 def test_a_hostile_condition_is_refused_quickly_in_little_memory(condition: str, said: str) -> None:

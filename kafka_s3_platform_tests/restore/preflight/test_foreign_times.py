@@ -73,7 +73,7 @@ def test_records_whose_times_nobody_knows_before_they_are_read_may_be_too_old(
     [refusal] = found(configs, *planned(tmp_path, *TELLING[how]))
     assert refusal.refuses
     assert next(iter(configs)) in refusal.text
-    assert configs is APPEND or ("may be of any age" in refusal.text and "--from (from_time)" in refusal.text)
+    assert configs is APPEND or ("may be of any age" in refusal.text and "--from (what.from_time)" in refusal.text)
 
 
 @pytest.mark.parametrize("how", TELLING)
@@ -100,7 +100,7 @@ def test_values_alone_get_the_time_of_the_restore(tmp_path: Path) -> None:
 def test_a_limit_of_the_future_is_told_since_brokers_reject_what_is_above_it(tmp_path: Path) -> None:
     [remark] = found(AFTER, *planned(tmp_path, *TELLING["a field"]))
     assert not remark.refuses
-    assert "--exact (exact)" in remark.text
+    assert "--exact (how.exact)" in remark.text
 
 
 @pytest.mark.parametrize("how", TELLING)

@@ -1,0 +1,61 @@
+"""The form of a restore, Dagster's launchpad: a sample of what a person writes there, and links that open it filled."""
+
+import json
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+import dagster as dg
+
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.topic import ArchivedTopic
+
+
+def name_restored_op(connector: str) -> str:
+    """Return the name of the op of a connector's restored assets."""
+    return make_op_name("restored", connector)
+
+
+def name_restore_job(connector: str) -> str:
+    """Return the name of a connector's restore job."""
+    return make_op_name("restore", connector)
+
+
+def write_form(connector: str, what: Mapping[str, object], to: Mapping[str, object]) -> str:
+    """Return the config of a run as YAML."""
+    lines = ["ops:", f"  {name_restored_op(connector)}:", "    config:"]
+    for group, fields in (("what", what), ("to", to)):
+        # JSON is YAML, and a day in quotes is no date
+        lines += [f"      {group}:", *(f"        {name}: {json.dumps(value)}" for name, value in fields.items())]
+    return "\n".join(lines) + "\n"
+
+
+def describe_form(connector: str, what: Mapping[str, object]) -> str:
+    """Return what the description of a restored asset says of its form."""
+    sample = write_form(connector, what, {"topic": "copy_of_{topic}", "create_topic": True})
+    return (
+        "Press *Materialize*, say what is restored and where to, and launch. `what` chooses records, `to` is the "
+        "target, `values` changes what is sent, `how` has dry runs, limits and strictness.\n\n"
+        f"```yaml\n{sample}```"
+    )
+
+
+def make_form_metadata(run: dg.DagsterRun, topic: ArchivedTopic, **what: list[str]) -> dict[str, dg.MetadataValue]:
+    """Make the metadata of an hour's or a day's page that leads to the form filled with it.
+
+    It is a link. A run of the command line does not know by which name the UI has this code location: there it is the
+    config, to be put into the form of the restored asset.
+    """
+    if not topic.is_native:
+        return {}
+    connector = topic.config.name
+    form = write_form(connector, what, {"topic": ""})
+    origin = run.remote_job_origin
+    if origin is None:
+        return {"restore": dg.MetadataValue.md(f"```yaml\n{form}```")}
+    repository = origin.repository_origin
+    place = quote(f"{repository.repository_name}@{repository.code_location_origin.location_name}", safe="@")
+    picked = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(topic.key("restored").path)}
+    picked["assetSelection[0][opNames][0]"] = name_restored_op(connector)
+    query = urlencode({"config": form, **picked}, quote_via=quote, safe="[]:/")
+    path = f"/locations/{place}/jobs/{name_restore_job(connector)}/playground/setup"
+    return {"restore": dg.MetadataValue.url(f"{path}?{query}")}

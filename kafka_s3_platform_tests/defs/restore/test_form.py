@@ -1,0 +1,89 @@
+"""The form of a restore as Dagster's launchpad opens it, without any server."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+from dagster._config import ConfigTypeKind
+from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
+from dagster._core.system_config.objects import ResolvedRunConfig
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
+from kafka_s3_platform.definitions import build_definitions
+from kafka_s3_platform_tests.support import connector
+
+OP = "restored__orders_s3_sink"
+SHOWN = {
+    "what": {"hours": [], "days": [], "everything": False},
+    "to": {"create_topic": False},
+    "how": {"dry_run": False},
+}
+"""What the form shows from the start."""
+
+
+def config(source: SourceSettings | None = None) -> ConnectorConfig:
+    made = connector(KafkaSettings(bootstrap_servers="127.0.0.1:1"), StoreSettings(bucket="bucket"), "orders")
+    return made.model_copy(update={"name": "orders-s3-sink", "source": source})
+
+
+def restore_job(made: ConnectorConfig) -> dg.JobDefinition:
+    return build_definitions([made], autostart=False).resolve_job_def("restore__orders_s3_sink")
+
+
+def opened(job: dg.JobDefinition) -> Any:
+    """The config with which the launchpad opens: GraphQL's `rootDefaultYaml`."""
+    snap = job.get_job_snapshot()
+    schema = snap.config_schema_snapshot
+    root = schema.get_config_snap(str(snap.mode_def_snaps[0].root_config_key))
+    return yaml.safe_load(default_values_yaml_from_type_snap(schema, root))
+
+
+def groups(job: dg.JobDefinition) -> dict[str, dg.Field]:
+    schema: Any = job.get_node_named(OP).definition.config_schema
+    fields: dict[str, dg.Field] = schema.config_type.fields
+    return fields
+
+
+def test_the_form_opens_with_its_groups_and_lacks_the_target_alone() -> None:
+    job = restore_job(config())
+    form = opened(job)
+    assert form == {"ops": {OP: {"config": SHOWN}}}
+    with pytest.raises(dg.DagsterInvalidConfigError, match='Missing required config entry "topic" at path root:ops'):
+        ResolvedRunConfig.build(job, form)
+    form["ops"][OP]["config"]["to"]["topic"] = "copy"
+    assert ResolvedRunConfig.build(job, form)
+
+
+def test_the_form_of_a_source_lacks_nothing() -> None:
+    job = restore_job(config(SourceSettings()))
+    assert ResolvedRunConfig.build(job, opened(job))
+
+
+@pytest.mark.parametrize("source", [None, SourceSettings()])
+def test_each_group_and_each_field_is_described(source: SourceSettings | None) -> None:
+    found = groups(restore_job(config(source)))
+    assert set(found) == {"what", "to", "values", "how"}
+    for group in found.values():
+        assert group.description
+        assert group.config_type.kind is ConfigTypeKind.STRICT_SHAPE
+        fields: Any = group.config_type
+        assert all(field.description for field in fields.fields.values())
+
+
+@pytest.mark.parametrize("source", [None, SourceSettings()])
+def test_the_sample_in_the_description_is_a_config_of_the_job(source: SourceSettings | None) -> None:
+    made = config(source)
+    [spec] = [
+        s for s in build_definitions([made], autostart=False).resolve_all_asset_specs() if "restored" in s.key.path
+    ]
+    sample = str(spec.description).split("```yaml\n")[1].removesuffix("```")
+    assert ResolvedRunConfig.build(restore_job(made), yaml.safe_load(sample))
+
+
+def test_dagster_has_nothing_to_warn_of_before_a_restore_of_hours_that_are_not_merged() -> None:
+    """It asks "Are you sure?" where an asset on which this one depends was never materialized."""
+    specs = {s.key: s for s in build_definitions([config()], autostart=False).resolve_all_asset_specs()}
+    restored = specs[dg.AssetKey(["orders-s3-sink", "restored", "orders"])]
+    assert [dep.asset_key.path[1] for dep in restored.deps] == ["hourly"]
+    assert restored.partitions_def is None
