@@ -194,10 +194,10 @@ def test_topics_with_the_same_range_are_one_request(instance: dg.DagsterInstance
     assert both.tags["dagster/asset_partition_range_start"] == hours[0]
     assert both.tags["dagster/asset_partition_range_end"] == hours[1]
     assert both.asset_selection == [KEY, OTHER]
-    assert both.tags["kafka_s3/hours"] == "2026-01-01-00:00 to 2026-01-01-01:00"
-    assert one.tags["kafka_s3/hours"] == hours[0]
+    assert both.tags["hours"] == "2026-01-01-00:00 to 01:00"
+    assert one.tags["hours"] == hours[0]
     shown = [name for name in both.tags if not name.startswith(HIDDEN_TAG_PREFIX)]
-    assert sorted(shown) == [ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, "kafka_s3/hours"]
+    assert sorted(shown) == [ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG, "hours"]
     assert one.tags["dagster/asset_partition_range_end"] == hours[0]
     assert not {"dagster/asset_partition_range_start", "dagster/asset_partition_range_end"} & until_now.tags.keys()
     assert len({request.run_key for request in (both, one, until_now)}) == 3
