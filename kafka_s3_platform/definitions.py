@@ -26,7 +26,7 @@ from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
 from kafka_s3_platform.defs.file_checks import make_file_checks
 from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job
 from kafka_s3_platform.defs.resources import NoValues, SparkResource
-from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key
+from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
 from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
 from kafka_s3_platform.defs.restore.restored import make_restored_assets
 from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
@@ -138,9 +138,14 @@ def _resolve_topics(connectors: Sequence[ConnectorConfig]) -> Sequence[Connector
 def _define_connector(config: ConnectorConfig, autostart: bool) -> dg.Definitions:
     if config.source is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
-        return dg.Definitions(assets=[make_foreign_asset(config)], jobs=[job], sensors=[make_poll_sensor(config, job)])
+        asset = make_foreign_asset(config, name_poll_sensor(config.name))
+        return dg.Definitions(assets=[asset], jobs=[job], sensors=[make_poll_sensor(config, job)])
     topics = list_archived_topics([config])
     looking = dg.Definitions(sensors=[make_topics_sensor(config)] if config.topics_regex is not None else [])
+    if config.reader is not None:
+        job = make_foreign_job(config.name, make_foreign_key(config.name))
+        reading = dg.Definitions(assets=[make_foreign_asset(config.reader)], jobs=[job])
+        looking = dg.Definitions.merge(looking, reading)
     if not topics:
         return looking
     object_level = make_object_checks(topics)

@@ -23,6 +23,7 @@ from kafka_s3_platform.defs.restore.config import (
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
 from kafka_s3_platform.defs.restore.form import name_restore_job, name_restored_op
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import ConfigError
 
 INCOMPLETE = 3
 """Exit status of a restore that is verified, and lacks something of what was asked for."""
@@ -55,8 +56,8 @@ def restore(
     Restores every archived record of a topic of CONNECTOR, unless options select some. A record must pass all options
     that are set.
 
-    If CONNECTOR is a source connector, replays the objects that its file describes. A RegexRouter in the file may name
-    the target topics.
+    If CONNECTOR is a source connector, or a sink of another format than our envelope, replays the objects that its file
+    describes. A RegexRouter in the file of a source may name the target topics.
 
     Exit status 1 if a dry run finds that the restore would be refused, or if nothing could be restored. Exit status 3
     if a restore is verified, but something of what was asked for is missing (gaps of the archive, what was left out),
@@ -67,8 +68,14 @@ def restore(
     if terms.how.restore_id is None:
         ctx.obj += ["--restore-id", run_id]
     found = find_connector(connector, os.environ)
-    if found.source is not None:
-        outcome = run_foreign_restore(found, terms, run_id)
+    source = found if found.source is not None else found.reader
+    if source is not None:
+        outcome = run_foreign_restore(source, terms, run_id)
+    elif found.unreadable:
+        raise ConfigError(
+            f"connector {connector} writes objects of format {found.layout.format}, and its file does not say how they "
+            f"are read back: {'; '.join(found.unreadable)}"
+        )
     else:
         outcome = _restore_archived(connector, terms, run_id)
     report = {"topic": outcome.topic, "run_id": outcome.run_id, **outcome.events[0]}

@@ -120,7 +120,7 @@ def raise_failures(failures: Mapping[str, PlatformError]) -> None:
 
 
 def find_native_topics(connector: str, topic: str | None, verb: str) -> list[ArchivedTopic]:
-    """Find archived topics. ConfigError, which names `verb`, if the platform cannot read the objects of a topic."""
+    """Find archived topics. ConfigError, which names `verb`, if their objects are not of the native format."""
     found = find_archived_topics(connector, topic)
     for other in (t for t in found if not t.is_native):
         raise ConfigError(

@@ -56,6 +56,11 @@ class ConnectorConfig(Settings):
     records: RecordSettings = Field(default_factory=RecordSettings)
     archive: ArchiveSettings
     source: SourceSettings | None = None
+    reader: "ConnectorConfig | None" = None
+    """Of a sink whose objects only a listing of the bucket reads back: its file as that of a source. Else None."""
+
+    unreadable: tuple[str, ...] = ()
+    """Why the file of such a sink is none of a source, by its keys."""
 
     @property
     def restore_store(self) -> StoreSettings:

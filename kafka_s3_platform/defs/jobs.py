@@ -51,7 +51,7 @@ def make_foreign_job(connector: str, key: dg.AssetKey) -> Job:
     return dg.define_asset_job(
         name_restore_job(connector),
         dg.AssetSelection.assets(key),
-        description=f"Replay to topics the objects that source connector {connector} describes.",
+        description=f"Replay to topics the objects that the file of connector {connector} describes.",
     )
 
 

@@ -44,6 +44,14 @@ def tells_offsets(config: ConnectorConfig) -> bool:
     return find_format(config.layout.format).envelope is not None and "offset" in source.fields
 
 
+def tells_times(config: ConnectorConfig) -> bool:
+    """Whether objects hold the timestamps of their records."""
+    source = config.source or SourceSettings()
+    # Envelopes of other sinks hold timestamps only if their files list that field.
+    is_told = find_format(config.layout.format).envelope is not None and "timestamp" in source.fields
+    return config.layout.is_envelope or is_told or source.timestamp_field is not None
+
+
 def read_told_offsets(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> ToldOffsets:
     """Read what is known about the offsets of an object, with one request for its metadata.
 

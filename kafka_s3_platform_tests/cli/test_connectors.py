@@ -69,6 +69,41 @@ def test_check_says_first_whether_a_file_loads_and_why_not_then_what_it_does(kaf
     assert [": " in line for line in lines] == [False, False, True]
 
 
+JSON_OF_AVRO = {
+    "format.class": "JsonFormat",
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+    "value.converter.schema.registry.url": "http://registry.invalid",
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({}, ["EnvelopeParquetFormat holds whole records", "`kafka-s3 restore c --topic T --to-topic T2`"]),
+        (
+            {"format.class": "JsonFormat", "value.converter": "org.apache.kafka.connect.storage.StringConverter"},
+            ["`kafka-s3 restore c --to-topic T2` reads objects of JsonFormat", "objects hold no keys", "no timestamps"],
+        ),
+        (JSON_OF_AVRO, ["does not say how they are read back: value.converter: "]),
+    ],
+    ids=["envelope", "lines", "lines of Avro"],
+)
+def test_check_tells_after_its_verdict_what_one_gets(kafka_s3: KafkaS3, keys: dict[str, str], told: list[str]) -> None:
+    write_connector(kafka_s3, "t", **keys)
+    verdict, *rest = kafka_s3("check", "connectors/c.json").stdout.splitlines()
+    assert verdict.endswith("c.json: loads")
+    gets = [line for line in rest if line.startswith("what you get: ")]
+    assert rest[: len(gets)] == gets
+    assert all(any(part in line for line in gets) for part in told)
+
+
+def test_a_sink_whose_objects_its_file_does_not_read_back_is_refused_with_the_reason(kafka_s3: KafkaS3) -> None:
+    write_connector(kafka_s3, "t", **JSON_OF_AVRO)
+    found = kafka_s3("restore", "c", "--to-topic", "u")
+    assert found.returncode == 1
+    assert "writes objects of format json, and its file does not say how they are read back: value.conv" in found.stderr
+
+
 def test_list_tells_each_files_class_and_status(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t")
     bad = {"name": "bad", "connector.class": "S3_SINK", "topics": "t", "s3.bucket.name": "bucket", "flush.sise": 1}

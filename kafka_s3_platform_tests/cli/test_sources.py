@@ -8,7 +8,9 @@ import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
+from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.support import NOON, Sent, produce
 
 SOURCE = {
     "connector.class": "io.confluent.connect.s3.source.S3SourceConnector",
@@ -86,6 +88,30 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
     groups = kafka_s3("groups", "mine")
     assert groups.returncode == 1
     assert "objects that others wrote tell of none" in groups.stderr
+
+
+@pytest.mark.integration
+def test_what_a_sink_has_written_in_connects_formats_is_restored_from_its_own_file(
+    kafka_s3: KafkaS3,
+    kafka_settings: KafkaSettings,
+    store_settings: StoreSettings,
+    create_topic: CreateTopic,
+    topic_name: str,
+) -> None:
+    create_topic(topic_name)
+    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % n, timestamp=NOON) for n in range(3)])
+    lines = {k: v for k, v in SOURCE.items() if k.startswith(("format", "value"))}
+    insert = {"transforms": "d", "transforms.d.type": "InsertField$Value", "transforms.d.static.field": "by"}
+    keys = {**lines, **insert, "transforms.d.static.value": "us"}
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **keys)
+    assert kafka_s3("archive", "c", "--until-now").returncode == 0
+    same = kafka_s3("restore", "c", "--create-topic")
+    assert same.returncode == 1
+    assert "--allow-source-topic" in same.stderr
+    restored = parsed(kafka_s3("restore", "c", "--to-topic", "{topic}-copy", "--create-topic", "--json"))
+    assert (restored["records"], restored["verified"]) == (3, True)
+    found = records_of(kafka_settings, f"{topic_name}-copy").column("value").to_pylist()
+    assert [json.loads(value) for value in found] == [{"n": n, "by": "us"} for n in range(3)]
 
 
 @pytest.mark.integration

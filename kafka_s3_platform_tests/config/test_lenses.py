@@ -1,11 +1,16 @@
 """Files of Lenses' S3 sink and source: what their KCQL comes to, and what is told instead."""
 
+from datetime import datetime, timezone
+
 import pytest
 
 from kafka_s3_platform.config.describe import describe_class
 from kafka_s3_platform.config.kcql import Statement, parse_statements
 from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.layouts.new_layout import new_key_reader
+from kafka_s3_platform.layouts.segment_key import ReadKey
+from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
 
 PACKAGE = "io.lenses.streamreactor.connect.aws.s3."
@@ -82,6 +87,28 @@ def test_a_sinks_kcql_comes_to_bucket_folder_format_names_and_ends(load: Load) -
     assert layout.file_name_template == "{{topic}}/{{partition}}/{{start_offset:padding=true}}-a"
     assert (layout.flush_size, layout.segment_bytes, layout.partitioner) == (7, 500_000_000, "Default")
     assert (config.topics, config.source) == (("events",), None)
+
+
+@pytest.mark.parametrize(
+    "kcql",
+    [
+        "INSERT INTO lake:a SELECT * FROM events",
+        "INSERT INTO lake SELECT * FROM events STOREAS PARQUET PROPERTIES('partition.include.keys'=true)",
+    ],
+)
+def test_what_is_written_by_a_sinks_file_is_read_back_by_the_same_file(load: Load, kcql: str) -> None:
+    avro = {
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": "http://r",
+    }
+    converter = avro if "PARQUET" in kcql else {"value.converter": "StringConverter"}
+    sink = load({**SINK, "connect.s3.kcql": kcql, **converter}).config
+    assert sink.unreadable == ()
+    assert sink.reader is not None
+    (key,) = make_sample_keys(sink, Sample("events", datetime(2020, 3, 1, 12, tzinfo=timezone.utc)))
+    read = new_key_reader(sink.reader).read(key)
+    assert isinstance(read, ReadKey)
+    assert (read.segment.topic, read.segment.kafka_partition, read.segment.first_offset) == ("events", 0, 0)
 
 
 def test_a_sources_kcql_comes_to_a_place_a_format_and_a_target(load: Load) -> None:

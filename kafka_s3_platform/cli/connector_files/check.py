@@ -14,10 +14,13 @@ from kafka_s3_platform.cli.output import json_option, print_result, strip_links
 from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
+from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.sources.how_read import explain_missing
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+from kafka_s3_platform.sources.told import tells_times
 from kafka_s3_platform.store.credentials import describe_credentials
 
 T = TypeVar("T")
@@ -30,6 +33,8 @@ class _Outlook:
     keys: tuple[str, ...] = ()
     credentials: str | None = None
     hindrances: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
+    """What the user gets: the format, how objects are restored, and what cannot come back."""
 
 
 @click.command
@@ -64,7 +69,29 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
     hindrances: list[str] = []
     keys = _try_call(lambda: make_sample_keys(config, sample), "no example of a key", hindrances)
     credentials = _try_call(lambda: describe_credentials(config.store), "no credentials", hindrances)
-    return _Outlook(keys or (), credentials, tuple(hindrances))
+    return _Outlook(keys or (), credentials, tuple(hindrances), tuple(_explain_what_one_gets(config)))
+
+
+def _explain_what_one_gets(config: ConnectorConfig) -> Iterator[str]:
+    written = find_format(config.layout.format)
+    reader = config if config.source is not None else config.reader
+    name = written.short_class_name or written.name
+    if written.name == NATIVE_FORMAT and reader is None:
+        yield (
+            f"{name} holds whole records: key, value, headers, timestamp and offset. `kafka-s3 restore {config.name} "
+            f"--topic T --to-topic T2` brings them back as they were; the hours of a day are merged"
+        )
+        return
+    if config.source is None:
+        yield f"objects of {name} stay as they are written: the hours of a day are not merged"
+    if reader is None:
+        yield f"this file does not say how they are read back: {'; '.join(config.unreadable)}"
+        return
+    yield f"`kafka-s3 restore {config.name} --to-topic T2` reads objects of {name} from the bucket, as this file says"
+    missing = [*explain_missing(reader), *([written.not_kept] if written.not_kept else [])]
+    if not tells_times(reader):
+        missing.append("objects hold no timestamps: records get the time of the restore")
+    yield from (f"cannot come back: {what}" for what in missing)
 
 
 def _try_call(what: Callable[[], T], failing: str, hindrances: list[str]) -> T | None:
@@ -84,6 +111,7 @@ def _make_document(report: CheckReport, outlook: _Outlook) -> dict[str, object]:
         "example_keys": list(outlook.keys),
         "credentials": outlook.credentials,
         "hindrances": list(outlook.hindrances),
+        "what_you_get": list(outlook.gives),
         "problems": list(report.problems),
         "keys": [_format_finding(f) for f in report.findings],
         "worker_keys": [_format_finding(f) for f in report.worker_findings],
@@ -98,6 +126,7 @@ def _format_outlook(report: CheckReport, outlook: _Outlook) -> Iterator[str]:
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
     yield from _format_keys(report, (KeyClass.REFUSED,))
+    yield from (f"what you get: {line}" for line in outlook.gives)
     yield from (f"an object's key, for example: {key}" for key in outlook.keys)
     if outlook.credentials:
         yield f"credentials: {outlook.credentials}"

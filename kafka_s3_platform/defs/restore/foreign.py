@@ -40,16 +40,20 @@ def name_poll_sensor(connector: str) -> str:
     return make_op_name("poll", connector)
 
 
-def make_foreign_asset(config: ConnectorConfig) -> dg.AssetsDefinition:
-    """`<connector>/restored`: what the file of a source connector describes, in one run."""
+def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg.AssetsDefinition:
+    """`<connector>/restored`: what the file of a source connector describes, in one run. `sensor` requests later ones.
+
+    Without a sensor, it is the file of a sink, whose objects are read back.
+    """
     key = make_foreign_key(config.name)
     topics = ArchivedTopic(config, EVERY_TOPIC)
     spec = dg.AssetSpec(
         key,
         **topics.shown_in("restored"),
         kinds={"kafka", "spark"},
-        description=f"Objects that source connector `{config.name}` describes, replayed to topics. Turn on its sensor "
-        f"`{name_poll_sensor(config.name)}` to replay later objects too.\n\n"
+        description=f"Objects that the file of connector `{config.name}` describes, replayed to topics. What their "
+        "format does not hold cannot come back: `kafka-s3 check` tells. "
+        f"{f'Turn on the sensor `{sensor}` to replay later objects too.' if sensor else ''}\n\n"
         f"{describe_form(config.name, {'topics': ['orders']})}",
         skippable=True,
     )

@@ -45,17 +45,20 @@ def make_form_metadata(run: dg.DagsterRun, topic: ArchivedTopic, **what: list[st
     It is a link. A run of the command line does not know by which name the UI has this code location: there it is the
     config, to be put into the form of the restored asset.
     """
+    connector, key = topic.config.name, topic.key("restored")
     if not topic.is_native:
-        return {}
-    connector = topic.config.name
-    form = write_form(connector, what, {"topic": ""})
+        if topic.config.reader is None:
+            return {}
+        key = dg.AssetKey([connector, "restored"])
+        what["topics"] = [topic.topic]
+    form = write_form(connector, what, {"topic": "", "create_topic": True})
     origin = run.remote_job_origin
     if origin is None:
         return {"restore": dg.MetadataValue.md(f"```yaml\n{form}```")}
     repository = origin.repository_origin
     place = quote(f"{repository.repository_name}@{repository.code_location_origin.location_name}", safe="@")
-    picked = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(topic.key("restored").path)}
+    picked = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(key.path)}
     picked["assetSelection[0][opNames][0]"] = name_restored_op(connector)
-    query = urlencode({"config": form, **picked}, quote_via=quote, safe="[]:/")
+    query = urlencode({"config": form, **picked}, safe="[]:/")
     path = f"/locations/{place}/jobs/{name_restore_job(connector)}/playground/setup"
     return {"restore": dg.MetadataValue.url(f"{path}?{query}")}

@@ -11,7 +11,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
@@ -29,6 +28,7 @@ from kafka_s3_platform.restore.source.terms import (
 from kafka_s3_platform.restore.target_topic import Rename, Template, apply_routers, name_target_topic, routes_by_topic
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, group_objects, select_window
 from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
+from kafka_s3_platform.sources.told import tells_times
 from kafka_s3_platform.store.objects import ObjectStore
 
 KIND = "foreign"
@@ -205,14 +205,6 @@ _NOT_READ_IN = {
     *("rotate_schedule_interval_ms", "segment_bytes", "schema_compatibility", "null_values"),
 }
 """Settings of a source connector's file and its layout that change no record that is read, or are a term themselves."""
-
-
-def tells_times(config: ConnectorConfig) -> bool:
-    """Whether objects hold the timestamps of their records."""
-    source = config.source or SourceSettings()
-    # Envelopes of other sinks hold timestamps only if their files list that field.
-    is_told = find_format(config.layout.format).envelope is not None and "timestamp" in source.fields
-    return config.layout.is_envelope or is_told or source.timestamp_field is not None
 
 
 def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_s3_platform.config.check import check_report
 from kafka_s3_platform.config.files import find_conflicts
+from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.config.name_templates import compile_read_template
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
@@ -117,6 +118,28 @@ def test_a_sinks_file_with_only_its_class_changed_reads_what_that_sink_wrote(
     same += ["codec"] if sink.layout.format in {"json", "bytes", "block_gzip"} else []  # others' objects tell it
     assert source.layout.model_dump(include=set(same)) == sink.layout.model_dump(include=set(same))
     assert (source.topics, source.records.value, source.store) == (sink.topics, sink.records.value, sink.store)
+    if new == FULL and sink.layout.format != NATIVE_FORMAT:
+        assert sink.reader == source, "its own restore reads so too"
+    assert sink.unreadable == ()
+
+
+DROP = {"transforms": "d", "transforms.d.type": "DropHeaders", "transforms.d.headers": "x"}
+
+
+def test_the_restore_of_a_sink_does_not_do_its_transforms_again(load: Load) -> None:
+    found = load({"format.class": "JsonFormat", "value.converter": "StringConverter", **DROP}).config
+    assert (len(found.records.transforms), found.reader and found.reader.records.transforms) == (1, ())
+
+
+def test_a_sink_whose_file_says_too_little_to_read_its_objects_back_loads_and_says_why(load: Load) -> None:
+    """Lines of JSON have no schema, of which Avro could be made again."""
+    avro = {
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": "http://r",
+    }
+    found = load({"format.class": "JsonFormat", **avro}).config
+    assert found.reader is None
+    assert any(reason.startswith("value.converter: ") for reason in found.unreadable)
 
 
 def test_a_source_that_names_its_format_or_layout_is_what_it_says(load: Load) -> None:

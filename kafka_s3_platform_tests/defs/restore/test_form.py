@@ -11,6 +11,8 @@ from dagster._core.system_config.objects import ResolvedRunConfig
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.definitions import build_definitions
+from kafka_s3_platform.defs.restore.form import make_form_metadata
+from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform_tests.support import connector
 
 OP = "restored__orders_s3_sink"
@@ -79,6 +81,19 @@ def test_the_sample_in_the_description_is_a_config_of_the_job(source: SourceSett
     ]
     sample = str(spec.description).split("```yaml\n")[1].removesuffix("```")
     assert ResolvedRunConfig.build(restore_job(made), yaml.safe_load(sample))
+
+
+def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_restore() -> None:
+    made = config()
+    lines = made.model_copy(update={"layout": made.layout.model_copy(update={"format": "json"})})
+    read = lines.model_copy(update={"reader": lines.model_copy(update={"source": SourceSettings()})})
+    run = dg.DagsterRun("archive__orders_s3_sink", "r")
+    shown = make_form_metadata(run, ArchivedTopic(read, "orders"), hours=["2026-01-01-12:00"])
+    form = yaml.safe_load(str(shown["restore"].value).removeprefix("```yaml\n").removesuffix("```"))
+    assert form["ops"][OP]["config"]["what"] == {"hours": ["2026-01-01-12:00"], "topics": ["orders"]}
+    form["ops"][OP]["config"]["to"]["topic"] = "copy"
+    assert ResolvedRunConfig.build(restore_job(read), form)
+    assert make_form_metadata(run, ArchivedTopic(lines, "orders"), hours=["2026-01-01-12:00"]) == {}
 
 
 def test_dagster_has_nothing_to_warn_of_before_a_restore_of_hours_that_are_not_merged() -> None:
