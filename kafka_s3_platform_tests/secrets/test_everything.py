@@ -302,9 +302,11 @@ def _run_jobs(found: Written, instance: dg.DagsterInstance) -> None:
     """Runs as the UI launches them: all jobs where the store refuses, and a restore with secrets in its config."""
     topic = found.world.topic
     with at(found.world.folder("store refuses")):
+        form = {"config": {"what": {"everything": True}, "to": {"topic": f"{topic}-from-ui"}}}
         for job in defs().resolve_all_job_defs():
             if job.name != "__ASSET_JOB":
-                _execute(found, instance, job, {})
+                ops = {node.name: form for node in job.nodes if node.name.startswith("restored__")}
+                _execute(found, instance, job, {"ops": ops})
     to = {"topic": f"{topic}-from-ui", "create_topic": True}
     file = {"outgoing_file": "outgoing.properties"}
     given = {"outgoing": {**OUTGOING, "transforms.header.value.literal": SHOWN_IN_ITS_RUN}}
