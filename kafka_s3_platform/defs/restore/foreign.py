@@ -54,7 +54,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
         description=f"Objects that the file of connector `{config.name}` describes, replayed to topics. What their "
         "format does not hold cannot come back: `kafka-s3 check` tells. "
         f"{f'Turn on the sensor `{sensor}` to replay later objects too.' if sensor else ''}\n\n"
-        f"{describe_form(config.name, {'topics': ['orders']})}",
+        f"{describe_form(config.name, {'topics': [*config.topics[:1]] or ['orders']})}",
         skippable=True,
     )
 

@@ -97,8 +97,8 @@ def yield_outcome(
         yield dg.AssetObservation(key, metadata=metadata)
     else:
         yield dg.MaterializeResult(asset_key=key, metadata=metadata)
-    if not report.dry_run and any(check.asset_key == key for check in context.selected_asset_check_keys):
-        yield dg.AssetCheckEvaluation(
+    if not report.dry_run:
+        evaluation = dg.AssetCheckEvaluation(
             asset_key=key,
             check_name=RESTORED_CHECK,
             passed=verdict.kind not in {"part", "bad"},
@@ -106,6 +106,11 @@ def yield_outcome(
             metadata={name: metadata[name] for name in _JUDGED},
             severity=dg.AssetCheckSeverity.ERROR if verdict.kind == "bad" else dg.AssetCheckSeverity.WARN,
         )
+        if any(check.asset_key == key for check in context.selected_asset_check_keys):
+            yield evaluation
+        else:
+            # a link to the form picks no checks, and the check is about the last restore, whoever launched it
+            context.instance.report_runless_asset_event(evaluation)
     with raise_dagster_failures(context):
         check_something_restored(report)
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.archive.checks import list_index_checks
+from kafka_s3_platform.defs.archive.checks import RESTORED_CHECK, list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.defs.restore.restored import find_picked_topic
@@ -101,9 +101,14 @@ def test_the_page_of_an_hour_has_the_form_of_its_restore(config: ConnectorConfig
     to = given["ops"][name_restored_op("c")]["config"]["to"]
     assert to == {"topic": "", "create_topic": True}
     to["topic"] = "{topic}-restored"
-    asked = dg.RunRequest(job_name="restore__c", asset_selection=[topic_of(config).key("restored")], run_config=given)
-    assert launch(config, asked, instance).success
+    key = topic_of(config).key("restored")
+    assert launch(
+        config, dg.RunRequest(job_name="restore__c", asset_selection=[key], run_config=given), instance
+    ).success
     assert values(config) == [b"1-0", b"1-1"]
+    check = dg.AssetCheckKey(key, RESTORED_CHECK)
+    [told] = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+    assert told.status.value == "SUCCEEDED", "also if the run that the form launches picks no checks"
 
 
 def test_a_window_to_the_millisecond_is_restored(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
