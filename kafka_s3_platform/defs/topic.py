@@ -159,7 +159,7 @@ class Hours(Windows):
 
 
 class Days(Windows):
-    """The days of a connector, from its start day up to today. Restores of today's hours depend on today."""
+    """The days of a connector, from its start day up to today."""
 
     def __init__(self, config: ConnectorConfig) -> None:
         super().__init__(_define_days(_find_start_day(config), config.layout.timezone))

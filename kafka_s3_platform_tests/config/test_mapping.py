@@ -257,6 +257,7 @@ def test_one_error_names_every_refused_key(load: Load) -> None:
             r"time\.interval: partitioner\.class says",
         ),
         ({"name": "a/b"}, "name: 'a/b' is no usable name"),
+        ({"archive.owners": "team:data, me"}, r"archive\.owners: 'me' is no owner"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_key(load: Load, keys: dict[str, object], message: str) -> None:
