@@ -21,8 +21,8 @@ def make_file_checks(files: Sequence[Path], problems: Problems) -> dg.Definition
     """Make an asset for the connector files, a check for each file, and the sensor that evaluates the checks."""
     spec = dg.AssetSpec(
         FILES_KEY,
-        # with a slash, which no connector's group has
-        group_name="kafka_s3/connector_files",
+        # no connector's group has this name: with `__` in it, it would have a suffix
+        group_name="connector__files",
         description="The connector files. Each file has a check, which passes if the file loads. A file that does not "
         "load stops no other.",
     )

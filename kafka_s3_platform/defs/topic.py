@@ -50,9 +50,14 @@ class ArchivedTopic:
         return dg.AssetKey([self.config.name, group, self.topic])
 
     def shown_in(self, group: Group) -> AssetPlace:
-        """Return where the asset is shown, in a group for its connector, and whose it is."""
+        """Return where the asset is shown, and whose it is.
+
+        Its group is in one for its connector: the graph calls an asset by its topic alone.
+        """
         return AssetPlace(
-            group_name=make_name(self.config.name), owners=self.config.archive.owners, tags={ASSET_TAG: group}
+            group_name=f"{make_name(self.config.name)}/{group}",
+            owners=self.config.archive.owners,
+            tags={ASSET_TAG: group},
         )
 
     @property
