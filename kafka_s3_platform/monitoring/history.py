@@ -149,7 +149,8 @@ def _find_restore_id(run: dg.DagsterRun, connector: str) -> str:
     ops = run.run_config.get("ops")
     op = ops.get(name_restored_op(connector)) if isinstance(ops, Mapping) else None
     config = op.get("config") if isinstance(op, Mapping) else None
-    given = config.get("restore_id") if isinstance(config, Mapping) else None
+    how = config.get("how") if isinstance(config, Mapping) else None
+    given = how.get("restore_id") if isinstance(how, Mapping) else None
     return str(given or run.root_run_id or run.run_id)
 
 

@@ -43,7 +43,7 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Ca
         job_name="restore__c",
         status=dg.DagsterRunStatus.STARTED,
         asset_selection=frozenset([topic_of(config).key("restored")]),
-        run_config={"ops": {"restored__c": {"config": {"restore_id": "mine"}}}},
+        run_config={"ops": {"restored__c": {"config": {"how": {"restore_id": "mine"}}}}},
     )
     with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.add_run(run)
