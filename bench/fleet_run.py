@@ -98,7 +98,7 @@ def _measure(config: ConnectorConfig, session: "SparkSession", instance: dg.Dags
     with measured() as usage:
         _, again = _tick(definitions, config.name, instance, cursor)
     _print_usage("next tick", str(len(again)), usage)
-    _print_storage(instance, run_ids, len(config.topics))
+    _print_storage(instance, run_ids)
 
 
 def _tick(
@@ -122,18 +122,21 @@ def _write_instance(home: Path) -> None:
     (home / "dagster.yaml").write_text(json.dumps(kept).replace(".dagster", str(home)))
 
 
-def _print_storage(instance: dg.DagsterInstance, run_ids: list[str], topics: int) -> None:
+def _print_storage(instance: dg.DagsterInstance, run_ids: list[str]) -> None:
     events = [event for run_id in run_ids for event in instance.all_logs(run_id)]
     size = sum(len(serialize_value(event)) for event in events)
     runs = [run for run in map(instance.get_run_by_id, run_ids) if run is not None]
     body = sum(len(serialize_value(run)) for run in runs)
     tags = sum(len(key) + len(value) for run in runs for key, value in run.tags.items())
-    print(f"\n{len(events) / topics:.2f} event rows and {size / topics / 1000:.2f} kB of events a topic-hour;")
-    print(f"{body / topics / 1000:.2f} kB of the run and {tags / topics:.0f} bytes of its tags a topic-hour")
     by_kind: dict[str, list[int]] = {}
     for event in events:
         kind = event.dagster_event.event_type_value if event.dagster_event else "log message"
         by_kind.setdefault(kind, []).append(len(serialize_value(event)))
+    hours = len(by_kind["ASSET_MATERIALIZATION"])
+    print(
+        f"\n{hours} topic-hours: {len(events) / hours:.2f} event rows and {size / hours / 1000:.2f} kB of events each;"
+    )
+    print(f"{body / hours / 1000:.2f} kB of the run and {tags / hours:.0f} bytes of its tags each")
     for kind, sizes in sorted(by_kind.items(), key=lambda item: -sum(item[1])):
         print(f"- {kind}: {len(sizes)} of {sum(sizes) / len(sizes):,.0f} bytes")
 
