@@ -12,7 +12,7 @@ import dagster as dg
 from dagster import DagsterEventType
 
 from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.restore.restored import name_restored_op
+from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.model.health import EndedRun, FailedRun, RunHistory, RunningRestore
 

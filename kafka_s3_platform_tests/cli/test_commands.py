@@ -11,7 +11,7 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.spark.progress import Snapshot, watched_by
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import delete_records, records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, produce
 
 pytestmark = pytest.mark.integration
@@ -118,6 +118,30 @@ def test_what_is_archived_is_shown_day_by_day(kafka_s3: KafkaS3, topic: str) -> 
     assert columns.startswith("DAY         COMPLETE HOURS  RECORDS")
     assert row.split()[:6] == ["2026-01-01", "24", "of", "24", "6", "0"]
     assert row.endswith("no")
+
+
+def test_each_hour_of_a_day_has_a_mark(
+    kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings, store_settings: StoreSettings
+) -> None:
+    assert kafka_s3("show", "c", "--hours").stdout == f"{topic}: nothing is archived yet\n"
+    parsed(kafka_s3("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T13", "--json"))
+    [head, columns, row, *legend, rest] = kafka_s3("show", "c", "--hours").stdout.splitlines()
+    assert head == f"{topic}: hours of UTC"
+    assert legend == ["  ~ archived in part, or not known to be complete", "  . nothing archived"]
+    assert columns.split() == ["DAY", "00", "06", "12", "18", "COMPLETE", "RECORDS", "LATE"]
+    assert row.split() == ["2026-01-01", f"{'.' * 12}~{'.' * 11}", *["0", "of", "24", "2", "0"]]
+    assert rest.startswith(f"{topic}: nothing is archived of 2026-01-02 to ")
+    delete_records(kafka_settings, topic, 2)
+    allowed = {"archive.allowed.lateness.ms": "0", "archive.allow.gaps": "true"}
+    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic, **allowed)
+    parsed(kafka_s3("archive", "c", "--json"))
+    [_, _, row, *legend, _, lost] = kafka_s3("show", "c", "--hours").stdout.splitlines()
+    assert [line[2] for line in legend] == ["!", "#", "o"]
+    assert row.split() == ["2026-01-01", f"{'o' * 12}!##{'o' * 9}", "24", "of", "24", "5", "0"]
+    assert lost.endswith("not in this archive: 1 retention")
+    [shown] = parsed(kafka_s3("show", "c", "--hours", "--json"))["topics"]
+    [beside] = [hour for hour in shown["hours"] if hour["state"] == "lost"]
+    assert (beside["hour"], beside["complete"], beside["records"]) == ("2026-01-01T12:00:00+00:00", True, 2)
 
 
 def test_a_restore_takes_windows_limits_and_what_is_thawed(

@@ -33,10 +33,9 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(
     skip = f"kafka-s3 resolve c --topic {topic_name} --kafka-partition 0 --offsets 1:2 --skip"
     assert f"    to do without them: {skip}\n" in listed
     assert f"To do without them:\n  {skip}\n" in failed.stderr
-    assert (
-        f"{topic_name}: 1 offset(s) could not be archived; to see them: kafka-s3 resolve c"
-        in kafka_s3("show", "c").stdout
-    )
+    told = f"{topic_name}: 1 offset(s) could not be archived; to see them: kafka-s3 resolve c"
+    assert told in kafka_s3("show", "c").stdout
+    assert told in kafka_s3("show", "c", "--hours").stdout
     place = ["resolve", "c", "--topic", topic_name, "--kafka-partition", "0"]
     dry = kafka_s3(*place, "--offsets", "1:2", "--skip", "--dry-run")
     assert "1 gap(s) would be recorded; 1 offsets of the log stay out of the archive" in dry.stdout

@@ -5,7 +5,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.model.segment import Segment, StoredChunk
-from kafka_s3_platform.model.times import shift_time
+from kafka_s3_platform.model.times import HOUR, shift_time
 from kafka_s3_platform.store.index import ConnectorSnapshot, IndexSnapshot
 from kafka_s3_platform.store.row_filter import SegmentFilter
 from kafka_s3_platform.upkeep.compact.request import DayReport, is_mergeable
@@ -22,6 +22,12 @@ def find_day_start(day: date, zone: ZoneInfo) -> datetime:
 def find_day_end(day: date, zone: ZoneInfo) -> datetime:
     """Return when, in UTC, the next day begins: a day may have 23 or 25 hours."""
     return find_day_start(day + timedelta(days=1), zone)
+
+
+def list_day_hours(day: date, zone: ZoneInfo) -> list[datetime]:
+    """Return the starts of the day's 23 to 25 hours, in UTC."""
+    start = find_day_start(day, zone)
+    return [start + n * HOUR for n in range((find_day_end(day, zone) - start) // HOUR)]
 
 
 def find_day(segment: Segment | StoredChunk) -> date | None:

@@ -7,9 +7,8 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredObject
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.upkeep.compact.days import find_day, find_day_end, find_day_start
+from kafka_s3_platform.upkeep.compact.days import find_day, list_day_hours
 from kafka_s3_platform.upkeep.compact.request import is_mergeable
 
 
@@ -67,8 +66,6 @@ def _summarize_day(
 ) -> DaySummary:
     if day is None:
         return DaySummary(None, segments, 0, 0)
-    start = find_day_start(day, zone)
-    end = find_day_end(day, zone)
-    hours = [start + n * HOUR for n in range((end - start) // HOUR)]
+    hours = list_day_hours(day, zone)
     complete = state.complete_hours(hours, lateness)
     return DaySummary(day, segments, len(hours), sum(not any(s.may_hold_apart(h) for s in apart) for h in complete))
