@@ -53,6 +53,7 @@ from kafka_s3_platform_tests.secrets.world import (
     World,
     store_servers,
 )
+from kafka_s3_platform_tests.serving import serving
 from kafka_s3_platform_tests.support import Sent, produce
 
 pytestmark = pytest.mark.integration
@@ -72,6 +73,7 @@ GOOD: Mapping[str, list[list[str]]] = {
     "describe": [["describe", "S3SinkConnector"]],
     "convert": [["convert"]],
     "show": [["show", "native"]],
+    "health": [["health", "native"]],
     "files": [["files", "native", "--json"]],
     "compact": [["compact", "native", "--day", "2026-01-01"]],
     "restore": [
@@ -94,10 +96,10 @@ GOOD: Mapping[str, list[list[str]]] = {
 }
 """What each command is called with where nothing is wrong."""
 
-AT_THE_STORE = [[*RESTORE, "--dry-run"], *([name, "native"] for name in ("archive", "verify", "show"))]
+AT_THE_STORE = [[*RESTORE, "--dry-run"], *([name, "native"] for name in ("archive", "verify", "show", "health"))]
 OF_FILES = [["list"], ["check", "native.json"], ["archive", "native"]]
 WRONG: Mapping[str, list[list[str]]] = {
-    "login refused": [["archive", "native"], ["take-over", "native"]],
+    "login refused": [["archive", "native"], ["take-over", "native"], ["health"]],
     "store refuses": [*AT_THE_STORE, ["restore", "source"], ["vacuum", "native"], ["groups", "r"]],
     "store refuses the environment": AT_THE_STORE,
     "proxy down": AT_THE_STORE,
@@ -120,6 +122,7 @@ class Written:
     arguments: set[str] = field(default_factory=set)
     ran: dict[tuple[str, str], int] = field(default_factory=dict)
     evaluated: set[str] = field(default_factory=set)
+    served: set[str] = field(default_factory=set)
 
     def run(self, folder: str, arguments: Iterable[str]) -> None:
         """One command in one folder of connector files."""
@@ -262,11 +265,21 @@ def _do_each(found: Written) -> None:
     for folder, commands in WRONG.items():
         for arguments in commands:
             found.run(folder, arguments)
+    for folder in ("store refuses", "login refused"):
+        _serve(found, folder)
     with dg.DagsterInstance.get() as instance:
         for folder in ("good", "store refuses", "login refused", "provider fails"):
             with at(found.world.folder(folder)):
                 _evaluate(found, folder, instance)
         _run_jobs(found, instance)
+
+
+def _serve(found: Written, folder: str) -> None:
+    with at(found.world.folder(folder)), serving(Path.cwd(), os.environ) as server:
+        server.wait(lambda samples: ("kafka_s3_look_duration_seconds", "") in samples)
+        for path in ("/", "/health", "/metrics"):
+            found.texts.append((f"{folder}: serve {path}", server.get(path)[2]))
+    found.served.add(folder)
 
 
 def _evaluate(found: Written, folder: str, instance: dg.DagsterInstance) -> None:
@@ -365,7 +378,8 @@ FAIL = frozenset({"take-over native", "up", "demo", "groups r", "groups r --appl
 
 
 def test_every_command_sensor_and_schedule_was_tried_and_did_what_it_was_to_do(written: Written) -> None:
-    assert set(GOOD) == set(COMMANDS) - {"prepare", "doctor"}, "these read no file, and know no secret"
+    assert set(GOOD) == set(COMMANDS) - {"prepare", "doctor", "serve"}, "the first two read no file, and know no secret"
+    assert written.served == {"store refuses", "login refused"}
     good = {name: code for (folder, name), code in written.ran.items() if folder == "good"}
     refused = {name for name in good if "--sql" in name or "--outgoing worker.properties" in name}
     assert {name for name, code in good.items() if code} == FAIL | refused | {"dagster", "status --json"}
