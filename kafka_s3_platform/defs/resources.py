@@ -82,20 +82,41 @@ class SparkResource:
     def make_runner(self) -> TaskRunner:
         """Return a runner of tasks, on this process's session if it has one."""
         own = SparkRunner(start_session)
-        if start_session.cache_info().currsize:
+        if _start_once.cache_info().currsize:
             return own
         return ChosenRunner(
             lambda: choose_runner(own, build_spark_conf(read_deployed_conf(os.environ))["spark.master"])
         )
 
 
-@cache
 def start_session() -> "SparkSession":
     """Start Spark, or return the session that this process has started.
 
+    A cluster ends a session, for instance when its executors fail one after the other. Then this starts another one.
+
     Raises SparkUnavailableError if it does not start, and ConfigError if the deployment's file cannot be read.
     """
+    session = _start_once()
+    if _has_ended(session):
+        session.stop()
+        _start_once.cache_clear()
+        session = _start_once()
+    return session
+
+
+@cache
+def _start_once() -> "SparkSession":
     return _start_or_explain(read_deployed_conf(os.environ), {})
+
+
+def _has_ended(session: "SparkSession") -> bool:
+    from py4j.protocol import Py4JError
+
+    context: Any = session.sparkContext
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - nothing public asks Java
+    except Py4JError:
+        return False  # its Java has died, which the first task tells
 
 
 def start_shared_session() -> "tuple[SparkSession, int]":

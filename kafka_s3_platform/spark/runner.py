@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kafka_s3_platform.config import plugins
-from kafka_s3_platform.errors import PermanentError, TransientError
+from kafka_s3_platform.errors import PermanentError, SparkUnavailableError, TransientError
 from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
 
@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_RAISED_BY_TASK = "org.apache.spark.api.python.PythonException"
+"""Spark's name for what a task's own code raised. Transient errors come back as they were: this one is a defect."""
 
 STREAM_COST = 20_000
 """What a stream of a topic costs besides its size, in records: connections, questions, a transaction."""
@@ -134,7 +137,19 @@ class SparkRunner(GroupingRunner):
         return max_concurrent
 
     def _one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
-        outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
+        from py4j.protocol import Py4JError
+
+        try:
+            outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
+        except Py4JError as err:
+            if _RAISED_BY_TASK in str(err):
+                raise
+            # of an error of Java, the first line says where and the second one what
+            said = str(err).split("\n")[:2][-1].strip(": .")
+            raise SparkUnavailableError(
+                f"Spark on {context.master} gave a task up: {said}. Look at the logs of its executors: whether their "
+                "machines run, have memory, and reach spark.driver.host. What was committed stays: run again"
+            ) from err
         return outcome.unwrap()
 
 
