@@ -32,7 +32,8 @@ SPARK_CONF = EnvironmentVariable(
     "KAFKA_S3_SPARK_CONF",
     "",
     CODE,
-    "A properties file for Spark ([where Spark runs](architecture.md#where-spark-runs)).",
+    "A properties file for Spark: `spark.master` of a [cluster](spark-cluster.md#the-settings), memory, and whatever"
+    " else ([where Spark runs](architecture.md#where-spark-runs)).",
 )
 WARM_SPARK = EnvironmentVariable(
     "KAFKA_S3_WARM_SPARK",
