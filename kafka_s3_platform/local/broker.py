@@ -29,8 +29,9 @@ METADATA_SECONDS = 2.0
 STOP_SECONDS = 30.0
 MESSAGE_MAX_BYTES = 8 * 1024 * 1024
 
-# Kafka's jars contain no SLF4J binding, so Kafka would log nothing. PySpark's jars have one for the same Log4j.
-LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl")
+# Kafka's jars contain no SLF4J binding, so Kafka would log nothing. PySpark's jars have one for the same Log4j, and the
+# classes of Log4j 1 that Kafka 3 does not start without.
+LOGGING_JARS = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "log4j-1.2-api")
 LOGGING = """\
 rootLogger.level = INFO
 rootLogger.appenderRef.file.ref = file
@@ -68,7 +69,10 @@ class Broker:
     def start(self) -> None:
         """Fetch and format Kafka if that was not done yet, configure it, and start it. Do not wait for it."""
         folder = make_private_folder(self.daemon.folder)
-        jars = [*_list_logging_jars(), *sorted(fetch_kafka_jars(self.settings.cache).iterdir())]
+        jars = [
+            *_list_logging_jars(),
+            *sorted(fetch_kafka_jars(self.settings.cache, self.settings.kafka_version).iterdir()),
+        ]
         write_atomically(folder / "server.properties", javaproperties.dumps(self.properties(), timestamp=False))
         write_atomically(folder / "log4j2.properties", LOGGING)
         if not self._meta_properties.exists():
@@ -154,7 +158,7 @@ class Broker:
         return [str(find_java()), *quick, *JVM_OPTIONS, *options, *logs, "-cp", ":".join(map(str, jars))]
 
     def _name_class_data(self, jars: Sequence[Path]) -> Path:
-        return name_class_data(find_java(), jars, "kafka", self.settings.cache)
+        return name_class_data(find_java(), jars, f"kafka_{self.settings.kafka_version}", self.settings.cache)
 
 
 def _list_logging_jars() -> list[Path]:

@@ -24,6 +24,8 @@ class StackSettings:
 
     data_dir: Path = Path(".local")
     cache: Path = Path(".local/cache")
+    kafka_version: str = "4.3.1"
+    """The release of Apache Kafka. Digests of its jars are recorded beside `kafka_jars.py`."""
     kafka_port: int = 29092
     kafka_controller_port: int = 29093
     s3_port: int = 28333

@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.local import kafka_jars as module
-from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
+from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars, find_digests
 from kafka_s3_platform.local.settings import StackSettings
+
+DIGESTS = find_digests("4.3.1")
 
 
 def test_jars_that_are_there_are_not_fetched_again(tmp_path: Path) -> None:
@@ -22,7 +24,7 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_fetched_jars_are_those_that_were_recorded(stack: object, stack_settings: StackSettings) -> None:
-    recorded = dict(line.split() for line in module.DIGESTS.read_text().splitlines())
+    recorded = dict(line.split() for line in DIGESTS.read_text().splitlines())
     jars = {
         hashlib.sha256(jar.read_bytes()).hexdigest(): jar.name
         for jar in fetch_kafka_jars(stack_settings.cache).iterdir()
@@ -31,8 +33,13 @@ def test_fetched_jars_are_those_that_were_recorded(stack: object, stack_settings
 
 
 def test_an_altered_a_missing_and_a_foreign_jar_are_refused_by_name(tmp_path: Path) -> None:
-    for line in module.DIGESTS.read_text().splitlines()[1:]:
+    for line in DIGESTS.read_text().splitlines()[1:]:
         (tmp_path / line.split()[1]).touch()
     (tmp_path / "foreign.jar").touch()
     with pytest.raises(IntegrityError, match=r"HdrHistogram-2.2.2.jar, .*foreign.jar, .*kafka_2.13-4.3.1.jar"):
-        module._verify_digests(tmp_path)  # noqa: SLF001 - the way to a damaged download that needs no network
+        module._verify_digests(DIGESTS, tmp_path)  # noqa: SLF001 - the way to a damaged download that needs no network
+
+
+def test_a_release_whose_digests_are_not_recorded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"KAFKA_S3_LOCAL_KAFKA_VERSION=2.8.0: there are 3.9.1, 4.3.1"):
+        fetch_kafka_jars(tmp_path, "2.8.0")

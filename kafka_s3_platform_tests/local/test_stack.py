@@ -53,7 +53,7 @@ def test_kafka_is_started_with_class_data_which_its_format_has_written(
     """Java says nothing where it starts without."""
     process = Broker(stack_settings).daemon.process()
     assert process is not None
-    [data] = [Path(m.path) for m in process.memory_maps() if m.path.endswith(".jsa") and "/kafka-" in m.path]
+    [data] = [Path(m.path) for m in process.memory_maps() if m.path.endswith(".jsa") and "/kafka_" in m.path]
     assert data.parent.samefile(stack_settings.cache)
 
 

@@ -63,7 +63,8 @@ VARIABLES = (
         f"{LOCAL_PREFIX}*",
         "",
         "embedded stack",
-        "Folder, ports and credentials of `kafka-s3 up`, which is for one person's machine and not for servers.",
+        "Folder, ports, credentials and the release of Kafka of `kafka-s3 up`, which is for one person's machine and"
+        " not for servers.",
     ),
     EnvironmentVariable(
         f"{SERVE_PREFIX}_*",

@@ -1,0 +1,65 @@
+"""Another release of Kafka than the embedded stack's: records come back from the archive byte for byte."""
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.faults.broker import start_broker
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.test_restore import request
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.tls.test_kafka import handed_over
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+RECORDS = [
+    Sent(None, b"tombstone"),
+    Sent(b"", b"", NOON, (("h", None), ("h", b""), ("h", b"1"))),
+    *(Sent(b"%d" % n * 50, b"k", NOON + n * timedelta(seconds=1), (), n % 2) for n in range(2000)),
+    Sent(b"later", None, NOON + 2 * HOUR),
+]
+
+
+@pytest.fixture
+def kafka_3(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
+    data = tmp_path_factory.mktemp("kafka-3")
+    settings = dataclasses.replace(stack_settings, kafka_version="3.9.1", data_dir=data, **free_port_settings())
+    with stopped_at_exit(settings):
+        start_broker(settings)
+        yield KafkaSettings(bootstrap_servers=settings.bootstrap_servers)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_topic_of_kafka_3_is_archived_and_restored_as_it_was(
+    kafka_3: KafkaSettings,
+    store_settings: StoreSettings,
+    topic_name: str,
+    compression: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ClusterAdmin(kafka_3) as admin:
+        admin.create_topic(topic_name, 2)
+    produce(kafka_3, topic_name, RECORDS, **{"compression.type": compression})
+    config = connector(kafka_3, store_settings, topic_name)
+
+    with caplog.at_level("INFO"):
+        archived(config)
+    report = restore(ArchiveSource(request(config)), InProcessRunner())
+
+    assert not handed_over(caplog), "our own client read it"
+    assert report.verified
+    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+    for kafka_partition in range(2):
+        was, now = (records_of(kafka_3, topic, kafka_partition) for topic in (topic_name, target_of(config)))
+        kept = ["key", "value", "headers", "timestamp"]
+        assert now.select(kept).equals(was.select(kept))
