@@ -1,11 +1,41 @@
 """`python -m bench.latency PORT UPSTREAM MILLISECONDS`: a TCP proxy that delays what passes, half of it each way."""
 
 import asyncio
+import socket
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 
 HOST = "127.0.0.1"
 _CHUNK_BYTES = 262_144
+
+
+@contextmanager
+def delayed(port: int, milliseconds: int) -> Iterator[int]:
+    """Run the proxy of a server's port in a process of its own. Yield the port that it listens on."""
+    with closing(socket.socket()) as free:
+        free.bind((HOST, 0))
+        own: int = free.getsockname()[1]
+    run = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "bench.latency"]
+    command = [*run, str(own), str(port), str(milliseconds)]
+    with subprocess.Popen(command) as proxy:
+        try:
+            _await_port(own)
+            yield own
+        finally:
+            proxy.terminate()
+
+
+def _await_port(port: int) -> None:
+    for _ in range(100):
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"the proxy does not listen on port {port}")
 
 
 def main() -> None:

@@ -7,13 +7,9 @@ the same size, without conditions and metadata. CPU seconds are of this process;
 
 import argparse
 import hashlib
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -24,6 +20,7 @@ import boto3
 from botocore.config import Config
 
 from bench.archive import connector
+from bench.latency import delayed
 from bench.workload import ensure_topic_of_one
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
@@ -80,8 +77,8 @@ def main() -> None:
     topic = _fill_topic(stack.bootstrap_servers, given.objects * RECORDS_PER_OBJECT)
     print("| latency | what | objects/s | CPU ms an object | of 16 threads |\n|---|---|---|---|---|")
     _measure(stack, topic, stack.s3_endpoint, "none", given.objects, given.rounds)
-    with _latency(stack.s3_port, given.milliseconds) as endpoint:
-        _measure(stack, topic, endpoint, f"{given.milliseconds} ms", given.objects, given.rounds)
+    with delayed(stack.s3_port, given.milliseconds) as port:
+        _measure(stack, topic, f"http://127.0.0.1:{port}", f"{given.milliseconds} ms", given.objects, given.rounds)
 
 
 def _measure(stack: StackSettings, topic: str, endpoint: str, latency: str, objects: int, rounds: int) -> None:
@@ -143,30 +140,6 @@ def _fill_topic(bootstrap_servers: str, records: int) -> str:
 def _value(n: int) -> bytes:
     """Bytes that do not compress."""
     return hashlib.shake_128(b"%d" % n).digest(RECORD_BYTES)
-
-
-@contextmanager
-def _latency(port: int, milliseconds: int) -> Iterator[str]:
-    """Run the proxy in a process of its own; yield the endpoint behind it."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        own = free.getsockname()[1]
-    command = [sys.executable, "-m", "bench.latency", str(own), str(port), str(milliseconds)]
-    with subprocess.Popen(command) as proxy:
-        try:
-            _await_port(own)
-            yield f"http://127.0.0.1:{own}"
-        finally:
-            proxy.terminate()
-
-
-def _await_port(port: int) -> None:
-    for _ in range(100):
-        with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise RuntimeError(f"the proxy does not listen on port {port}")
 
 
 if __name__ == "__main__":
