@@ -46,6 +46,18 @@ tests:
       - expr: count(ALERTS{{alertname="KafkaS3RecordsLost"}})
         eval_time: 120m
         exp_samples: [{{labels: '{{}}', value: 1}}]
+  - name: a topic that Kafka keeps for a few hours, and one that is behind
+    interval: 1m
+    input_series:
+      - {{series: 'kafka_s3_look_up', values: '1x30'}}
+      - {{series: 'kafka_s3_retention_left_seconds{{connector="short"}}', values: '10000x30'}}
+      - {{series: 'kafka_s3_at_risk_level{{connector="short"}}', values: '0x30'}}
+      - {{series: 'kafka_s3_retention_left_seconds{{connector="behind"}}', values: '10000x30'}}
+      - {{series: 'kafka_s3_at_risk_level{{connector="behind"}}', values: '1x30'}}
+    promql_expr_test:
+      - expr: count by (connector) (ALERTS{{alertname="KafkaS3RetentionLossNear"}})
+        eval_time: 10m
+        exp_samples: [{{labels: '{{connector="behind"}}', value: 1}}]
   - name: a server that does not answer
     interval: 1m
     input_series: [{{series: 'kafka_s3_look_up', values: '1x10 _x30'}}]
