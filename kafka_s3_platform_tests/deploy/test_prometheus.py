@@ -29,6 +29,7 @@ tests:
       - {{series: 'kafka_s3_at_risk_level{{{SERIES}}}', values: '0x60 2x30 0x90'}}
       - {{series: 'kafka_s3_gap_offsets{{{SERIES}, reason="retention"}}', values: '5x90 7x90'}}
       - {{series: 'kafka_s3_gap_offsets{{{SERIES}, reason="taken over"}}', values: '5x90 7x90'}}
+      - {{series: 'kafka_s3_gap_offsets{{connector="unknown", reason="retention"}}', values: '5x30 stale _x60 5x90'}}
     alert_rule_test:
       - {{eval_time: 60m, alertname: KafkaS3AtRisk}}
       - eval_time: 70m
