@@ -151,3 +151,15 @@ def test_the_expressions_of_the_dashboard_are_read_by_prometheus(tmp_path: Path)
     file = tmp_path / "dashboard.rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     run_promtool("check", "rules", str(file))
+
+
+def test_a_panel_that_tells_one_value_is_empty_when_nothing_is_known(tmp_path: Path) -> None:
+    stats = [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] == "stat"]
+    targets = [target for panel in stats for target in panel["targets"]]
+    assert all(target.get("instant") for target in targets), "a range of hours ends with the last value that was known"
+    asked = [
+        {"expr": target["expr"].replace("$connector", ".*"), "eval_time": "1m", "exp_samples": []} for target in targets
+    ]
+    cases = tmp_path / "cases.yml"
+    cases.write_text(yaml.safe_dump({"rule_files": [], "tests": [{"interval": "1m", "promql_expr_test": asked}]}))
+    run_promtool("test", "rules", str(cases))
