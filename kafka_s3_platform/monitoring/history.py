@@ -140,7 +140,7 @@ def _find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[t
     if run.job_name in jobs:
         return {jobs[run.job_name]}
     names = {name for name, _ in jobs.values()}
-    keys = [key.path for key in run.asset_selection or ()]
+    keys = [key.path for key in run.asset_selection or () if len(key.path) > 1]
     return {(path[0], _KIND_OF_GROUP[path[1]]) for path in keys if path[0] in names and path[1] in _KIND_OF_GROUP}
 
 

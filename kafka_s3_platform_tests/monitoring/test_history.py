@@ -34,6 +34,7 @@ def test_each_look_adds_what_has_ended_since(instance: dg.DagsterInstance) -> No
     histories = RunHistories()
     assert histories.read(["c", "other"])["c"].failed is None
     failed = end_run(instance, "archive__c", DagsterEventType.RUN_FAILURE)
+    end_run(instance, "__ASSET_JOB", DagsterEventType.RUN_FAILURE, "c")  # an asset of others has the connector's name
     history = histories.read(["c", "other"])["c"]
     assert history.failed is not None
     assert (history.failed.run_id, history.failed.kind, history.failed.is_over) == (failed, "archive", False)
