@@ -52,6 +52,7 @@ class RunHistories:
 
     def __init__(self) -> None:
         self._since: datetime | None = None
+        self._connectors: frozenset[str] = frozenset()
         self._last: dict[tuple[str, str], _Run] = {}
         self._failed: dict[str, _Run] = {}
         self._succeeded: dict[tuple[str, str], datetime] = {}
@@ -62,6 +63,9 @@ class RunHistories:
         instance = self._instance
         jobs = {make_op_name(kind, name): (name, kind) for name in connectors for kind in KINDS}
         began = datetime.now(timezone.utc)
+        if not self._connectors.issuperset(connectors):
+            # of a connector that was not there yet, no earlier run was noted
+            self._since = None
         after = None if self._since is None else self._since - OVERLAP
         records = instance.get_run_records(
             dg.RunsFilter(statuses=_ENDED, updated_after=after), limit=REMEMBERED_RUNS, order_by="update_timestamp"
@@ -69,7 +73,7 @@ class RunHistories:
         for record in records:
             for name, kind in _find_work(record.dagster_run, jobs):
                 self._note(name, _make_run(record, kind))
-        self._since = began
+        self._since, self._connectors = began, frozenset(connectors)
         restores = self._list_restores(connectors, jobs)
         ended: dict[str, list[EndedRun]] = defaultdict(list)
         for (name, kind), run in sorted(self._last.items()):

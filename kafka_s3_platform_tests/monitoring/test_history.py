@@ -1,6 +1,7 @@
 """What Dagster's storage tells of runs, the one of development and the one of servers, from one look to the next."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -55,3 +56,15 @@ def test_each_look_adds_what_has_ended_since(instance: dg.DagsterInstance) -> No
     assert {(run.kind, run.is_success) for run in healed.ended} == {("archive", True), ("compact", True)}
     assert all(run.seconds is not None and 0 <= run.seconds < 60 for run in healed.ended)
     assert RunHistories().read(["c"])["c"] == healed, "a server that begins now knows the same"
+
+
+def test_a_connector_whose_file_is_mended_later_has_its_earlier_runs(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.monitoring.history.OVERLAP", timedelta())
+    failed = end_run(instance, "archive__late", DagsterEventType.RUN_FAILURE)
+    histories = RunHistories()
+    histories.read(["c"])
+    found = histories.read(["c", "late"])["late"].failed
+    assert found is not None
+    assert found.run_id == failed
