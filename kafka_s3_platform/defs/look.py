@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
 from typing import TypeVar
 
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.lazy import lazy_property
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 
 R = TypeVar("R")
@@ -73,7 +73,7 @@ class IndexLook:
         _ = found.state  # raises here what is wrong with its rows
         return found
 
-    @cached_property
+    @lazy_property
     def _whole(self) -> ConnectorSnapshot | None:
         with _lock:
             index = _kept.pop(self._place, None) or ConnectorIndex.of(self._config)

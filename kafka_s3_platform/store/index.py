@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -30,6 +29,7 @@ from kafka_s3_platform.errors import (
     IndexDamagedError,
     StoreUnavailableError,
 )
+from kafka_s3_platform.lazy import lazy_property
 from kafka_s3_platform.model.folded import Fold
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment, StoredChunk
@@ -218,7 +218,7 @@ class ConnectorSnapshot:
             self._topics[topic] = IndexSnapshot(TopicIndex(self.index, topic), self)
         return self._topics[topic]
 
-    @cached_property
+    @lazy_property
     def topics(self) -> tuple[str, ...]:
         """The topics that this version holds rows of, in order."""
         found = self._read("state", (), ("topic",))
@@ -274,7 +274,7 @@ class ConnectorSnapshot:
             self._late[since] = sum_late(rows)
         return self._late[since].get(topic, (0, 0))
 
-    @cached_property
+    @lazy_property
     def segment_sums(self) -> Mapping[str, SegmentSums]:
         """What the segments of each topic come to. Of files that were summed before, nothing is read again."""
         with self._expired_is_a_conflict():
@@ -321,7 +321,7 @@ class ConnectorSnapshot:
                 f"{newest}, and the upkeep removes what only older ones need. Read the index again"
             ) from err
 
-    @cached_property
+    @lazy_property
     def _files(self) -> tuple[DataFile, ...]:
         """The files of this version, listed once: of an old archive there are thousands."""
         handle = self.handle
@@ -447,7 +447,7 @@ class IndexSnapshot:
         """Whether nothing was ever recorded of the topic."""
         return not self.whole.has_rows(self.index.topic)
 
-    @cached_property
+    @lazy_property
     def state(self) -> IndexState:
         """Everything but the segments. Folded rows are read when somebody asks for one of their hours."""
         return self.build_state(self.whole.read_state_rows(self.index.topic))
@@ -459,7 +459,7 @@ class IndexSnapshot:
             believed = untime_future_looks(rows, latest)
             return replace(build_state(self.version, believed), read_month=self._read_month)
 
-    @cached_property
+    @lazy_property
     def unfolded_state(self) -> IndexState:
         """The state with every single row: it grows with the age of the archive. For commands that compare them all."""
         if not self.state.fold.hours:
@@ -478,12 +478,12 @@ class IndexSnapshot:
             self._months[month] = self.build_state(self.whole.read_folded_rows(self.index.topic, month))
         return self._months[month]
 
-    @cached_property
+    @lazy_property
     def segments(self) -> tuple[Segment, ...]:
         """All live segments by kafka partition and first offset. Their number grows with the age of the archive."""
         return self.select_segments(EVERY_SEGMENT)
 
-    @cached_property
+    @lazy_property
     def retired(self) -> tuple[Segment, ...]:
         """Segments whose records a live one holds. Their objects are kept until a retention rule removes them."""
         return self.select_segments(EVERY_SEGMENT, retired=True)

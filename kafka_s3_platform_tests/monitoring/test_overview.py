@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,18 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Ca
     page = render_status_page(Seen((looks[-1],)), PageLinks("http://dagster", None), NOON, 30.0)
     assert "3 records sent, reading back" in page
     assert f'href="http://dagster/runs/{run.run_id}"' in page
+
+
+def test_a_store_that_hangs_holds_up_no_other(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
+    config = archive_records([Sent()])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        store = config.store.model_copy(update={"endpoint_url": url})
+        [hangs] = Overviews(0.5).take([config.model_copy(update={"store": store})])
+        assert not hangs.is_known
+        # the other one is still being read
+        [found] = Overviews(5.0, counts_totals=True).take([config])
+        assert found.is_known
 
 
 def test_what_is_merged_into_days_is_counted_once(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
