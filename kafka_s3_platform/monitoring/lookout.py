@@ -85,6 +85,9 @@ class Lookout:
         except Exception as err:
             logger.exception("a look at the connectors failed")
             connectors, reasons, error = (), (), f"the look failed: {type(err).__name__}"
+        if not error:
+            # connectors that are no more are forgotten
+            good = {each.connector: good[each.connector] for each in connectors if each.connector in good}
         good |= {each.connector: each for each in connectors if each.is_known}
         now = datetime.now(timezone.utc)
         self._seen = Seen(connectors, reasons, now, time.monotonic() - started, good, error)

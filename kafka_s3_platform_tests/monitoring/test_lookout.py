@@ -54,3 +54,13 @@ def test_a_look_that_fails_is_no_end_of_looking() -> None:
     wait(lookout, lambda seen: seen.error == "the look failed: ZeroDivisionError")
     assert wait(lookout, lambda seen: not seen.error).is_well
     lookout.stop()
+
+
+def test_a_connector_that_is_no_more_is_forgotten() -> None:
+    connectors = {"c", "removed"}
+    lookout = Lookout(lambda: [ConnectorHealth(name, HEALTH.looked_at) for name in connectors], (), 0.05, 5.0)
+    lookout.start()
+    wait(lookout, lambda seen: {*seen.good} == {"c", "removed"})
+    connectors = {"c"}
+    wait(lookout, lambda seen: {*seen.good} == {"c"})
+    lookout.stop()
