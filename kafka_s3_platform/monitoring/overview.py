@@ -24,6 +24,9 @@ from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
+PROGRESS_SECONDS = 5.0
+"""How long a look waits for the stores to tell how far restores have come."""
+
 
 def load_all() -> tuple[list[ConnectorConfig], list[ConnectorHealth]]:
     """Return all connectors, and why the files of others do not load.
@@ -68,26 +71,36 @@ class Overviews:
         self._histories = RunHistories()
         self._progress = RestoreProgress()
         self._reading: _Reading | None = None
+        self._restores: _Reading | None = None
 
     def take(self, configs: Sequence[ConnectorConfig]) -> list[ConnectorHealth]:
         """Look at all of them at the same time, for about so many seconds."""
         if self._reading is None or not self._reading.is_under_way():
-            self._reading = _Reading(lambda: self._read_histories(configs))
+            self._reading = _Reading(lambda: self._histories.read([config.name for config in configs]))
         reading = self._reading
         found = look_at_connectors(configs, self._seconds, counts_totals=self._counts_totals)
         why = reading.wait(self._seconds)
-        return [_add_history(health, reading.found, why) for health in found]
+        histories = {} if why else self._add_progress(configs, reading.found)
+        return [_add_history(health, histories, why) for health in found]
 
-    def _read_histories(self, configs: Sequence[ConnectorConfig]) -> dict[str, RunHistory]:
-        found = self._histories.read([config.name for config in configs])
-        for config in configs:
-            history = found[config.name]
-            found[config.name] = replace(history, restores=self._progress.add_to(config, history.restores))
-        return found
+    def _add_progress(
+        self, configs: Sequence[ConnectorConfig], histories: Mapping[str, RunHistory]
+    ) -> Mapping[str, RunHistory]:
+        """Add how far restores have come. Where a store does not tell in time, it is not known."""
+        if self._restores is not None and self._restores.is_under_way():
+            return histories
+
+        def read() -> Mapping[str, RunHistory]:
+            known = [(config, histories[config.name]) for config in configs if config.name in histories]
+            return {c.name: replace(h, restores=self._progress.add_to(c, h.restores)) for c, h in known}
+
+        self._restores = _Reading(read)
+        self._restores.wait(PROGRESS_SECONDS)
+        return {**histories, **self._restores.found}
 
 
 class _Reading:
-    """Reads the histories in a thread. If Dagster's storage hangs, no further look begins another one."""
+    """Reads histories in a thread. If what it asks hangs, no further look begins another one."""
 
     def __init__(self, read: Callable[[], Mapping[str, RunHistory]]) -> None:
         self.found: dict[str, RunHistory] = {}

@@ -68,12 +68,17 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Ca
 
 def test_a_store_that_hangs_holds_up_no_other(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
     config = archive_records([Sent()])
+    restoring = dg.DagsterRun(job_name="restore__c", status=dg.DagsterRunStatus.STARTED)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.add_run(restoring)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         store = config.store.model_copy(update={"endpoint_url": url})
-        [hangs] = Overviews(0.5).take([config.model_copy(update={"store": store})])
+        [hangs] = Overviews(3.0).take([config.model_copy(update={"store": store})])
         assert not hangs.is_known
-        # the other one is still being read
+        assert hangs.history is not None, hangs.history_error
+        assert hangs.history.restores == (RunningRestore(restoring.run_id, restoring.run_id),), "Dagster answers"
+        # the store is still waited for
         [found] = Overviews(5.0, counts_totals=True).take([config])
         assert found.is_known
 
