@@ -61,6 +61,11 @@ class TopicHealth:
     store_error: str = ""
 
     @property
+    def is_index_known(self) -> bool:
+        """Whether the index was read. If not, no hour was looked at, and Kafka alone may be why."""
+        return self.unresolved_offsets is not None
+
+    @property
     def is_known(self) -> bool:
         """Whether Kafka and the store have answered everything."""
         return not self.kafka_error and not self.store_error

@@ -245,7 +245,7 @@ def _render_topic(
 
 
 def _render_newest(topic: TopicHealth, known: TopicHealth | None, now: datetime) -> Markup:
-    if topic.newest_complete is not None or not topic.store_error:
+    if topic.newest_complete is not None or topic.is_index_known:
         return _render_hour(topic.newest_complete, "none", now)
     if known is None or known.newest_complete is None:
         return _render_hour(None, "not known", now)

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.model.health import ConnectorHealth, RunningRestore
+from kafka_s3_platform.model.health import ConnectorHealth, RunningRestore, TopicHealth
 from kafka_s3_platform.monitoring.docs_page import make_anchor
 from kafka_s3_platform.monitoring.lookout import Seen
 from kafka_s3_platform.monitoring.overview import Overviews
@@ -94,6 +94,13 @@ def test_what_is_merged_into_days_is_counted_once(home: Path, archive_records: C
     assert after is not None
     assert (before.records, before.record_bytes, before.segments) == (3, 30, 3)
     assert (after.records, after.record_bytes, after.segments) == (3, 30, 1)
+
+
+def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:
+    # as the last ones of many topics, after Kafka did not answer for some in a row
+    found = ConnectorHealth("c", NOON, (TopicHealth("t", kafka_error="Kafka does not answer"),))
+    page = render_status_page(Seen((found,)), PageLinks("http://dagster", None), NOON, 30.0)
+    assert page.count(">not known</span>") == 3, "of the risk, and of both hours"
 
 
 def test_the_places_in_the_docs_are_there() -> None:

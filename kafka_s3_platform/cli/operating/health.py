@@ -110,7 +110,7 @@ def _format_rows(found: ConnectorHealth) -> Iterator[tuple[str, ...]]:
 def _format_newest(topic: TopicHealth) -> str:
     if topic.newest_complete is not None:
         return f"{topic.newest_complete:%Y-%m-%d %H:%M}"
-    return UNKNOWN if topic.store_error else "none"
+    return "none" if topic.is_index_known else UNKNOWN
 
 
 def _format_oldest(topic: TopicHealth, now: datetime) -> str:
