@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.backlog import Archived, Backlog
@@ -18,7 +19,13 @@ from kafka_s3_platform.defs.archive.risk import RetentionLeft, find_retention_le
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
-from kafka_s3_platform.defs.topics.discovery import find_gone_topics, find_topics_folder, resolve_now
+from kafka_s3_platform.defs.topics.discovery import (
+    find_gone_topics,
+    find_topics_folder,
+    give_topics,
+    recall_topics,
+    resolve_now,
+)
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
@@ -52,10 +59,11 @@ def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals:
         return found
     try:
         folder = find_topics_folder(os.environ)
-        resolved = resolve_now(config, folder)
+        tick = Tick({}, logger, seconds)
+        resolved = _give_topics(config, folder, tick)
         gone = find_gone_topics(resolved, folder)
         topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone]
-        return _look_at_topics(found, topics, seconds, counts_totals) if topics else found
+        return _look_at_topics(found, topics, tick, counts_totals) if topics else found
     except (PlatformError, OSError) as err:
         is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
         return replace(found, error=str(err), is_kafka_up=is_kafka_up)
@@ -65,14 +73,25 @@ def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals:
         return replace(found, error=f"{type(err).__name__}: {err}")
 
 
+def _give_topics(config: ConnectorConfig, folder: Path, tick: Tick) -> ConnectorConfig:
+    """Give the connector the topics that match now. If its store is too slow to list them: the remembered ones."""
+    try:
+        return tick.read("the list of topics", partial(resolve_now, config, folder), share=0.5)
+    except StoreUnavailableError:
+        recalled = recall_topics(config, folder).topics
+        if not recalled:
+            raise
+        return give_topics(config, recalled)
+
+
 def _look_at_topics(
-    found: ConnectorHealth, topics: Sequence[ArchivedTopic], seconds: float, counts_totals: bool
+    found: ConnectorHealth, topics: Sequence[ArchivedTopic], tick: Tick, counts_totals: bool
 ) -> ConnectorHealth:
     with (
         closing(IndexLook("health", topics)) as index,
         ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
     ):
-        look = _Look(topics, index, admin, Tick({}, logger, seconds), counts_totals)
+        look = _Look(topics, index, admin, tick, counts_totals)
         looked = tuple(look.find(topic) for topic in topics)
     return replace(found, topics=looked, is_kafka_up=look.is_kafka_up, is_store_up=look.is_store_up)
 

@@ -3,6 +3,7 @@
 import re
 import shutil
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,23 @@ def test_a_store_that_hangs_holds_up_no_other(home: Path, archive_records: Calla
         # the store is still waited for
         [found] = Overviews(5.0, counts_totals=True).take([config])
         assert found.is_known
+
+
+def test_a_look_ends_in_time_though_topics_are_not_listed(
+    home: Path, archive_records: Callable[..., ConnectorConfig]
+) -> None:
+    config = archive_records([Sent()])
+    [topic] = config.topics
+    by_pattern = config.model_copy(update={"topics": (), "topics_regex": re.escape(topic)})
+    [found] = Overviews(5.0).take([by_pattern])
+    assert [each.topic for each in found.topics] == [topic]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        store = config.store.model_copy(update={"endpoint_url": url})
+        began = time.monotonic()
+        [found] = Overviews(2.0).take([by_pattern.model_copy(update={"store": store})])
+        assert time.monotonic() - began < 20
+    assert ([each.topic for each in found.topics], found.is_store_up) == ([topic], False)
 
 
 def test_what_is_merged_into_days_is_counted_once(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
