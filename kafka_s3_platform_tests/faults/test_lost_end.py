@@ -24,6 +24,7 @@ from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.produce import pace
 from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.replay import target_log
@@ -188,9 +189,8 @@ def log_end(kafka: KafkaSettings, topic: str) -> int:
 @pytest.fixture(scope="module")
 def jvm(stack_settings: StackSettings) -> Iterator[Any]:
     """Kafka's own client of an admin."""
-    [jar] = stack_settings.cache.glob("kafka_*/kafka-clients-[0-9]*.jar")
     gateway = JavaGateway.launch_gateway(
-        classpath=f"{jar.parent}/*",
+        classpath=f"{fetch_kafka_jars(stack_settings.cache)}/*",
         java_path=str(find_java()),
         javaopts=[*QUICK_JAVA],
         die_on_exit=True,
