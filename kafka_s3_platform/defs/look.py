@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TypeVar
 
+from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.lazy import lazy_property
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
@@ -17,7 +18,9 @@ SHOWN_WITHIN = timedelta(days=7)
 The first look at a topic, without a cursor, goes back to the beginning.
 """
 
-_kept: dict[tuple[str, str, str], ConnectorIndex] = {}
+_kept: dict[tuple[str, str, str], tuple[StoreSettings, ConnectorIndex]] = {}
+"""By user, store and place. A handle goes on with the settings that it was opened with: with others it is not used."""
+
 _lock = threading.Lock()
 
 
@@ -64,7 +67,7 @@ class IndexLook:
 
     def _keep(self) -> None:
         if self._is_closed and not self._reading and self._opened is not None:
-            _kept[self._place] = self._opened
+            _kept[self._place] = self._config.store, self._opened
 
     def _find(self, topic: ArchivedTopic) -> IndexSnapshot | None:
         found = self._whole.topic(topic.topic) if self._whole else None
@@ -76,7 +79,8 @@ class IndexLook:
     @lazy_property
     def _whole(self) -> ConnectorSnapshot | None:
         with _lock:
-            index = _kept.pop(self._place, None) or ConnectorIndex.of(self._config)
+            store, kept = _kept.pop(self._place, (None, None))
+        index = kept if kept is not None and store == self._config.store else ConnectorIndex.of(self._config)
         found = index.peek()
         if found is not None:
             found.load_states(topic.topic for topic in self._topics)
