@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from multiprocessing import parent_process
 from pathlib import Path
 from secrets import token_hex
@@ -152,7 +153,12 @@ class StandaloneCluster:
         headers = {} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}
         with closing(http.client.HTTPConnection(MASTER_ADDRESS, self.page_port, timeout=10)) as page:
             page.request(method, path, form, headers)
-            return page.getresponse().read()
+            answer = page.getresponse()
+            body = answer.read()
+        # It listens a moment before it has all of its pages, and sends on who has asked it to end something.
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise ConnectionError(f"the master's page {path} answers {answer.status}")
+        return body
 
     def _read_addresses(self) -> set[str] | None:
         """Addresses of workers that the master takes for alive, None while it does not answer."""
