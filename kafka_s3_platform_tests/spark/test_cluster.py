@@ -226,7 +226,7 @@ def test_a_run_whose_session_the_master_ended_fails_for_now_and_its_process_star
         archiving = driver.submit(archive_there, slow(config))
         wait_for(archiving, lambda: has_objects(config))
         cluster.end_application()
-        with pytest.raises(SparkUnavailableError, match=f"{cluster.master}.* gave a task up: .*SparkContext"):
+        with pytest.raises(SparkUnavailableError, match=f"{cluster.master}.* gave a task up: .*(SparkContext|KILLED)"):
             archiving.result(180)
         driver.submit(archive_there, config).result(180)
     check_archived_once(config)
