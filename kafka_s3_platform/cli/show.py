@@ -38,18 +38,18 @@ _MARKS = {
 @connector_argument
 @topic_option
 @click.option("--hours", "by_hour", is_flag=True, help="Show the state of each hour, a mark an hour and a line a day.")
-@click.option(
-    "--days", type=click.IntRange(1), default=31, show_default=True, help="With --hours: so many days, the newest."
-)
+@click.option("--days", type=click.IntRange(1), help="With --hours: so many days, the newest. Default: 31.")
 @json_option
-def show(connector: str, topic: str | None, by_hour: bool, days: int, as_json: bool) -> None:
+def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_json: bool) -> None:
     """Show what is archived of CONNECTOR's topics, day by day.
 
     An hour is complete when the archive holds all that Kafka held at the end of the hour plus the allowed lateness. A
     MERGED day is compacted. Compaction does not merge objects of a format that holds values only.
     """
+    if days is not None and not by_hour:
+        raise click.UsageError("--days is for --hours; without it, all days are shown")
     found, failures = try_each(
-        find_archived_topics(connector, topic), lambda of: _show_hours(of, days) if by_hour else _show_topic(of)
+        find_archived_topics(connector, topic), lambda of: _show_hours(of, days or 31) if by_hour else _show_topic(of)
     )
     lines = [line for _, of_one in found for line in of_one]
     print_result({"topics": [document for document, _ in found]}, as_json, lines)
@@ -72,8 +72,9 @@ def _show_hours(topic: ArchivedTopic, day_count: int) -> tuple[dict[str, Any], l
         return _make_document(topic, snapshot, hours=[]), [*_format_table(topic, ()), *_format_missing(topic, snapshot)]
     zone = ZoneInfo(topic.config.layout.timezone)
     now = datetime.now(timezone.utc)
-    first = max(held[0], held[-1] - timedelta(days=day_count - 1))
-    days = [first + timedelta(days=n) for n in range((held[-1] - first).days + 1)]
+    shown = min(day_count, (held[-1] - held[0]).days + 1)
+    first = held[-1] - timedelta(days=shown - 1)
+    days = [first + timedelta(days=n) for n in range(shown)]
     by_day = {day: list_day_hours(day, zone) for day in days}
     reports = report_hours(snapshot, [hour for hours in by_day.values() for hour in hours], topic.lateness)
     beside = _find_hours_beside(snapshot)

@@ -124,6 +124,7 @@ def test_each_hour_of_a_day_has_a_mark(
     kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings, store_settings: StoreSettings
 ) -> None:
     assert kafka_s3("show", "c", "--hours").stdout == f"{topic}: nothing is archived yet\n"
+    assert kafka_s3("show", "c", "--days", "3").returncode == 2
     parsed(kafka_s3("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T13", "--json"))
     [head, columns, row, *legend, rest] = kafka_s3("show", "c", "--hours").stdout.splitlines()
     assert head == f"{topic}: hours of UTC"
@@ -139,7 +140,7 @@ def test_each_hour_of_a_day_has_a_mark(
     assert [line[2] for line in legend] == ["!", "#", "o"]
     assert row.split() == ["2026-01-01", f"{'o' * 12}!##{'o' * 9}", "24", "of", "24", "5", "0"]
     assert lost.endswith("not in this archive: 1 retention")
-    [shown] = parsed(kafka_s3("show", "c", "--hours", "--json"))["topics"]
+    [shown] = parsed(kafka_s3("show", "c", "--hours", "--days", "9" * 20, "--json"))["topics"]
     [beside] = [hour for hour in shown["hours"] if hour["state"] == "lost"]
     assert (beside["hour"], beside["complete"], beside["records"]) == ("2026-01-01T12:00:00+00:00", True, 2)
 
