@@ -8,14 +8,18 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
+from kafka_s3_platform_tests.support import Sent, produce
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -136,6 +140,19 @@ def write_reachable_connector(
     write_connector(kafka_s3, topics, **{**own, **logins, "archive.start.hour": "2025-12-01T00:00", **more})
     worker = kafka_s3.folder / "connectors" / "worker.properties"
     worker.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
+
+
+def connect_late_topic(
+    kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topic: str, hours: int
+) -> ConnectorConfig:
+    """Connector `c`, whose topic has a record of so many hours ago, and one of this hour. None is archived."""
+    own = connector_of_this_hour(kafka, store, topic)
+    produce(kafka, topic, [Sent(timestamp=ago(own, back) + timedelta(seconds=1)) for back in (hours, 0)])
+    start = own.archive.start_hour.strftime("%Y-%m-%dT%H:%M")
+    times = {"archive.start.hour": start, "archive.allowed.lateness.ms": "0"}
+    write_reachable_connector(kafka_s3, kafka, store, topic, **times)
+    (found,) = load_connectors(kafka_s3.folder / "connectors", {}).connectors
+    return found
 
 
 def parsed(found: "subprocess.CompletedProcess[str]") -> Any:

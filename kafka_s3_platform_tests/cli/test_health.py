@@ -7,18 +7,17 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
+    connect_late_topic,
     make_environment,
     parsed,
     write_connector,
-    write_reachable_connector,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, run, topic_of
-from kafka_s3_platform_tests.support import Sent, archived, produce
+from kafka_s3_platform_tests.defs.running import ago, run, topic_of
+from kafka_s3_platform_tests.support import archived
 
 pytestmark = pytest.mark.integration
 
@@ -32,13 +31,7 @@ def config(
     create_topic: CreateTopic,
 ) -> ConnectorConfig:
     """Connector `c` with a topic that has a record of five hours ago, and one of this hour."""
-    own = connector_of_this_hour(kafka_settings, store_settings, create_topic(topic_name))
-    produce(kafka_settings, topic_name, [Sent(timestamp=ago(own, hours) + timedelta(seconds=1)) for hours in (5, 0)])
-    start = own.archive.start_hour.strftime("%Y-%m-%dT%H:%M")
-    times = {"archive.start.hour": start, "archive.allowed.lateness.ms": "0"}
-    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store_settings, topic_name, **times)
-    (found,) = load_connectors(kafka_s3_without_spark.folder / "connectors", {}).connectors
-    return found
+    return connect_late_topic(kafka_s3_without_spark, kafka_settings, store_settings, create_topic(topic_name), 5)
 
 
 def test_a_late_topic_is_at_risk_until_it_is_archived(kafka_s3_without_spark: KafkaS3, config: ConnectorConfig) -> None:

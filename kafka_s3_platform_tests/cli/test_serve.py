@@ -11,12 +11,11 @@ from html import escape
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.plugins import ConnectorHealth
-from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, write_reachable_connector
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, connect_late_topic, make_environment
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
+from kafka_s3_platform_tests.defs.running import ago
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.serving import Server, serving
 from kafka_s3_platform_tests.support import Sent, archived, produce
@@ -47,14 +46,8 @@ def config(
     create_topic: CreateTopic,
 ) -> ConnectorConfig:
     """Connector `c`, whose store is behind a proxy. Its topic has a record of 14 hours ago, and one of this hour."""
-    own = connector_of_this_hour(kafka_settings, store_settings, create_topic(topic_name))
-    produce(kafka_settings, topic_name, [Sent(timestamp=ago(own, hours) + timedelta(seconds=1)) for hours in (14, 0)])
-    start = own.archive.start_hour.strftime("%Y-%m-%dT%H:%M")
-    times = {"archive.start.hour": start, "archive.allowed.lateness.ms": "0"}
     store = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store, topic_name, **times)
-    (found,) = load_connectors(kafka_s3_without_spark.folder / "connectors", {}).connectors
-    return found
+    return connect_late_topic(kafka_s3_without_spark, kafka_settings, store, create_topic(topic_name), 14)
 
 
 def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
