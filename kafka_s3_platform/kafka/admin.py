@@ -191,10 +191,6 @@ class ClusterAdmin(OffsetAdmin):
             return False
         return True
 
-    def topics(self) -> frozenset[str]:
-        """Return the names of all topics that the admin client may see."""
-        return frozenset(self._metadata(None, "listing topics").topics)
-
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Return every config in force on the topic, the broker's defaults included."""
         return self.topic_configs_of([topic]).get()[topic]

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import AuthorizationError, BrokerUnavailableError, PlatformError
-from kafka_s3_platform.kafka.failures import classify_error, raise_kafka_error
+from kafka_s3_platform.kafka.failures import BROKERS_DOWN, classify_error, explain_silence, raise_kafka_error
 
 logger = logging.getLogger(__name__)
 
@@ -19,24 +19,35 @@ class Reasons:
 
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
+        self._closed = ""
 
     def __call__(self, error: KafkaError) -> None:
         self._latest[error.code()] = error
 
     def __str__(self) -> str:
-        return "; ".join(error.str() for error in self._latest.values()) or "no connection error was reported"
+        # That brokers are down, librdkafka says of any failure, and counts them wrongly: another reason says why.
+        said = [error.str() for code, error in self._latest.items() if code != BROKERS_DOWN]
+        if self._closed and not any("Disconnected" in each for each in said):
+            said.append(self._closed)
+        return "; ".join(said or [error.str() for error in self._latest.values()]) or "no connection error was reported"
+
+    def note_log(self, line: str) -> None:
+        """Note a line of librdkafka's log, if it tells that a broker closed a connection: no error does."""
+        if ": Disconnected" in line:
+            self._closed = line.rpartition("]: ")[2]
 
     def forget(self) -> None:
         """Forget earlier errors: the client was answered again, so they explain nothing any more."""
         self._latest.clear()
+        self._closed = ""
 
     def failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:
         """Return the error to raise for `error`; refused credentials explain whatever else went wrong."""
-        return self.refusal(what) or classify_error(error, what, str(self) if self._latest else "")
+        return self.refusal(what) or classify_error(error, what, str(self) if self._latest or self._closed else "")
 
     def silence(self, what: str) -> PlatformError:
         """Return the error to raise when no answer came: AuthorizationError if credentials or rights were refused."""
-        return self.refusal(what) or BrokerUnavailableError(f"{what}; {self}")
+        return self.refusal(what) or explain_silence(what, str(self))
 
     def refusal(self, what: str) -> AuthorizationError | None:
         """Return the error to raise if credentials, rights or a certificate were refused."""
@@ -78,7 +89,13 @@ def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
     """Logs librdkafka's lines at debug level: important ones reach the caller in an exception."""
 
+    def __init__(self, reasons: Reasons) -> None:
+        super().__init__(logging.getLogger("kafka_s3_platform.kafka.librdkafka"))
+        self._reasons = reasons
+
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if args:
+            self._reasons.note_log(str(args[-1]))
         super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
 
 
@@ -136,7 +153,7 @@ def _merge_properties(
     defaults: Mapping[str, Any],
     fixed: Mapping[str, Any],
 ) -> dict[str, Any]:
-    quiet = _QuietLogger(logging.getLogger("kafka_s3_platform.kafka.librdkafka"))
+    quiet = _QuietLogger(reasons)
     # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
     ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
     given = settings.properties(client)

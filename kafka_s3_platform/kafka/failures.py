@@ -22,6 +22,7 @@ from kafka_s3_platform.errors import (
     SupersededError,
     TransientError,
 )
+from kafka_s3_platform.kafka.advice import advise_on_error
 
 PARTITION_EOF = KafkaError._PARTITION_EOF
 AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
@@ -30,6 +31,7 @@ WRONG_STATE = KafkaError._STATE
 FATAL = KafkaError._FATAL
 """Says that the client takes nothing more. Another report has the error that made it so."""
 
+BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN
 NO_LEADER = KafkaError._NOENT
 GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
 """A consumer that only reads ignores this error: it needs the name of a group, but does not use the group."""
@@ -299,7 +301,18 @@ def classify_error(error: KafkaException | KafkaError, what: str, said: str = ""
     detail = f"; {said}" if said else ""
     if not isinstance(cause, KafkaError):
         return PermanentError(f"{what}: {cause}{detail}")
-    return _find_kind(cause)(f"{what}: {cause.str()} ({cause.name()}){detail}")
+    text = f"{cause.str()} ({cause.name()}){detail}"
+    return _find_kind(cause)(_add_advice(f"{what}: {text}", cause.name(), text))
+
+
+def explain_silence(what: str, said: str) -> BrokerUnavailableError:
+    """Return the error to raise where no answer came; `said` is the client's report of its connections."""
+    return BrokerUnavailableError(_add_advice(f"{what}; {said}", "_TIMED_OUT", said))
+
+
+def _add_advice(message: str, name: str, said: str) -> str:
+    advice = advise_on_error(name, said)
+    return f"{message}. {advice}" if advice else message
 
 
 def raise_kafka_error(error: KafkaException | KafkaError, what: str, said: str = "") -> NoReturn:

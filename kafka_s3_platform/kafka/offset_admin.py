@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
+from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS, AdminCalls
@@ -97,7 +99,30 @@ class OffsetAdmin(AdminCalls):
         answers = ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
         now = time.monotonic()
         self._seen |= {topic: (now, found) for topic, found in answers.found.items()}
-        return answers
+        return Answers(
+            answers.found, {topic: self._suggest_topic(topic, err) for topic, err in answers.failures.items()}
+        )
+
+    def topics(self) -> frozenset[str]:
+        """Return the names of all topics that the admin client may see."""
+        return frozenset(self._metadata(None, "listing topics").topics)
+
+    def _suggest_topic(self, topic: str, err: PlatformError) -> PlatformError:
+        """Return the error of a missing topic with the name that is nearest, if there is one like it."""
+        if not isinstance(err, MissingTopicError):
+            return err
+        try:
+            near = find_nearest(topic, self._known_names)
+        except PlatformError:
+            return err
+        found = MissingTopicError(f"{err}. Did you mean {near}?") if near else err
+        found.__cause__ = err.__cause__
+        return found
+
+    @cached_property
+    def _known_names(self) -> frozenset[str]:
+        """All topics, as they were when the first of those asked about was missing."""
+        return self.topics()
 
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
         """Return log start, last stable offset and high watermark of each kafka partition, now.

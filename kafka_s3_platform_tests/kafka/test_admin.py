@@ -107,6 +107,8 @@ def test_a_missing_topic_or_kafka_partition_is_named(
             admin.frontiers("no-such-topic", [0])
         with pytest.raises(MissingTopicError, match=f"{topic_name}, kafka partition 7"):
             admin.frontiers(topic_name, [0, 7])
+        with pytest.raises(MissingTopicError, match=rf"create the topic\. Did you mean {topic_name}\?"):
+            admin.describe_topic(f"{topic_name}s")
 
 
 def test_leaders_are_known_before_offsets_are_asked_for(

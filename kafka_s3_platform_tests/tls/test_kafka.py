@@ -182,6 +182,27 @@ def test_what_turns_verification_off_is_told_by_each_run(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(
+    ("listener", "protocol", "advice"),
+    [
+        ("mutual", None, "set security.protocol to SSL, or to SASL_SSL"),
+        ("users", "SASL_PLAINTEXT", "set security.protocol to SSL, or to SASL_SSL"),
+        ("users", "SSL", "set security.protocol to SASL_SSL, and sasl.mechanism"),
+        ("plain", "SASL_SSL", "set security.protocol to PLAINTEXT, or to SASL_PLAINTEXT"),
+        ("plain", "SASL_PLAINTEXT", "takes no login: set security.protocol to PLAINTEXT, or to SSL"),
+    ],
+)
+def test_a_listener_of_another_protocol_is_told_with_the_protocol_to_set(
+    secured: SecuredKafka, listener: str, protocol: str | None, advice: str
+) -> None:
+    given = secured.by_password("PLAIN", security_protocol=protocol or "PLAINTEXT")
+    settings = given.model_copy(update={"bootstrap_servers": getattr(secured, listener)})
+    with pytest.raises(PlatformError, match=advice), ClusterAdmin(settings, 1.5) as admin:
+        admin.topics()
+    with pytest.raises(PlatformError, match=advice), ConfluentReader(settings, "t", answer_seconds=1.5) as reader:
+        list(reader.read(0, ALL))
+
+
 def allow(secured: SecuredKafka, topic: str) -> list[AclBinding]:
     """Give `LIMITED` what docs/rights.md says that archiving takes, and nothing else."""
     bindings = [right.binding(LIMITED) for right in rights("archive", SOURCE=topic)]

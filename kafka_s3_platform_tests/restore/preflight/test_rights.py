@@ -170,6 +170,25 @@ def test_archiving_without_the_right_to_read_names_the_topic(
         archived(config)
 
 
+@pytest.mark.parametrize(
+    ("changed", "advice"),
+    [
+        ({"security.protocol": "PLAINTEXT"}, "set security.protocol to SASL_PLAINTEXT, and sasl.mechanism"),
+        ({"sasl.mechanism": "SCRAM-SHA-256"}, "supported mechanisms: PLAIN.* Set sasl.mechanism to one of those"),
+        ({"sasl.password": "none-of-ours"}, "Correct sasl.username and sasl.password"),
+    ],
+)
+def test_a_login_that_is_missing_or_refused_is_told_with_what_to_set(
+    guarded: Guarded, changed: dict[str, str], advice: str
+) -> None:
+    user = guarded.user_with([])
+    given = {**user.common, **{name: SecretStr(value) for name, value in changed.items()}}
+    settings = user.model_copy(update={"common": given})
+    with pytest.raises(PlatformError, match=advice) as raised, ClusterAdmin(settings, 1.5) as admin:
+        admin.topics()
+    assert given["sasl.password"].get_secret_value() not in str(raised.value)
+
+
 def test_taking_over(guarded: Guarded, store: StoreSettings, topic_name: str) -> None:
     app = f"{topic_name}-app"
     config = of_its_own(guarded, store, topic_name, rights("take-over", SOURCE=topic_name, GROUP=app))

@@ -1,0 +1,85 @@
+"""What to do about errors of Kafka, by the codes and by the words in which brokers and librdkafka tell them."""
+
+import re
+from collections.abc import Mapping
+
+_RIGHTS = "docs/rights.md lists the rights that each run needs"
+_TLS_AT_PORT = (
+    "If the broker runs, this port speaks TLS: set security.protocol to SSL, or to SASL_SSL where it asks for a login"
+)
+_NO_TLS_AT_PORT = (
+    "This port does not speak TLS: set security.protocol to PLAINTEXT, or to SASL_PLAINTEXT where it asks for a login, "
+    "or name the port that does in bootstrap.servers"
+)
+_LOGIN_AT_PORT = (
+    "If the broker runs, this port asks for a login: set security.protocol to {}, and sasl.mechanism, user and password"
+)
+_NO_LOGIN_AT_PORT = (
+    "This port takes no login: set security.protocol to PLAINTEXT, or to SSL where it speaks TLS, or name the port "
+    "that does in bootstrap.servers"
+)
+_UNTRUSTED = (
+    "The broker's certificate is of an authority that ssl.ca.location does not name, or is out of date, or holds "
+    "another name than the broker is called by. `openssl s_client -connect HOST:PORT -CAfile FILE -verify_hostname "
+    "HOST` tells which"
+)
+_OWN_UNTRUSTED = (
+    "The broker asks for a certificate and accepts none of ours: have ssl.certificate.location and ssl.key.location "
+    "name one of an authority that it knows"
+)
+_NAME = (
+    "Correct the name in bootstrap.servers. If it is right, or is one that the brokers give for themselves "
+    "(advertised.listeners), have this machine's name service know it"
+)
+_REFUSED = (
+    "Nothing listens there: check that the brokers run, and that bootstrap.servers, or advertised.listeners of the "
+    "brokers, name their addresses"
+)
+_LOGIN = "Correct sasl.username and sasl.password (sasl.jaas.config has both), or sasl.mechanism"
+_REACH = "Check that the brokers run, and that this machine reaches them; run again when they answer"
+_TOPIC = "Correct the topic's name, or create the topic"
+
+_BY_WORDS: tuple[tuple[str, str], ...] = (
+    (r"alert .*certificate|alert unknown ca", _OWN_UNTRUSTED),
+    (r"certificate verify failed", _UNTRUSTED),
+    (r"connecting to a PLAINTEXT broker listener", _NO_TLS_AT_PORT),
+    (r"current SASL state", _NO_LOGIN_AT_PORT),
+    (r"Unsupported SASL mechanism", "Set sasl.mechanism to one of those that the broker lists"),
+    (r"No provider for SASL mechanism", "Set sasl.mechanism to one of those that this client is built with"),
+    (r"Failed to resolve", _NAME),
+    (r"Connection refused", _REFUSED),
+    # librdkafka names the protocol before the address, unless it is PLAINTEXT.
+    (r"(?:^|[ ;])(?:sasl_plaintext://)?[^/ ]+/\w+: Disconnected.* in state APIVERSION_QUERY", _TLS_AT_PORT),
+    (r"(?:^|[ ;])ssl://[^/ ]+/\w+: Disconnected.*after \d{1,3}ms in state UP", _LOGIN_AT_PORT.format("SASL_SSL")),
+    (r"(?:^|[ ;])[^/ ]+/\w+: Disconnected.*after \d{1,3}ms in state UP", _LOGIN_AT_PORT.format("SASL_PLAINTEXT")),
+)
+"""What is found first tells what to do about an error of a connection. Answers of brokers are about something else."""
+
+_BY_NAME: Mapping[str, str] = {
+    "_AUTHENTICATION": _LOGIN,
+    "SASL_AUTHENTICATION_FAILED": _LOGIN,
+    "TOPIC_AUTHORIZATION_FAILED": f"The user lacks a right on the topic: {_RIGHTS}",
+    "GROUP_AUTHORIZATION_FAILED": f"The user lacks a right on the group: {_RIGHTS}",
+    "CLUSTER_AUTHORIZATION_FAILED": f"The user lacks a right on the cluster: {_RIGHTS}",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"The user lacks a right on the transactional id: {_RIGHTS}",
+    "UNKNOWN_TOPIC_OR_PART": _TOPIC,
+    "_UNKNOWN_TOPIC": _TOPIC,
+    "_ALL_BROKERS_DOWN": _REACH,
+    "_MSG_TIMED_OUT": _REACH,
+    "_RESOLVE": _REACH,
+    "_SSL": _REACH,
+    "_TIMED_OUT": _REACH,
+    "_TRANSPORT": _REACH,
+}
+
+
+def advise_on_error(name: str, said: str) -> str:
+    """Return what to do, as a sentence without its full stop. Return nothing where that is not known.
+
+    Args:
+        name: the name of the error's code.
+        said: what the broker or the client says of it, and of its connections.
+    """
+    is_of_client = name.startswith("_") or name == "SASL_AUTHENTICATION_FAILED"
+    found = (advice for words, advice in _BY_WORDS if is_of_client and re.search(words, said))
+    return next(found, _BY_NAME.get(name, ""))
