@@ -307,12 +307,14 @@ class Registry:
         if err.http_status_code == CONFLICT:
             return IncompatibleSchemaError(f"{said}: its compatibility mode does not allow the schema")
         if err.http_status_code in (401, 403):
-            return AuthorizationError(f"{said}: check basic.auth.user.info, or the rights of that user")
+            return AuthorizationError(
+                f"{said}: check schema.registry.url, basic.auth.user.info, or the rights of that user"
+            )
         if err.http_status_code == NOT_FOUND:
             return ConfigError(f"{said}: check schema.registry.url")
         # These errors pass by themselves. Any other answer needs somebody to act.
         if err.http_status_code in (408, 429) or err.http_status_code >= 500:
-            return RegistryUnavailableError(said)
+            return RegistryUnavailableError(f"{said}: run again when it answers")
         return ConfigError(said)
 
     def _unreached(self, err: Exception, what: str) -> PlatformError:
@@ -322,11 +324,21 @@ class Registry:
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 return ConfigError(f"{said}. {explain_certificate(str(cause), 'schema.registry.url', _UNTRUSTED)}")
+            if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
+                return ConfigError(f"{said}. {_NO_TLS}")
             cause = cause.__cause__ or cause.__context__
-        return RegistryUnavailableError(said)
+        is_closed = type(err).__name__ in {"ReadError", "RemoteProtocolError"}
+        advice = _MAYBE_TLS if is_closed and self.url.startswith("http:") else _UNREACHED
+        return RegistryUnavailableError(f"{said}. {advice}")
 
 
 _UNTRUSTED = "Have schema.registry.ssl.ca.location name the authority that the registry's certificate is of"
+_NO_TLS = "The server does not speak TLS at that port: correct the port in schema.registry.url, or write http:// there"
+_UNREACHED = "Check that it runs and that schema.registry.url is right; run again when it answers"
+_MAYBE_TLS = (
+    "Check that it runs and that schema.registry.url is right: its port, and https:// in place of http:// if that port "
+    "speaks TLS"
+)
 
 
 def _is_path_step(subject: str) -> bool:

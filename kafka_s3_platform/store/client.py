@@ -7,12 +7,13 @@ from typing import Any
 
 import botocore
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import ProxyConfiguration
 from botocore.utils import determine_content_length, get_environ_proxies
 
+from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, MissingBucketError
 from kafka_s3_platform.store.clock import tell_times
 from kafka_s3_platform.store.credentials import new_client
 from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted
@@ -139,6 +140,17 @@ def _is_passing(response: Any, error: Any) -> bool:
         return isinstance(error, UNREACHABLE) and not is_untrusted(error)
     http, parsed = response
     return http.status_code in _PASSING_STATUS or parsed.get("Error", {}).get("Code") in _PASSING_CODES
+
+
+def suggest_bucket(err: MissingBucketError, settings: StoreSettings) -> MissingBucketError:
+    """Return the error with the name of a bucket that was meant, if one is like it and may be listed."""
+    try:
+        found = get_s3_client(settings).list_buckets().get("Buckets", ())
+    except (BotoCoreError, ClientError, ValueError):
+        # mostly the right s3:ListAllMyBuckets is missing, which no run needs
+        return err
+    near = find_nearest(settings.bucket, [bucket["Name"] for bucket in found])
+    return MissingBucketError(f"{err}. Did you mean {near}?") if near else err
 
 
 @lru_cache(_MAX_CLIENTS)

@@ -8,22 +8,31 @@ from kafka_s3_platform.errors import (
     AuthorizationError,
     ConfigError,
     IndexDamagedError,
-    MissingBucketError,
     PlatformError,
     StoreUnavailableError,
 )
-from kafka_s3_platform.store.errors import advise_on_certificate, advise_on_refusal, choose_error
-
-_REFUSED = re.compile(
-    r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|InvalidToken|\b403 Forbidden"
+from kafka_s3_platform.store.errors import (
+    NO_TLS,
+    advise_on_certificate,
+    advise_on_refusal,
+    advise_on_silence,
+    choose_error,
+    describe_answer,
+    suspect_tls,
 )
-_ANSWER = re.compile(r"non-2xx status code\W+(\d{3})\b(?:.*?<Code>(\w+)</Code>)?")
+
+_REFUSED = re.compile(r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|InvalidToken")
+_ANSWER = re.compile(r"non-2xx status code\W+(\d{3})\b(?:.*?<Code>(\w+)</Code>(?:\W*<Message>(.*?)</Message>)?)?")
 _SHOWN = 600
 _REDIRECT = re.compile(r"Received redirect without LOCATION")
 _PERMANENT_STATUS = frozenset({400, 401, 403, 405, 411, 413, 501})
 """An outage has others, and so has a commit that another one came before."""
 _NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
-_NO_CONNECTION = re.compile(r"client error \(Connect\)\W*(?:tcp connect error\W*)?(.*?)(?: \(os error \d+\))?$")
+_NO_CONNECTION = re.compile(
+    r"client error \((?:Connect|SendRequest)\)\W*(?:tcp connect error\W*)?(.*?)(?: \(os error \d+\))?$"
+)
+_NO_TLS = re.compile("received corrupt message")
+"""What rustls says of a server that answers without TLS."""
 _ABSENT = re.compile(r"Object at location \S+ not found|416 Range Not Satisfiable|404 Not Found")
 _BROKEN = re.compile(
     r"Parquet error|Json error|Arrow error|Avro error|Expected contiguous commit files|Invalid Checkpoint"
@@ -40,34 +49,40 @@ DAMAGE_ADVICE = (
 
 
 def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
-    """Return the error for `err`; `attempt` says what was tried, on which index and store."""
+    """Return the error for `err`; `attempt` says what was tried, on which index, and ends with ` at ` and the store."""
     text = _flatten_message(str(err))
     what = f"{attempt}: {text[:_SHOWN]}"
-    if "NoSuchBucket" in text:
-        return MissingBucketError(f"{what}; create the bucket or correct s3.bucket.name")
-    if refusal := _find_refusal(text):
-        kind, advice = refusal
-        return kind(f"{what}. {advice}")
-    if _REFUSED.search(text):
-        return AuthorizationError(f"{what}. {advise_on_refusal(text)}")
+    if refusal := _find_refusal(attempt, text):
+        return refusal
+    if (refused := _REFUSED.search(text)) or "403 Forbidden" in text:
+        return AuthorizationError(f"{what}. {advise_on_refusal(refused[0] if refused else '', '')}")
     if "invalid peer certificate" in text:
         return ConfigError(f"{what}. {advise_on_certificate(text)}")
+    if _NO_TLS.search(text):
+        return ConfigError(f"{what}. {NO_TLS}")
     if _is_damage(text):
         return IndexDamagedError(f"{what}. {DAMAGE_ADVICE}")
     connection = _NO_CONNECTION.search(text)
     if connection is not None:
-        what = f"{attempt}: no answer ({connection[1] or 'no connection'}). Check that it is up and store.url is right"
+        why = connection[1] or "no connection"
+        what = f"{attempt}: no answer ({why}). {advise_on_silence(why, attempt.rpartition(' at ')[2])}"
     return StoreUnavailableError(f"{what}; run again when the store answers")
 
 
-def _find_refusal(text: str) -> tuple[type[PlatformError], str] | None:
-    """Return the kind of error, and what to do, where the store answered that it does not take the request."""
+def _find_refusal(attempt: str, text: str) -> PlatformError | None:
+    """Return the error to raise where the store answered that it does not take the request."""
     if _REDIRECT.search(text):
-        return choose_error(301, "", "", "")
+        kind, advice = choose_error(301, "", "", "")
+        return kind(f"{attempt}: {text[:_SHOWN]}. {advice}")
     answer = _ANSWER.search(text)
-    if answer is None or int(answer[1]) not in _PERMANENT_STATUS:
+    if answer is None:
         return None
-    return choose_error(int(answer[1]), answer[2] or "", "", "")
+    status, code = int(answer[1]), answer[2] or ""
+    if status not in _PERMANENT_STATUS and code != "NoSuchBucket":
+        return None
+    kind, advice = choose_error(status, code, attempt.partition("s3://")[2].partition("/")[0], "")
+    advice += suspect_tls(status, code, attempt.rpartition(" at ")[2])
+    return kind(f"{attempt}: {describe_answer(kind, status, code, answer[3] or '')}. {advice}")
 
 
 def is_expired(err: BaseException | None) -> bool:

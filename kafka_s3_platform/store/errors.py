@@ -1,5 +1,6 @@
 """What S3 answers, as the platform's errors: the one place that knows boto3's exceptions."""
 
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
 )
+from urllib3.exceptions import HTTPError
 from urllib3.util.ssl_match_hostname import CertificateError
 
 from kafka_s3_platform.config.certificates import explain_certificate
@@ -29,18 +31,42 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
 )
 
-_REFUSED = frozenset(
-    {
-        "AccessDenied",
-        "AllAccessDisabled",
-        "ExpiredToken",
-        "InvalidAccessKeyId",
-        "InvalidSecurity",
-        "InvalidToken",
-        "SignatureDoesNotMatch",
-    }
-)
+_REFUSALS: Mapping[str, str] = {
+    "AllAccessDisabled": "The bucket or the account is closed: ask who runs the store",
+    "ExpiredToken": (
+        "The session token has expired: give a new access key with its session token, or a role (sts.role.arn), "
+        "whose tokens are renewed"
+    ),
+    "InvalidAccessKeyId": (
+        "The store knows no such access key: correct aws.access.key.id, or the role, the profile or the class that "
+        "gives it"
+    ),
+    "InvalidSecurity": "Correct aws.access.key.id, its secret and its session token",
+    "InvalidToken": "The session token is none, or that of another access key: correct it",
+    "SignatureDoesNotMatch": (
+        "The secret is not that of the access key: correct aws.secret.access.key. If it is right, something between "
+        "here and the store changes requests"
+    ),
+}
+"""Answers about credentials, and what to do."""
+
+_RIGHTS: Mapping[str, str] = {
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "CreateMultipartUpload": "s3:PutObject",
+    "DeleteObject": "s3:DeleteObject",
+    "GetObject": "s3:GetObject",
+    "HeadObject": "s3:GetObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "ListObjectsV2": "s3:ListBucket",
+    "PutObject": "s3:PutObject",
+    "PutObjectTagging": "s3:PutObjectTagging",
+    "RestoreObject": "s3:RestoreObject",
+    "UploadPart": "s3:PutObject",
+}
+"""The right that a request needs."""
 _MOVED = 301
+_BAD_REQUEST = 400
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -65,13 +91,17 @@ _BY_CODE: Mapping[str, tuple[type[PlatformError], str]] = {
     ),
 }
 
-UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError)
-"""No answer, or one that broke off."""
+UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError, HTTPError)
+"""No answer, or one that broke off. urllib3's own comes where what broke off is the body of a refusal."""
 
 
 _UNTRUSTED_CAUSES = (ssl.SSLCertVerificationError, CertificateError)
 
 UNTRUSTED = "Have AWS_CA_BUNDLE and SSL_CERT_FILE name a PEM file with the authority that the store's certificate is of"
+
+
+_MAYBE_TLS = "If that port speaks TLS, write https:// there"
+NO_TLS = "The server does not speak TLS at that port: correct the port in the URL, or write http:// there"
 
 
 class PreconditionError(IntegrityError):
@@ -111,9 +141,7 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
     except UNREACHABLE as err:
         if is_untrusted(err):
             raise build_untrusted_error(str(tried), str(err)) from err
-        raise StoreUnavailableError(
-            f"{tried}: no answer ({type(err).__name__}). Check that the store is up and store.url is right"
-        ) from err
+        raise StoreUnavailableError(f"{tried}: {describe_silence(err, tried.endpoint)}") from err
     except BotoCoreError as err:
         raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
     except (ValueError, RuntimeError) as err:
@@ -122,6 +150,22 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
             f"{tried}: the answer is none that S3 gives ({type(err).__name__}: {str(err)[:200]}). Check that store.url "
             f"is that of an S3 server"
         ) from err
+
+
+def describe_silence(err: Exception, endpoint: str) -> str:
+    """Return why no answer came, and what to do."""
+    # the innermost cause is the system's own word; urllib3 and botocore put sentences with URLs around it
+    told = (str(each.strerror) for each in _iterate_causes(err) if isinstance(each, OSError) and each.strerror)
+    why = next(told, type(err).__name__)
+    return f"no answer ({why}). {advise_on_silence(why, endpoint)}"
+
+
+def advise_on_silence(why: str, endpoint: str) -> str:
+    """Return what to do where a connection to the store is not made, or is closed without an answer."""
+    advice = "Check that the store is up and store.url is right"
+    if endpoint.startswith("http:") and re.search("closed|reset", why, re.IGNORECASE):
+        return f"{advice}. {_MAYBE_TLS}"
+    return advice
 
 
 def is_untrusted(err: Exception) -> bool:
@@ -134,9 +178,7 @@ def is_untrusted(err: Exception) -> bool:
 def build_untrusted_error(what: str, said: str) -> ConfigError:
     """Return the error to raise where `is_untrusted`; `what` was tried, and `said` is what the error says."""
     if "WRONG_VERSION_NUMBER" in said:
-        return ConfigError(
-            f"{what}: {said}. The server does not speak TLS at that port: correct the URL, or its scheme"
-        )
+        return ConfigError(f"{what}: {said}. {NO_TLS}")
     return ConfigError(f"{what}: {said}. {advise_on_certificate(said)}")
 
 
@@ -159,10 +201,21 @@ def translate_response(err: ClientError, tried: Attempted) -> PlatformError:
     status = err.response["ResponseMetadata"]["HTTPStatusCode"]
     code = err.response["Error"].get("Code", "")
     kind, advice = choose_error(status, code, tried.bucket, tried.operation)
-    message = err.response["Error"].get("Message", "") if kind in (RefusedRequestError, ConfigError) else ""
+    said = describe_answer(kind, status, code, err.response["Error"].get("Message", ""))
+    return kind(f"{tried}: {said}. {advice}{suspect_tls(status, code, tried.endpoint)}")
+
+
+def suspect_tls(status: int, code: str, endpoint: str) -> str:
+    """Return a sentence where the answer may be that of a server which expected TLS: S3's own have a code."""
+    is_told = code not in {"", str(status), "Bad Request"}
+    return "" if status != _BAD_REQUEST or is_told or not endpoint.startswith("http:") else f". {_MAYBE_TLS}"
+
+
+def describe_answer(kind: type[PlatformError], status: int, code: str, message: str) -> str:
+    """Say what the store answered. Its message tells more only where the code does not say it all."""
+    shown = message if kind in (RefusedRequestError, ConfigError) else ""
     # the answer to a HEAD has no body, and its status is all that botocore knows
-    said = " ".join(word for word in dict.fromkeys((str(status), code, message)) if word)
-    return kind(f"{tried}: answered {said}. {advice}")
+    return f"answered {' '.join(word for word in dict.fromkeys((str(status), code, shown)) if word)}"
 
 
 def choose_error(status: int, code: str, bucket: str, operation: str) -> tuple[type[PlatformError], str]:
@@ -172,21 +225,21 @@ def choose_error(status: int, code: str, bucket: str, operation: str) -> tuple[t
     return _BY_CODE.get(code) or _choose_by_status(status, code, bucket, operation)
 
 
-def advise_on_refusal(answer: str) -> str:
-    """Return what to do about credentials that a store refuses, by its answer."""
-    if "ExpiredToken" in answer:
-        return (
-            "The session token has expired: give a new access key with its session token, or a role (sts.role.arn), "
-            "whose tokens are renewed"
-        )
-    return "Check aws.access.key.id, its secret or session token, and its rights on the bucket"
+def advise_on_refusal(code: str, operation: str) -> str:
+    """Return what to do about credentials that a store refuses, by the code that it answers, if there is one."""
+    if code in _REFUSALS:
+        return _REFUSALS[code]
+    right = f"the right {_RIGHTS[operation]} here" if operation in _RIGHTS else "a right here"
+    if code == "AccessDenied":
+        return f"The access key is known and lacks {right}: docs/iam.md lists the rights that each run needs"
+    return f"Check aws.access.key.id, its secret or session token, and whether it has {right}: docs/iam.md lists them"
 
 
 def _choose_by_status(status: int, code: str, bucket: str, operation: str) -> tuple[type[PlatformError], str]:
     if code == "NoSuchBucket":
         return MissingBucketError, f"Create bucket {bucket}, or correct s3.bucket.name"
-    if status == _FORBIDDEN or code in _REFUSED:
-        return AuthorizationError, advise_on_refusal(code)
+    if status == _FORBIDDEN or code in _REFUSALS or code == "AccessDenied":
+        return AuthorizationError, advise_on_refusal(code, operation)
     if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and operation == "PutObject"):
         return PreconditionError, "Somebody else created, replaced or deleted the object"
     if status == _NOT_FOUND:

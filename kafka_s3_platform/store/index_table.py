@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import IndexDamagedError
+from kafka_s3_platform.errors import IndexDamagedError, MissingBucketError
+from kafka_s3_platform.store.client import suggest_bucket
 from kafka_s3_platform.store.credentials import Credentials, find_credentials
 from kafka_s3_platform.store.delta_errors import classify_delta_error
 from kafka_s3_platform.store.delta_log import (
@@ -133,4 +134,7 @@ class IndexTable:
             raise
         except (DeltaError, OSError, pa.ArrowException) as err:
             attempt = f"could not {verb} the index {self.uri} at {self.store.endpoint_url or 'AWS'}"
-            raise classify_delta_error(attempt, err) from err
+            failure = classify_delta_error(attempt, err)
+            if isinstance(failure, MissingBucketError):
+                failure = suggest_bucket(failure, self.store)
+            raise failure from err

@@ -14,10 +14,12 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
+from botocore import xform_name
+
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
+from kafka_s3_platform.errors import IntegrityError, MissingBucketError, StoreUnavailableError
 from kafka_s3_platform.model.segment import StoredObject
-from kafka_s3_platform.store.client import get_s3_client
+from kafka_s3_platform.store.client import get_s3_client, suggest_bucket
 from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.errors import (
     UNREACHABLE,
@@ -196,7 +198,7 @@ class ObjectStore:
         `start_after` leaves out keys up to it in byte order. This is done here, not by the store: SeaweedFS compares
         folder by folder and would leave out other keys.
         """
-        for item in self._pages("list_objects_v2", "Contents", Prefix=prefix):
+        for item in self._pages("ListObjectsV2", "Contents", Prefix=prefix):
             if start_after is None or item["Key"] > start_after:
                 yield _read_entry(item)
 
@@ -205,17 +207,17 @@ class ObjectStore:
 
         `folder` ends in `/`. In one folder SeaweedFS compares as `list` does.
         """
-        for item in self._pages("list_objects_v2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
+        for item in self._pages("ListObjectsV2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
             yield _read_entry(item)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         """List the folders directly under `prefix` (which ends in `/` or is empty), each ending in `/`."""
-        for item in self._pages("list_objects_v2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
+        for item in self._pages("ListObjectsV2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
             yield item["Prefix"]
 
     def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """List multipart uploads under `prefix` that were neither completed nor aborted."""
-        for item in self._pages("list_multipart_uploads", "Uploads", Prefix=prefix):
+        for item in self._pages("ListMultipartUploads", "Uploads", Prefix=prefix):
             yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
 
     def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
@@ -358,7 +360,7 @@ class ObjectStore:
             return bytes(body.read())
 
     def _pages(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
-        pages = iter(self._client.get_paginator(operation).paginate(Bucket=self.bucket, **options))
+        pages = iter(self._client.get_paginator(xform_name(operation)).paginate(Bucket=self.bucket, **options))
         prefix = options["Prefix"]
         empty = 0
         while (page := self._call(operation, prefix, lambda: next(pages, None))) is not None:
@@ -373,8 +375,11 @@ class ObjectStore:
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         attempted = Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")
-        with translate_errors(attempted), self.clock.watching():
-            return request()
+        try:
+            with translate_errors(attempted), self.clock.watching():
+                return request()
+        except MissingBucketError as err:
+            raise suggest_bucket(err, self.settings) from err.__cause__
 
     @cached_property
     def _client(self) -> Any:

@@ -200,8 +200,8 @@ def test_the_index_is_readable_by_other_tools(index: TopicIndex) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"bucket": "no-such-bucket"}, MissingBucketError, "create the bucket"),
-        ({"secret_access_key": SecretStr("not-the-secret")}, AuthorizationError, r"Check aws\.access\.key\.id"),
+        ({"bucket": "no-such-bucket"}, MissingBucketError, "Create bucket no-such-bucket"),
+        ({"secret_access_key": SecretStr("not-the-secret")}, AuthorizationError, r"correct aws\.secret\.access\.key"),
         ({"endpoint_url": "http://127.0.0.1:1"}, StoreUnavailableError, "run again when the store answers"),
     ],
 )

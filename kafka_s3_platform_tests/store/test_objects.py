@@ -4,6 +4,7 @@ import io
 import logging
 import pickle
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
 )
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
+from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
@@ -203,6 +205,13 @@ def test_a_missing_bucket_says_what_to_do(store_settings: StoreSettings) -> None
             use("topics")
 
 
+def test_the_bucket_that_was_meant_is_named_for_objects_and_index(store_settings: StoreSettings) -> None:
+    misspelt = store_settings.model_copy(update={"bucket": f"{store_settings.bucket}x"})
+    for use in (partial(ObjectStore(misspelt).get, "key"), ConnectorIndex(misspelt, "_index", "c").peek):
+        with pytest.raises(MissingBucketError, match=rf"Did you mean {store_settings.bucket}\?"):
+            use()
+
+
 def test_a_bucket_that_is_created_is_used(store_settings: StoreSettings, s3_client: Any) -> None:
     name = f"{store_settings.bucket}-2"
     store = other(store_settings, bucket=name)
@@ -217,13 +226,27 @@ def test_a_bucket_that_is_created_is_used(store_settings: StoreSettings, s3_clie
 
 
 @pytest.mark.parametrize(
-    "changes", [{"secret_access_key": SecretStr("wrong-secret")}, {"access_key_id": SecretStr("nobody")}]
+    ("changes", "wrong"),
+    [
+        ({"secret_access_key": SecretStr("wrong-secret")}, r"correct aws\.secret\.access\.key"),
+        ({"access_key_id": SecretStr("nobody")}, r"correct aws\.access\.key\.id"),
+    ],
 )
-def test_wrong_credentials_are_named_but_never_shown(store_settings: StoreSettings, changes: dict[str, Any]) -> None:
+def test_wrong_credentials_are_named_but_never_shown(
+    store_settings: StoreSettings, changes: dict[str, Any], wrong: str
+) -> None:
     store = other(store_settings, **changes)
-    uses = (partial(check_promises, store), store.head, store.get, store.open, lambda k: store.put_new(k, b""))
-    for use in uses:
-        with pytest.raises(AuthorizationError, match=r"aws.access.key.id") as caught:
+    # the answer to a HEAD has no body, and so does not say which of them is wrong
+    unsure = r"Check aws\.access\.key\.id, its secret"
+    uses: list[tuple[Callable[[str], object], str]] = [
+        (partial(check_promises, store), wrong),
+        (store.get, wrong),
+        (lambda key: store.put_new(key, b""), wrong),
+        (store.head, unsure),
+        (store.open, unsure),
+    ]
+    for use, advice in uses:
+        with pytest.raises(AuthorizationError, match=advice) as caught:
             use("topics/key")
         assert "topics/key" in str(caught.value)
         for secret in (store.settings.secret_access_key, store.settings.access_key_id):

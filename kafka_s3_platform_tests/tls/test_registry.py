@@ -5,7 +5,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.registry import open_registry
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.terminator import tls_before
@@ -23,6 +23,18 @@ def test_a_certificate_of_an_authority_that_was_not_named_is_refused(
         secured = registry.model_copy(update={"url": url, "properties": ONCE})
         with pytest.raises(ConfigError, match=r"certificate verify failed.*Have schema\.registry\.ssl\.ca\.location"):
             open_registry(secured).archived(1)
+
+
+def test_a_port_that_speaks_tls_or_does_not_is_told_as_that_and_the_urls_scheme_with_it(
+    registry: RegistrySettings, stack_settings: StackSettings, authority: Authority
+) -> None:
+    with tls_before(stack_settings.registry_port, authority.server) as port:
+        for url, kind, advice in (
+            (registry.url.replace("http:", "https:"), ConfigError, "does not speak TLS.*http://"),
+            (f"http://127.0.0.1:{port}{REGISTRY_PATH}", RegistryUnavailableError, "https://.*if that port speaks TLS"),
+        ):
+            with pytest.raises(kind, match=advice):
+                open_registry(registry.model_copy(update={"url": url, "properties": ONCE})).archived(1)
 
 
 @pytest.mark.parametrize(

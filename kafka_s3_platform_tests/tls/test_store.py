@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, StoreUnavailableError
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
@@ -76,10 +77,21 @@ def test_no_variable_of_the_environment_turns_verification_off(
         ObjectStore(store).get("key")
 
 
-def test_a_server_without_tls_is_told_as_that(store_settings: StoreSettings, stack_settings: StackSettings) -> None:
-    settings = store_settings.model_copy(update={"endpoint_url": f"https://127.0.0.1:{stack_settings.s3_port}"})
-    with pytest.raises(ConfigError, match="does not speak TLS"):
-        ObjectStore(settings).get("key")
+def test_a_port_that_speaks_tls_or_does_not_is_told_as_that_and_the_urls_scheme_with_it(
+    store: StoreSettings, store_settings: StoreSettings
+) -> None:
+    for url, kind, advice in (
+        (str(store_settings.endpoint_url).replace("http:", "https:"), ConfigError, "does not speak TLS.*http://"),
+        (
+            str(store.endpoint_url).replace("https:", "http:"),
+            StoreUnavailableError,
+            "If that port speaks TLS.*https://",
+        ),
+    ):
+        given = store_settings.model_copy(update={"endpoint_url": url, "max_retries": 0})
+        for use in (partial(ObjectStore(given).get, "key"), ConnectorIndex(given, "index", "c").peek):
+            with pytest.raises(kind, match=f"(?s){advice}"):
+                use()
 
 
 def test_an_authority_that_nobody_was_told_of_is_a_matter_of_settings_and_is_not_tried_again(

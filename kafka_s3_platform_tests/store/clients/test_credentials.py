@@ -387,7 +387,7 @@ def test_an_index_whose_session_was_revoked_is_an_authorization_error(short: Sto
     index = TopicIndex(ConnectorIndex(short, "_index", "c"), "t")
     index.open()
     sts.sessions.clear()
-    with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*Check aws"):
+    with pytest.raises(AuthorizationError, match=r"InvalidAccessKeyId.*knows no such access key"):
         index.open()
 
 

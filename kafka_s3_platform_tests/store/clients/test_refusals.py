@@ -1,6 +1,7 @@
 """What a store refuses for good is no outage, for objects and index alike, and is told with what to do."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from pydantic import SecretStr
@@ -41,6 +42,7 @@ def server() -> Iterator[RefusingStore]:
         (400, "IllegalLocationConstraintException", ConfigError, r"another region.*correct s3\.region or store\.url"),
         (400, "InvalidRequest", RefusedRequestError, "by the test's proxy.*refused the request itself"),
         (400, "ExpiredToken", AuthorizationError, "session token has expired"),
+        (403, "AccessDenied", AuthorizationError, r"lacks .*docs/iam\.md"),
         (403, "RequestTimeTooSkewed", ClockError, "clock"),
         (405, "MethodNotAllowed", RefusedRequestError, "by the test's proxy.*refused the request itself"),
         (501, "NotImplemented", ConfigError, "does not know this request"),
@@ -66,7 +68,22 @@ def test_an_index_in_another_region_is_told_as_that(server: RefusingStore) -> No
         ConnectorIndex(settings(server), "_index", "c").peek()
 
 
-def settings(server: RefusingStore) -> StoreSettings:
+class ExpectsTls(HttpServer):
+    """Answers plain HTTP as servers of Go do at a port for TLS."""
+
+    def answer(self, request: HttpRequest) -> HttpAnswer:  # noqa: ARG002
+        return HttpAnswer(400, (("Content-Type", "text/plain"),), b"Client sent an HTTP request to an HTTPS server.\n")
+
+
+def test_a_server_that_expected_tls_is_suspected_of_it() -> None:
+    with running(ExpectsTls()) as server:
+        store = settings(server)
+        for use in (partial(ObjectStore(store).get, "key"), ConnectorIndex(store, "_index", "c").peek):
+            with pytest.raises(RefusedRequestError, match=r"answered 400.*speaks TLS, write https://"):
+                use()
+
+
+def settings(server: HttpServer) -> StoreSettings:
     keys = {"access_key_id": SecretStr("a"), "secret_access_key": SecretStr("s")}
     return StoreSettings(bucket="own", region="eu-central-1", endpoint_url=server.endpoint, max_retries=0).model_copy(
         update=keys
