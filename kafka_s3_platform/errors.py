@@ -23,10 +23,14 @@ PlatformError
    |- UnresolvedOffsetsError some offsets could not be archived; everything else was
    |- PreflightError         a restore that the target would not keep as it is
 
-Every message says what was tried, on which topic, kafka partition, range or key, and what to do.
+Every message says what was tried, on which topic, kafka partition, range or key, and what to do. It begins with a
+code, by which `docs/runbook.md` says more.
 """
 
-from kafka_s3_platform.text import escape_unprintable
+import re
+from enum import Enum, unique
+
+from kafka_s3_platform.text import escape_unprintable, make_anchor
 
 HEAL_OBJECT = (
     "put an undamaged copy back, from the bucket's versions or a backup. While Kafka holds the records, they can also "
@@ -35,11 +39,111 @@ HEAL_OBJECT = (
 """What to do about a damaged object. No command mends one: Kafka may hold fewer records now than were archived."""
 
 
+@unique
+class ErrorCode(str, Enum):
+    """Names a kind of errors for people and searches: what the user sees, and what the runbook has a section for.
+
+    A code stays what it is; a new kind gets a new one. `meaning` is the sentence in the section's heading.
+    """
+
+    meaning: str
+
+    def __new__(cls, code: str, meaning: str) -> "ErrorCode":  # noqa: PYI034 - `Self` came with Python 3.11
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    KAFKA_DOWN = "KS-KAFKA-DOWN", "No broker answers"
+    KAFKA_NAME = "KS-KAFKA-NAME", "No address is found for a broker's name"
+    KAFKA_TLS = "KS-KAFKA-TLS", "The broker's port speaks another protocol than security.protocol says"
+    KAFKA_CERT = "KS-KAFKA-CERT", "A certificate is not accepted between Kafka and us"
+    KAFKA_LOGIN = "KS-KAFKA-LOGIN", "The broker refuses the login"
+    KAFKA_RIGHTS = "KS-KAFKA-RIGHTS", "A right at Kafka is missing"
+    KAFKA_TOPIC = "KS-KAFKA-TOPIC", "The cluster has no such topic"
+    KAFKA_RECREATED = "KS-KAFKA-RECREATED", "The topic was deleted and created again"
+    KAFKA_TRUNCATED = "KS-KAFKA-TRUNCATED", "The log has lost what was read before"
+    KAFKA_GAP = "KS-KAFKA-GAP", "Offsets were deleted before they were archived"
+    KAFKA_TRANSACTION = "KS-KAFKA-TRANSACTION", "An open transaction holds records back"
+    STORE_DOWN = "KS-STORE-DOWN", "The store does not answer"
+    STORE_FAILS = "KS-STORE-FAILS", "The store is overloaded, failing, or its disk is full"
+    STORE_TLS = "KS-STORE-TLS", "The store's port speaks TLS and the URL says http, or the other way round"
+    STORE_CERT = "KS-STORE-CERT", "The store's certificate is not accepted"
+    STORE_LOGIN = "KS-STORE-LOGIN", "The store does not accept the credentials"
+    STORE_RIGHTS = "KS-STORE-RIGHTS", "The store forbids the request"
+    STORE_BUCKET = "KS-STORE-BUCKET", "The bucket does not exist"
+    STORE_REGION = "KS-STORE-REGION", "The bucket is in another region, or behind another endpoint"
+    STORE_REFUSED = "KS-STORE-REFUSED", "The store does not take a request as it is"
+    STORE_OBJECT = "KS-STORE-OBJECT", "An object is missing, or was replaced"
+    STORE_FOREIGN = "KS-STORE-FOREIGN", "Somebody else's object is in the way"
+    REGISTRY_DOWN = "KS-REGISTRY-DOWN", "The Schema Registry does not answer"
+    REGISTRY_TLS = "KS-REGISTRY-TLS", "The registry's port speaks TLS and the URL says http, or the other way round"
+    REGISTRY_CERT = "KS-REGISTRY-CERT", "The registry's certificate is not accepted"
+    REGISTRY_LOGIN = "KS-REGISTRY-LOGIN", "The registry refuses the credentials"
+    REGISTRY_URL = "KS-REGISTRY-URL", "What answers at the URL is no Schema Registry"
+    REGISTRY_SCHEMA = "KS-REGISTRY-SCHEMA", "The registry does not take a schema"
+    INDEX_CONFLICT = "KS-INDEX-CONFLICT", "Another commit to the index came first"
+    INDEX_DAMAGED = "KS-INDEX-DAMAGED", "Files of the index are missing or broken"
+    ARCHIVE_TOPIC = "KS-ARCHIVE-TOPIC", "Nothing of the topic is archived"
+    ARCHIVE_DATA = "KS-ARCHIVE-DATA", "Stored data contradicts the index"
+    ARCHIVE_RECORD = "KS-ARCHIVE-RECORD", "A record cannot be archived or sent as asked"
+    ARCHIVE_UNRESOLVED = "KS-ARCHIVE-UNRESOLVED", "Some offsets could not be archived"
+    RUN_SUPERSEDED = "KS-RUN-SUPERSEDED", "A later run or client has taken over"
+    RUN_BUSY = "KS-RUN-BUSY", "Another run, or a consumer, is at work there"
+    RESTORE_REFUSED = "KS-RESTORE-REFUSED", "The target would not keep what a restore sends"
+    CONFIG = "KS-CONFIG", "A file, a setting or an argument cannot be used as it is"
+    CLOCK = "KS-CLOCK", "This machine's clock and another differ"
+    JAVA = "KS-JAVA", "There is no Java, or it is too old"
+    SPARK = "KS-SPARK", "Spark does not start, or gave a task up"
+    DISK = "KS-DISK", "There is no room on this machine's disk"
+    DAGSTER = "KS-DAGSTER", "Dagster's storage does not answer"
+    OTHER = "KS-OTHER", "Any other error"
+
+    @property
+    def heading(self) -> str:
+        """The heading of its section in `docs/runbook.md`."""
+        return f"{self.value}: {self.meaning}"
+
+    @property
+    def anchor(self) -> str:
+        """How links name that heading."""
+        return make_anchor(self.heading)
+
+
+_CODED = re.compile(r"\[(KS-[A-Z-]+)\]")
+
+
+def find_code(text: str) -> ErrorCode | None:
+    """Return the code in the text of an error, the first of several. None: it has none."""
+    codes = {code.value: code for code in ErrorCode}
+    return next((codes[found] for found in _CODED.findall(text) if found in codes), None)
+
+
 class PlatformError(Exception):
-    """Base of every error that this platform raises on purpose. Its text is printable, foreign names included."""
+    """Base of every error that this platform raises on purpose. Its text is printable, foreign names included.
+
+    The text begins with the code of the class, or of the kind that was given: what it ends with may be a command to be
+    copied. If it holds the text of another error, it has the code of that one, which is the cause.
+    """
+
+    code = ErrorCode.OTHER
+
+    def __init__(self, *args: object, code: ErrorCode | None = None) -> None:
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
 
     def __str__(self) -> str:
+        return self.text if _CODED.search(self.text) else f"[{self.code.value}] {self.text}"
+
+    @property
+    def text(self) -> str:
+        """What it says, without its code."""
         return escape_unprintable(super().__str__())
+
+    def retell(self, text: str) -> "PlatformError":
+        """Return an error of the same class and kind with another text."""
+        return type(self)(text, code=self.code)
 
 
 class TransientError(PlatformError):
@@ -49,29 +153,43 @@ class TransientError(PlatformError):
 class BrokerUnavailableError(TransientError):
     """No broker answered in time."""
 
+    code = ErrorCode.KAFKA_DOWN
+
 
 class StoreUnavailableError(TransientError):
     """The object store did not answer, or answered that it is overloaded or full."""
+
+    code = ErrorCode.STORE_DOWN
 
 
 class RegistryUnavailableError(TransientError):
     """The Schema Registry did not answer, or answered that it has a fault of its own."""
 
+    code = ErrorCode.REGISTRY_DOWN
+
 
 class SparkUnavailableError(TransientError):
     """Spark does not start. A container or a cluster that is mended needs nobody to ask for the runs again."""
+
+    code = ErrorCode.SPARK
 
 
 class IndexConflictError(TransientError):
     """The index moved on between reading and committing."""
 
+    code = ErrorCode.INDEX_CONFLICT
+
 
 class BusyError(TransientError):
     """Another run is at work on what this one would touch: it has to end first."""
 
+    code = ErrorCode.RUN_BUSY
+
 
 class OpenTransactionError(TransientError):
     """The last stable offset is held back by an open transaction."""
+
+    code = ErrorCode.KAFKA_TRANSACTION
 
 
 class PermanentError(PlatformError):
@@ -81,6 +199,8 @@ class PermanentError(PlatformError):
 class ConfigError(PermanentError):
     """A connector file or the worker file cannot be used as it is."""
 
+    code = ErrorCode.CONFIG
+
 
 class AuthorizationError(PermanentError):
     """Credentials were refused or lack a right."""
@@ -89,50 +209,76 @@ class AuthorizationError(PermanentError):
 class MissingTopicError(PermanentError):
     """The topic does not exist on the cluster."""
 
+    code = ErrorCode.KAFKA_TOPIC
+
 
 class TopicRecreatedError(PermanentError):
     """The topic's id differs from the archived one: it was deleted and created again."""
+
+    code = ErrorCode.KAFKA_RECREATED
 
 
 class LogTruncatedError(PermanentError):
     """The log ends before, or diverges from, what is already archived."""
 
+    code = ErrorCode.KAFKA_TRUNCATED
+
 
 class MissingBucketError(PermanentError):
     """The bucket does not exist."""
+
+    code = ErrorCode.STORE_BUCKET
 
 
 class ForeignObjectError(PermanentError):
     """An object that this platform did not write is in the way."""
 
+    code = ErrorCode.STORE_FOREIGN
+
 
 class ClockError(PermanentError):
     """This machine's clock differs from the store's, or from a broker's, by more than is allowed."""
+
+    code = ErrorCode.CLOCK
 
 
 class OffsetGapError(PermanentError):
     """Offsets that were to be archived no longer exist on the broker."""
 
+    code = ErrorCode.KAFKA_GAP
+
 
 class SupersededError(PermanentError):
     """A later reservation holds ranges of this run, which may no longer commit."""
+
+    code = ErrorCode.RUN_SUPERSEDED
 
 
 class IntegrityError(PermanentError):
     """Stored data contradicts the index."""
 
+    code = ErrorCode.ARCHIVE_DATA
+
 
 class IndexDamagedError(IntegrityError):
     """Files of an index are missing or broken. Until they are put back, nobody knows what is archived."""
+
+    code = ErrorCode.INDEX_DAMAGED
 
 
 class RecordError(PermanentError):
     """A record cannot be archived or sent as asked, and errors are not tolerated."""
 
+    code = ErrorCode.ARCHIVE_RECORD
+
 
 class UnresolvedOffsetsError(PermanentError):
     """Some offsets could not be archived. Raised after all the others are committed."""
 
+    code = ErrorCode.ARCHIVE_UNRESOLVED
+
 
 class PreflightError(PermanentError):
     """The target would delete, reject or alter what a restore sends."""
+
+    code = ErrorCode.RESTORE_REFUSED

@@ -40,6 +40,11 @@ def mask_value(text: str, value: str) -> str:
     return text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
 
 
+def make_anchor(heading: str) -> str:
+    """Return how links name a heading, as on GitHub: in small letters, with `-` for blanks, without what is no word."""
+    return re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")
+
+
 def guard_logs() -> None:
     """Apply `format_entry` to all log records of this package, for every handler."""
     make = logging.getLogRecordFactory()

@@ -39,8 +39,8 @@ def find_regrown_logs(
                 accept = format_resolve_command(config.name, topic, kafka_partition, "--accept-truncation")
                 found[kafka_partition] = LogTruncatedError(
                     f"{topic}-{kafka_partition}: archive and log both end at offset {end}, but the log has lost some "
-                    f"of what is archived, and holds other records there: {err}. To keep what is archived and go on "
-                    f"after it: {accept}"
+                    f"of what is archived, and holds other records there: {err.text}. To keep what is archived and go "
+                    f"on after it: {accept}"
                 )
             except PlatformError as err:
                 found[kafka_partition] = err
@@ -65,8 +65,8 @@ def read_epoch_of_gap(
                 accept = format_resolve_command(config.name, topic, kafka_partition, "--accept-truncation")
                 raise LogTruncatedError(
                     f"{topic}-{kafka_partition}: the log has lost some of what is archived below offset "
-                    f"{offsets.start_offset}, so that {offsets} are other records now: {err}. To keep what is archived "
-                    f"and go on after it, before anything else is decided: {accept}"
+                    f"{offsets.start_offset}, so that {offsets} are other records now: {err.text}. To keep what is "
+                    f"archived and go on after it, before anything else is decided: {accept}"
                 ) from err
         if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
             return None

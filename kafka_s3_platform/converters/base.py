@@ -58,7 +58,7 @@ def check_walkable(avro: str) -> str:
         Datum(json.loads(avro))
         parse_schema(json.loads(avro), _ignore_default_error=True)
     except PermanentError as err:
-        raise BadRecordError(f"its values cannot be read back as Avro: {err}") from err
+        raise BadRecordError(f"its values cannot be read back as Avro: {err.text}") from err
     return avro
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
-from kafka_s3_platform.errors import AuthorizationError, ConfigError, PlatformError, RegistryUnavailableError
+from kafka_s3_platform.errors import AuthorizationError, ConfigError, ErrorCode, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import cut_reason
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
 
@@ -58,6 +58,8 @@ class RegistrySchema:
 
 class IncompatibleSchemaError(ConfigError):
     """The registry refuses a schema, because the compatibility mode of its subject does not allow it."""
+
+    code = ErrorCode.REGISTRY_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -291,12 +293,15 @@ class Registry:
             raise self._answered(err, what) from err
         except OAuthTokenError as err:
             kind = AuthorizationError if err.status_code else RegistryUnavailableError
-            raise kind(f"{self._where}: no token to ask for {what} with: {cut_reason(err.message)}") from err
+            code = ErrorCode.REGISTRY_LOGIN if err.status_code else ErrorCode.REGISTRY_DOWN
+            said = f"{self._where}: no token to ask for {what} with: {cut_reason(err.message)}"
+            raise kind(said, code=code) from err
         except httpx.TransportError as err:
             raise self._unreached(err, what) from err
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
             said = cut_reason(str(err))
-            raise ConfigError(f"{self._where} answers for {what} what no registry does: check its URL: {said}") from err
+            message = f"{self._where} answers for {what} what no registry does: check its URL: {said}"
+            raise ConfigError(message, code=ErrorCode.REGISTRY_URL) from err
 
     def _answered(self, err: "SchemaRegistryError", what: str) -> Exception:
         message = cut_reason(str(err.error_message))
@@ -308,14 +313,15 @@ class Registry:
             return IncompatibleSchemaError(f"{said}: its compatibility mode does not allow the schema")
         if err.http_status_code in (401, 403):
             return AuthorizationError(
-                f"{said}: check schema.registry.url, basic.auth.user.info, or the rights of that user"
+                f"{said}: check schema.registry.url, basic.auth.user.info, or the rights of that user",
+                code=ErrorCode.REGISTRY_LOGIN,
             )
         if err.http_status_code == NOT_FOUND:
-            return ConfigError(f"{said}: check schema.registry.url")
+            return ConfigError(f"{said}: check schema.registry.url", code=ErrorCode.REGISTRY_URL)
         # These errors pass by themselves. Any other answer needs somebody to act.
         if err.http_status_code in (408, 429) or err.http_status_code >= 500:
             return RegistryUnavailableError(f"{said}: run again when it answers")
-        return ConfigError(said)
+        return ConfigError(said, code=ErrorCode.REGISTRY_SCHEMA)
 
     def _unreached(self, err: Exception, what: str) -> PlatformError:
         said = f"{self._where} was asked for {what} and does not answer: {err}"
@@ -323,9 +329,10 @@ class Registry:
         cause: BaseException | None = err
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
-                return ConfigError(f"{said}. {explain_certificate(str(cause), 'schema.registry.url', _UNTRUSTED)}")
+                advice = explain_certificate(str(cause), "schema.registry.url", _UNTRUSTED)
+                return ConfigError(f"{said}. {advice}", code=ErrorCode.REGISTRY_CERT)
             if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
-                return ConfigError(f"{said}. {_NO_TLS}")
+                return ConfigError(f"{said}. {_NO_TLS}", code=ErrorCode.REGISTRY_TLS)
             cause = cause.__cause__ or cause.__context__
         is_closed = type(err).__name__ in {"ReadError", "RemoteProtocolError"}
         advice = _MAYBE_TLS if is_closed and self.url.startswith("http:") else _UNREACHED

@@ -1,5 +1,6 @@
 """Converts the platform's errors to Dagster's: transient errors are retried, all others fail at once."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,10 +9,18 @@ from typing import TypeAlias
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
+from kafka_s3_platform.config.keys.environment import DOCS_URL
 from kafka_s3_platform.defs.processes import extend_life, kept_alive, make_process_tags
 from kafka_s3_platform.defs.request_tags import make_failed_tags, make_window_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
-from kafka_s3_platform.errors import ClockError, OpenTransactionError, PermanentError, PlatformError, TransientError
+from kafka_s3_platform.errors import (
+    ClockError,
+    OpenTransactionError,
+    PermanentError,
+    PlatformError,
+    TransientError,
+    find_code,
+)
 
 FAILURE_TAG = "kafka_s3/failure"
 """Tag of failed runs: `transient`, `permanent`, or `clock`. A clock that is set right changes no input of a run.
@@ -126,13 +135,17 @@ def make_assets_failure(
         for key, err in failures.items()
     }
     text = _describe_failures(failures, selected)
-    first = next(iter(failures.values()))
-    metadata = {"error": type(first).__name__, "kind": kind, **_make_stays(stays)}
+    metadata = _make_metadata(next(iter(failures.values())), kind, stays)
     return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(each)}, allow_retries=False)
 
 
-def _make_stays(stays: str) -> dict[str, str]:
-    return {"what_stays": stays} if stays else {}
+def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str | dg.UrlMetadataValue]:
+    """Make what the page of a failed run shows beside the text: a link to what the runbook says, and what stays."""
+    code = find_code(str(err)) or err.code
+    docs = os.environ.get(DOCS_URL.name) or DOCS_URL.default.strip("`")
+    runbook = dg.UrlMetadataValue(f"{docs.rstrip('/')}/runbook.md#{code.anchor}")
+    told = {"what_stays": stays} if stays else {}
+    return {"error": type(err).__name__, "kind": kind, "runbook": runbook, **told}
 
 
 FAILURES = "failures"
@@ -182,5 +195,4 @@ def _list_names(given: object, path: str) -> list[str]:
 def _make_failure(context: StepContext, err: PlatformError, stays: str) -> dg.Failure:
     kind = classify_failure(err)
     context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: kind})
-    metadata = {"error": type(err).__name__, "kind": kind, **_make_stays(stays)}
-    return dg.Failure(str(err), metadata=metadata, allow_retries=False)
+    return dg.Failure(str(err), metadata=_make_metadata(err, kind, stays), allow_retries=False)

@@ -15,7 +15,7 @@ from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.parse import read_properties
 from kafka_s3_platform.defs.warm_spark import LOCAL_MASTER, SLOTS, choose_runner
-from kafka_s3_platform.errors import ConfigError, SparkUnavailableError
+from kafka_s3_platform.errors import ConfigError, PlatformError, SparkUnavailableError
 from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.spark.runner import ChosenRunner, SparkRunner, TaskRunner
 from kafka_s3_platform.spark.session import (
@@ -147,6 +147,8 @@ def _start_or_explain(deployed: Mapping[str, str], own: Mapping[str, str]) -> "S
     leave_out_anothers(os.environ)
     try:
         return _start(deployed, own)
+    except PlatformError as err:
+        raise SparkUnavailableError(f"Spark does not start: {err.text}", code=err.code) from err
     except Exception as err:
         # of an error of Java, the first line says where and the second one what
         said = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.errors import IntegrityError, PermanentError
+from kafka_s3_platform.errors import ErrorCode, IntegrityError, PermanentError
 from kafka_s3_platform.model.connect import DATA_EXCEPTION, ConnectBatch, Payload, RecordFailure, Schema
 
 ObjectPart = Literal["value", "key", "headers"]
@@ -27,6 +27,8 @@ HEADERS_SCHEMA = Schema(
 class UnwritableRecordsError(PermanentError):
     """Records that the format cannot hold. Nothing of their batch was written: leave them out and write the rest."""
 
+    code = ErrorCode.ARCHIVE_RECORD
+
     def __init__(self, failures: tuple[RecordFailure, ...]) -> None:
         super().__init__(f"{len(failures)} records cannot be written: {'; '.join(f.message for f in failures[:3])}")
         self.failures = failures
@@ -34,6 +36,8 @@ class UnwritableRecordsError(PermanentError):
 
 class UnwritableSchemaError(PermanentError):
     """The format cannot hold values of this schema. Records of other schemas are not affected."""
+
+    code = ErrorCode.ARCHIVE_RECORD
 
 
 def build_unwritable_error(

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, ErrorCode
 
 # Kafka 4's broker and Spark 4 need it.
 LEAST_VERSION = 17
@@ -23,11 +23,14 @@ def find_java() -> Path:
     found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     if found is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
-        raise ConfigError(f"no java in {where}: install Java {LEAST_VERSION} or newer, or set JAVA_HOME")
+        raise ConfigError(
+            f"no java in {where}: install Java {LEAST_VERSION} or newer, or set JAVA_HOME", code=ErrorCode.JAVA
+        )
     version = _read_version(Path(found))
     if version < LEAST_VERSION:
         raise ConfigError(
-            f"{found} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME"
+            f"{found} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME",
+            code=ErrorCode.JAVA,
         )
     return Path(found)
 
@@ -50,5 +53,5 @@ def _read_version(java: Path) -> int:
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', shown)
     if match is None:
-        raise ConfigError(f"`{java} -version` does not tell its version: {shown.strip()!r}")
+        raise ConfigError(f"`{java} -version` does not tell its version: {shown.strip()!r}", code=ErrorCode.JAVA)
     return int(match[1])

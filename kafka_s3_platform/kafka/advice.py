@@ -1,7 +1,19 @@
-"""What to do about errors of Kafka, by the codes and by the words in which brokers and librdkafka tell them."""
+"""Which kind an error of Kafka is, and what to do about it, by what brokers and librdkafka say."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_s3_platform.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The kind of an error, and what to do, as a sentence without its full stop."""
+
+    code: ErrorCode
+    says: str
+
 
 _RIGHTS = "docs/rights.md lists the rights that each run needs"
 _TLS_AT_PORT = (
@@ -39,42 +51,60 @@ _LOGIN = "Correct sasl.username and sasl.password (sasl.jaas.config has both), o
 _REACH = "Check that the brokers run, and that this machine reaches them; run again when they answer"
 _TOPIC = "Correct the topic's name, or create the topic"
 
-_BY_WORDS: tuple[tuple[str, str], ...] = (
-    (r"alert .*certificate|alert unknown ca", _OWN_UNTRUSTED),
-    (r"certificate verify failed", _UNTRUSTED),
-    (r"connecting to a PLAINTEXT broker listener", _NO_TLS_AT_PORT),
-    (r"current SASL state", _NO_LOGIN_AT_PORT),
-    (r"Unsupported SASL mechanism", "Set sasl.mechanism to one of those that the broker lists"),
-    (r"No provider for SASL mechanism", "Set sasl.mechanism to one of those that this client is built with"),
-    (r"Failed to resolve", _NAME),
-    (r"Connection refused", _REFUSED),
+_BY_WORDS: tuple[tuple[str, Advice], ...] = (
+    (r"alert .*certificate|alert unknown ca", Advice(ErrorCode.KAFKA_CERT, _OWN_UNTRUSTED)),
+    (r"certificate verify failed", Advice(ErrorCode.KAFKA_CERT, _UNTRUSTED)),
+    (r"connecting to a PLAINTEXT broker listener", Advice(ErrorCode.KAFKA_TLS, _NO_TLS_AT_PORT)),
+    (r"current SASL state", Advice(ErrorCode.KAFKA_LOGIN, _NO_LOGIN_AT_PORT)),
+    (
+        r"Unsupported SASL mechanism",
+        Advice(ErrorCode.KAFKA_LOGIN, "Set sasl.mechanism to one of those that the broker lists"),
+    ),
+    (
+        r"No provider for SASL mechanism",
+        Advice(ErrorCode.CONFIG, "Set sasl.mechanism to one of those that this client is built with"),
+    ),
+    (r"Failed to resolve", Advice(ErrorCode.KAFKA_NAME, _NAME)),
+    (r"Connection refused", Advice(ErrorCode.KAFKA_DOWN, _REFUSED)),
     # librdkafka names the protocol before the address, unless it is PLAINTEXT.
-    (r"(?:^|[ ;])(?:sasl_plaintext://)?[^/ ]+/\w+: Disconnected.* in state APIVERSION_QUERY", _TLS_AT_PORT),
-    (r"(?:^|[ ;])ssl://[^/ ]+/\w+: Disconnected.*after \d{1,3}ms in state UP", _LOGIN_AT_PORT.format("SASL_SSL")),
-    (r"(?:^|[ ;])[^/ ]+/\w+: Disconnected.*after \d{1,3}ms in state UP", _LOGIN_AT_PORT.format("SASL_PLAINTEXT")),
+    (
+        r"(?:^|[ ;])(?:sasl_plaintext://)?[^/ ]+/\w+: Disconnected.* in state APIVERSION_QUERY",
+        Advice(ErrorCode.KAFKA_TLS, _TLS_AT_PORT),
+    ),
+    (
+        r"(?:^|[ ;])ssl://[^/ ]+/\w+: Disconnected.*after \d{1,3}ms in state UP",
+        Advice(ErrorCode.KAFKA_TLS, _LOGIN_AT_PORT.format("SASL_SSL")),
+    ),
+    (
+        r"(?:^|[ ;])[^/ ]+/\w+: Disconnected.*after \d{1,3}ms in state UP",
+        Advice(ErrorCode.KAFKA_TLS, _LOGIN_AT_PORT.format("SASL_PLAINTEXT")),
+    ),
 )
 """What is found first tells what to do about an error of a connection. Answers of brokers are about something else."""
 
-_BY_NAME: Mapping[str, str] = {
-    "_AUTHENTICATION": _LOGIN,
-    "SASL_AUTHENTICATION_FAILED": _LOGIN,
-    "TOPIC_AUTHORIZATION_FAILED": f"The user lacks a right on the topic: {_RIGHTS}",
-    "GROUP_AUTHORIZATION_FAILED": f"The user lacks a right on the group: {_RIGHTS}",
-    "CLUSTER_AUTHORIZATION_FAILED": f"The user lacks a right on the cluster: {_RIGHTS}",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"The user lacks a right on the transactional id: {_RIGHTS}",
-    "UNKNOWN_TOPIC_OR_PART": _TOPIC,
-    "_UNKNOWN_TOPIC": _TOPIC,
-    "_ALL_BROKERS_DOWN": _REACH,
-    "_MSG_TIMED_OUT": _REACH,
-    "_RESOLVE": _REACH,
-    "_SSL": _REACH,
-    "_TIMED_OUT": _REACH,
-    "_TRANSPORT": _REACH,
+_BY_NAME: Mapping[str, Advice] = {
+    "_AUTHENTICATION": Advice(ErrorCode.KAFKA_LOGIN, _LOGIN),
+    "SASL_AUTHENTICATION_FAILED": Advice(ErrorCode.KAFKA_LOGIN, _LOGIN),
+    **{
+        f"{name}_AUTHORIZATION_FAILED": Advice(ErrorCode.KAFKA_RIGHTS, f"The user lacks a right on {what}: {_RIGHTS}")
+        for name, what in (
+            ("TOPIC", "the topic"),
+            ("GROUP", "the group"),
+            ("CLUSTER", "the cluster"),
+            ("TRANSACTIONAL_ID", "the transactional id"),
+        )
+    },
+    "UNKNOWN_TOPIC_OR_PART": Advice(ErrorCode.KAFKA_TOPIC, _TOPIC),
+    "_UNKNOWN_TOPIC": Advice(ErrorCode.KAFKA_TOPIC, _TOPIC),
+    **{
+        name: Advice(ErrorCode.KAFKA_DOWN, _REACH)
+        for name in ("_ALL_BROKERS_DOWN", "_MSG_TIMED_OUT", "_RESOLVE", "_SSL", "_TIMED_OUT", "_TRANSPORT")
+    },
 }
 
 
-def advise_on_error(name: str, said: str) -> str:
-    """Return what to do, as a sentence without its full stop. Return nothing where that is not known.
+def advise_on_error(name: str, said: str) -> Advice | None:
+    """Return the kind and what to do. Return None where that is not known.
 
     Args:
         name: the name of the error's code.
@@ -82,4 +112,4 @@ def advise_on_error(name: str, said: str) -> str:
     """
     is_of_client = name.startswith("_") or name == "SASL_AUTHENTICATION_FAILED"
     found = (advice for words, advice in _BY_WORDS if is_of_client and re.search(words, said))
-    return next(found, _BY_NAME.get(name, ""))
+    return next(found, _BY_NAME.get(name))

@@ -204,8 +204,8 @@ class DeadLetterQueue:
             admin.create_topic(self._dead_letter_topic, 1, factor, configs)
         except ConfigError as err:
             raise ConfigError(
-                f"{err}: errors.deadletterqueue.topic.replication.factor is {factor}, set it to the number of brokers "
-                f"or less"
+                f"{err.text}: errors.deadletterqueue.topic.replication.factor is {factor}, set it to the number of "
+                f"brokers or less"
             ) from err
         except PermanentError:
             # tasks of one run may create it at the same time
@@ -254,7 +254,7 @@ class DeadLetterQueue:
             logger.error("%s%s", told, content if self._errors.log_include_messages else "")
 
     def _explained(self, err: PlatformError) -> PlatformError:
-        return type(err)(f"dead letters of connector {self._connector}, topic {self._topic}: {err}")
+        return err.retell(f"dead letters of connector {self._connector}, topic {self._topic}: {err.text}")
 
 
 class _DeadLetterTopic:

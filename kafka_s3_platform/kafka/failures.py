@@ -5,7 +5,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -23,6 +23,8 @@ from kafka_s3_platform.errors import (
     TransientError,
 )
 from kafka_s3_platform.kafka.advice import advise_on_error
+
+E = TypeVar("E", bound=PlatformError)
 
 PARTITION_EOF = KafkaError._PARTITION_EOF
 AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
@@ -302,17 +304,17 @@ def classify_error(error: KafkaException | KafkaError, what: str, said: str = ""
     if not isinstance(cause, KafkaError):
         return PermanentError(f"{what}: {cause}{detail}")
     text = f"{cause.str()} ({cause.name()}){detail}"
-    return _find_kind(cause)(_add_advice(f"{what}: {text}", cause.name(), text))
+    return _add_advice(_find_kind(cause)(f"{what}: {text}"), cause.name(), text)
 
 
 def explain_silence(what: str, said: str) -> BrokerUnavailableError:
     """Return the error to raise where no answer came; `said` is the client's report of its connections."""
-    return BrokerUnavailableError(_add_advice(f"{what}; {said}", "_TIMED_OUT", said))
+    return _add_advice(BrokerUnavailableError(f"{what}; {said}"), "_TIMED_OUT", said)
 
 
-def _add_advice(message: str, name: str, said: str) -> str:
+def _add_advice(failure: E, name: str, said: str) -> E:
     advice = advise_on_error(name, said)
-    return f"{message}. {advice}" if advice else message
+    return type(failure)(f"{failure.text}. {advice.says}", code=advice.code) if advice else failure
 
 
 def raise_kafka_error(error: KafkaException | KafkaError, what: str, said: str = "") -> NoReturn:

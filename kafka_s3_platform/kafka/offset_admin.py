@@ -115,7 +115,7 @@ class OffsetAdmin(AdminCalls):
             near = find_nearest(topic, self._known_names)
         except PlatformError:
             return err
-        found = MissingTopicError(f"{err}. Did you mean {near}?") if near else err
+        found = err.retell(f"{err.text}. Did you mean {near}?") if near else err
         found.__cause__ = err.__cause__
         return found
 

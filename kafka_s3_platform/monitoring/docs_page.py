@@ -1,6 +1,5 @@
 """Serves the documentation of this version: at night, on a server, there may be no other way to it."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 import kafka_s3_platform
+from kafka_s3_platform.text import make_anchor
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 
 _PLACES = (Path(kafka_s3_platform.__file__).parents[1] / "docs", Path(sys.prefix, "share", "kafka-s3", "docs"))
@@ -39,8 +39,3 @@ def render_document(folder: Path, name: str) -> str | None:
             token.attrSet("id", make_anchor(tokens[at + 1].content))
     body = Markup(markdown.renderer.render(tokens, markdown.options, {}))  # noqa: S704 - it escapes all that is HTML
     return str(PAGE.format(title=f"{name} - Kafka-S3", style=_STYLE, body=body))
-
-
-def make_anchor(heading: str) -> str:
-    """Return how links name a heading, as on GitHub: in small letters, with `-` for blanks, without what is no word."""
-    return re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from kafka_s3_platform.defs.archive.risk import describe_time
+from kafka_s3_platform.errors import ErrorCode, find_code
 from kafka_s3_platform.model.health import (
     ConnectorHealth,
     FailedRun,
@@ -30,15 +31,8 @@ MOST_ROWS = 30
 MOST_TEXT = 2_000
 """Characters of an error that the page shows. Dagster's page of the run has the rest."""
 
-AT_RISK_PLACE = "what-is-about-to-be-lost-or-late"
-OTHER_PLACE = "what-fails-the-run-in-any-case"
-PLACES = {
-    "LogTruncatedError": "what-could-not-be-archived",
-    "OffsetGapError": "what-could-not-be-archived",
-    "RecordError": "one-record-that-fails",
-    "UnresolvedOffsetsError": "what-could-not-be-archived",
-}
-"""The heading of docs/errors.md for the class of an error; OTHER_PLACE for all others."""
+AT_RISK_PLACE = "errors.md#what-is-about-to-be-lost-or-late"
+"""The heading of docs/errors.md for a topic at risk."""
 
 _STYLE = PAGE_STYLE + Markup("""
 a { color: var(--blue); } .big { font-size: 15px; padding: 4px 16px; }
@@ -84,11 +78,14 @@ class PageLinks:
         return Markup('<a href="{}/assets/{}?view={}">{}</a>').format(self.dagster, parts, view, text)
 
     def show_place(self, place: str) -> Markup:
-        """Link a heading of docs/errors.md."""
-        text = f"docs/errors.md#{place}"
+        """Link a heading of the documentation, such as `errors.md#what-fails`."""
         if self.docs is None:
-            return Markup("<code>{}</code>").format(text)
-        return Markup('<a href="{}/errors.md#{}">what to do</a>').format(self.docs, place)
+            return Markup("<code>docs/{}</code>").format(place)
+        return Markup('<a href="{}/{}">what to do</a>').format(self.docs, place)
+
+    def show_runbook(self, error: str) -> Markup:
+        """Link what the runbook says of an error, by the code in its text."""
+        return self.show_place(f"runbook.md#{(find_code(error) or ErrorCode.OTHER).anchor}")
 
 
 def render_status_page(seen: Seen, links: PageLinks, now: datetime, interval: float) -> str:
@@ -153,7 +150,7 @@ def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
         rows += _list_silence(each, seen, now)
     rows += _list_risks(seen.connectors, Level.FAIL, links)
     for each in seen.connectors:
-        rows += _list_unknown(each, seen, now)
+        rows += _list_unknown(each, seen, links, now)
     own = {reason.says for reason in seen.reasons if reason.check not in {"reachable", "at_risk"}}
     rows += [("alarm", Markup("{}").format(_shorten(says))) for says in sorted(own)]
     rows += _list_risks(seen.connectors, Level.WARN, links)
@@ -183,14 +180,15 @@ def _list_silence(found: ConnectorHealth, seen: Seen, now: datetime) -> Iterator
             yield "alarm", row.format(found.connector, what, _tell_last(found, seen, now))
 
 
-def _list_unknown(found: ConnectorHealth, seen: Seen, now: datetime) -> Iterator[tuple[str, Markup]]:
-    row = Markup('<b>{}</b>: not known: {} <span class="soft">{}</span>')
+def _list_unknown(found: ConnectorHealth, seen: Seen, links: PageLinks, now: datetime) -> Iterator[tuple[str, Markup]]:
+    row = Markup('<b>{}</b>: not known: {} {} <span class="soft">{}</span>')
     last = _tell_last(found, seen, now)
     if found.error:
-        yield "alarm", row.format(found.connector, _shorten(found.error), last)
+        yield "alarm", row.format(found.connector, _shorten(found.error), links.show_runbook(found.error), last)
     for error, topics in group_errors(found.topics).items():
         others = f" and {len(topics) - 1} more topic(s)" if len(topics) > 1 else ""
-        yield "alarm", row.format(f"{found.connector}/{topics[0]}{others}", _shorten(error), last)
+        name = f"{found.connector}/{topics[0]}{others}"
+        yield "alarm", row.format(name, _shorten(error), links.show_runbook(error), last)
 
 
 def _tell_last(found: ConnectorHealth, seen: Seen, now: datetime) -> str:
@@ -306,7 +304,7 @@ def _render_error(connector: str, run: FailedRun, links: PageLinks, now: datetim
         badge,
         _describe_age(run.ended_at, now),
         links.show_run(run.run_id),
-        links.show_place(PLACES.get(run.error, OTHER_PLACE)),
+        links.show_runbook(run.message),
         run.error,
         _shorten(run.message),
     )

@@ -86,7 +86,7 @@ class Execution:
                     results.append(result)
             except PlatformError as err:
                 # The same type: it decides whether the run is tried again.
-                raise type(err)(f"{err}\n{self._how_far(tasks)}") from err
+                raise err.retell(f"{err}\n{self._how_far(tasks)}") from err
         return results
 
     def _how_far(self, tasks: Sequence[ReplayTask]) -> str:

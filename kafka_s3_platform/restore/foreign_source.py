@@ -123,7 +123,7 @@ class ForeignSource:
         try:
             counts = list(runner.run_grouped(count_foreign, trials, request.config.tasks_max, lambda t: t.stream.size))
         except RecordError as err:
-            return DryRunCount(findings=(make_refusal(str(err)),))
+            return DryRunCount(findings=(make_refusal(err.text),))
         goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
         late = (
             check_newest(c.newest, goal_of[c.topic].target.configs)

@@ -158,7 +158,7 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
             targets.append(target)
     except PreflightError as err:
         if told := take_back(created, admin):
-            err.args = (f"{err}\n{told}",)
+            err.args = (f"{err.text}\n{told}",)
         raise
     return targets
 

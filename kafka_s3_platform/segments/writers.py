@@ -87,7 +87,7 @@ class SegmentWriters:
             except UnwritableSchemaError as err:
                 if self._refuse is None:
                     raise
-                part = self._without(part, _fail_all(part, str(err)), is_tolerable=False)
+                part = self._without(part, _fail_all(part, err.text), is_tolerable=False)
                 continue
             end = writer.end_of_room(part)
             try:

@@ -39,9 +39,9 @@ class Tolerance:
             IntegrityError: nothing is tolerated, or the object is not in `left_out`.
         """
         if self.fails or self._left_out is not None:
-            raise IntegrityError(f"{item.topic}-{item.kafka_partition}: {err}") from err
-        self.report.bad_objects.setdefault(item.key, BadObject(item.key, start_offset, str(err)))
-        self._note_object(item, str(err))
+            raise err.retell(f"{item.topic}-{item.kafka_partition}: {err.text}") from err
+        self.report.bad_objects.setdefault(item.key, BadObject(item.key, start_offset, err.text))
+        self._note_object(item, err.text)
 
     def leaves_out(self, item: ForeignObject) -> bool:
         """Whether an earlier run left the object out. If so, report why."""

@@ -150,7 +150,7 @@ def suggest_bucket(err: MissingBucketError, settings: StoreSettings) -> MissingB
         # mostly the right s3:ListAllMyBuckets is missing, which no run needs
         return err
     near = find_nearest(settings.bucket, [bucket["Name"] for bucket in found])
-    return MissingBucketError(f"{err}. Did you mean {near}?") if near else err
+    return MissingBucketError(f"{err.text}. Did you mean {near}?") if near else err
 
 
 @lru_cache(_MAX_CLIENTS)

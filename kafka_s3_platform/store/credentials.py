@@ -29,6 +29,7 @@ from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, St
 from kafka_s3_platform.errors import (
     AuthorizationError,
     ConfigError,
+    ErrorCode,
     PlatformError,
     StoreUnavailableError,
     TransientError,
@@ -141,7 +142,7 @@ def _require_credentials(settings: StoreSettings) -> Any:
     with _LOCK:
         found = _resolve_credentials(_get_session(_Method.of(settings)))
     if found is None:
-        raise AuthorizationError(_explain_none_found(settings.chain))
+        raise AuthorizationError(_explain_none_found(settings.chain), code=ErrorCode.STORE_LOGIN)
     return found
 
 
@@ -297,7 +298,9 @@ def _build_refreshable(method: str, fetch: Callable[[], Credentials]) -> Refresh
 
 def _refuse_expired(found: Credentials, method: str) -> Credentials:
     if found.expiry is not None and found.expiry <= datetime.now(timezone.utc):
-        raise AuthorizationError(f"{method}: gave credentials that expired at {found.expiry}; check the clocks")
+        raise AuthorizationError(
+            f"{method}: gave credentials that expired at {found.expiry}; check the clocks", code=ErrorCode.STORE_LOGIN
+        )
     return found
 
 
@@ -366,7 +369,7 @@ def _build_provider_error(what: str, err: Exception, said: str) -> PlatformError
     if isinstance(err, PlatformError):
         if isinstance(err, TransientError):
             return StoreUnavailableError(said)
-        return AuthorizationError(said)
+        return AuthorizationError(said, code=ErrorCode.STORE_LOGIN)
     if isinstance(err, (OSError, *UNREACHABLE)):
         if is_untrusted(err):
             return build_untrusted_error(what, said)
@@ -375,7 +378,7 @@ def _build_provider_error(what: str, err: Exception, said: str) -> PlatformError
         return ConfigError(
             f"{what}: {said}. It has to have credentials(), which gives access_key, secret_key, token and expiry"
         )
-    return AuthorizationError(f"{what}: no credentials: {type(err).__name__}: {said}")
+    return AuthorizationError(f"{what}: no credentials: {type(err).__name__}: {said}", code=ErrorCode.STORE_LOGIN)
 
 
 @contextmanager
@@ -389,11 +392,12 @@ def _translate_refusals(what: str) -> Iterator[None]:
             raise StoreUnavailableError(f"{what}: answered {status} {code}; run again when it does") from err
         raise AuthorizationError(
             f"{what}: answered {status} {code}. Check the role's trust policy, its external id, and the credentials"
-            " that assume it"
+            " that assume it",
+            code=ErrorCode.STORE_LOGIN,
         ) from err
     except UNREACHABLE as err:
         if is_untrusted(err):
             raise build_untrusted_error(what, str(err)) from err
         raise StoreUnavailableError(f"{what}: no answer ({type(err).__name__})") from err
     except BotoCoreError as err:
-        raise AuthorizationError(f"{what}: {err}") from err
+        raise AuthorizationError(f"{what}: {err}", code=ErrorCode.STORE_LOGIN) from err

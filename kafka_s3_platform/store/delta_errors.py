@@ -5,20 +5,20 @@ import re
 from deltalake.exceptions import DeltaError
 
 from kafka_s3_platform.errors import (
-    AuthorizationError,
     ConfigError,
+    ErrorCode,
     IndexDamagedError,
     PlatformError,
     StoreUnavailableError,
 )
 from kafka_s3_platform.store.errors import (
     NO_TLS,
+    Attempted,
     advise_on_certificate,
-    advise_on_refusal,
     advise_on_silence,
     choose_error,
+    choose_forbidden,
     describe_answer,
-    suspect_tls,
 )
 
 _REFUSED = re.compile(r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|InvalidToken")
@@ -55,34 +55,35 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
     if refusal := _find_refusal(attempt, text):
         return refusal
     if (refused := _REFUSED.search(text)) or "403 Forbidden" in text:
-        return AuthorizationError(f"{what}. {advise_on_refusal(refused[0] if refused else '', '')}")
+        return choose_forbidden(refused[0] if refused else "", "").make_error(what)
     if "invalid peer certificate" in text:
-        return ConfigError(f"{what}. {advise_on_certificate(text)}")
+        return ConfigError(f"{what}. {advise_on_certificate(text)}", code=ErrorCode.STORE_CERT)
     if _NO_TLS.search(text):
-        return ConfigError(f"{what}. {NO_TLS}")
+        return ConfigError(f"{what}. {NO_TLS}", code=ErrorCode.STORE_TLS)
     if _is_damage(text):
         return IndexDamagedError(f"{what}. {DAMAGE_ADVICE}")
     connection = _NO_CONNECTION.search(text)
+    code = ErrorCode.STORE_FAILS if connection is None else ErrorCode.STORE_DOWN
     if connection is not None:
         why = connection[1] or "no connection"
         what = f"{attempt}: no answer ({why}). {advise_on_silence(why, attempt.rpartition(' at ')[2])}"
-    return StoreUnavailableError(f"{what}; run again when the store answers")
+    return StoreUnavailableError(f"{what}; run again when the store answers", code=code)
 
 
 def _find_refusal(attempt: str, text: str) -> PlatformError | None:
     """Return the error to raise where the store answered that it does not take the request."""
+    bucket = attempt.partition("s3://")[2].partition("/")[0]
+    tried = Attempted("", bucket, "", attempt.rpartition(" at ")[2])
     if _REDIRECT.search(text):
-        kind, advice = choose_error(301, "", "", "")
-        return kind(f"{attempt}: {text[:_SHOWN]}. {advice}")
+        return choose_error(301, "", tried).make_error(f"{attempt}: {text[:_SHOWN]}")
     answer = _ANSWER.search(text)
     if answer is None:
         return None
     status, code = int(answer[1]), answer[2] or ""
     if status not in _PERMANENT_STATUS and code != "NoSuchBucket":
         return None
-    kind, advice = choose_error(status, code, attempt.partition("s3://")[2].partition("/")[0], "")
-    advice += suspect_tls(status, code, attempt.rpartition(" at ")[2])
-    return kind(f"{attempt}: {describe_answer(kind, status, code, answer[3] or '')}. {advice}")
+    refusal = choose_error(status, code, tried)
+    return refusal.make_error(f"{attempt}: {describe_answer(refusal.error, status, code, answer[3] or '')}")
 
 
 def is_expired(err: BaseException | None) -> bool:

@@ -24,6 +24,7 @@ from kafka_s3_platform.errors import (
     AuthorizationError,
     ClockError,
     ConfigError,
+    ErrorCode,
     IntegrityError,
     MissingBucketError,
     PermanentError,
@@ -76,17 +77,37 @@ _SERVER_ERROR = 500
 
 _ELSEWHERE = "The bucket is in another region, or behind another endpoint: correct s3.region or store.url"
 
-_BY_CODE: Mapping[str, tuple[type[PlatformError], str]] = {
-    "AuthorizationHeaderMalformed": (
-        ConfigError,
-        "The store expects another region in the signature: correct s3.region",
+
+@dataclass(frozen=True, slots=True)
+class RefusedAnswer:
+    """What an answer means: the class and the kind of the error to raise, and what to do about it."""
+
+    error: type[PlatformError]
+    code: ErrorCode
+    advice: str
+
+    def make_error(self, message: str) -> PlatformError:
+        """Return the error, with the advice behind the message."""
+        return self.error(f"{message}. {self.advice}", code=self.code)
+
+
+_BY_CODE: Mapping[str, RefusedAnswer] = {
+    "AuthorizationHeaderMalformed": RefusedAnswer(
+        ConfigError, ErrorCode.STORE_REGION, "The store expects another region in the signature: correct s3.region"
     ),
-    "IllegalLocationConstraintException": (ConfigError, _ELSEWHERE),
-    "PermanentRedirect": (ConfigError, _ELSEWHERE),
-    "InvalidObjectState": (IntegrityError, "It lies in a cold storage class and was not thawed"),
-    "NotImplemented": (ConfigError, "The store does not know this request, or its condition: use one that does"),
-    "RequestTimeTooSkewed": (
+    "IllegalLocationConstraintException": RefusedAnswer(ConfigError, ErrorCode.STORE_REGION, _ELSEWHERE),
+    "PermanentRedirect": RefusedAnswer(ConfigError, ErrorCode.STORE_REGION, _ELSEWHERE),
+    "InvalidObjectState": RefusedAnswer(
+        IntegrityError, ErrorCode.STORE_OBJECT, "It lies in a cold storage class and was not thawed"
+    ),
+    "NotImplemented": RefusedAnswer(
+        ConfigError,
+        ErrorCode.STORE_REFUSED,
+        "The store does not know this request, or its condition: use one that does",
+    ),
+    "RequestTimeTooSkewed": RefusedAnswer(
         ClockError,
+        ErrorCode.CLOCK,
         "This machine's clock and the store's differ too much: set the one that is wrong (NTP)",
     ),
 }
@@ -107,13 +128,19 @@ NO_TLS = "The server does not speak TLS at that port: correct the port in the UR
 class PreconditionError(IntegrityError):
     """A conditional request found another state than the one it named: an object that is there, gone or replaced."""
 
+    code = ErrorCode.STORE_OBJECT
+
 
 class RefusedRequestError(PermanentError):
     """The store does not take the request as it is, and says no more than that."""
 
+    code = ErrorCode.STORE_REFUSED
+
 
 class NotFoundError(IntegrityError):
     """The object, or the multipart upload, does not exist."""
+
+    code = ErrorCode.STORE_OBJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +164,9 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
     except ClientError as err:
         raise translate_response(err, tried) from err
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as err:
-        raise AuthorizationError(f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key") from err
+        raise AuthorizationError(
+            f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key", code=ErrorCode.STORE_LOGIN
+        ) from err
     except UNREACHABLE as err:
         if is_untrusted(err):
             raise build_untrusted_error(str(tried), str(err)) from err
@@ -148,7 +177,8 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
         # botocore follows redirects by calling itself, and reads dates and numbers as they come
         raise StoreUnavailableError(
             f"{tried}: the answer is none that S3 gives ({type(err).__name__}: {str(err)[:200]}). Check that store.url "
-            f"is that of an S3 server"
+            f"is that of an S3 server",
+            code=ErrorCode.STORE_FAILS,
         ) from err
 
 
@@ -178,8 +208,8 @@ def is_untrusted(err: Exception) -> bool:
 def build_untrusted_error(what: str, said: str) -> ConfigError:
     """Return the error to raise where `is_untrusted`; `what` was tried, and `said` is what the error says."""
     if "WRONG_VERSION_NUMBER" in said:
-        return ConfigError(f"{what}: {said}. {NO_TLS}")
-    return ConfigError(f"{what}: {said}. {advise_on_certificate(said)}")
+        return ConfigError(f"{what}: {said}. {NO_TLS}", code=ErrorCode.STORE_TLS)
+    return ConfigError(f"{what}: {said}. {advise_on_certificate(said)}", code=ErrorCode.STORE_CERT)
 
 
 def advise_on_certificate(said: str) -> str:
@@ -200,15 +230,9 @@ def translate_response(err: ClientError, tried: Attempted) -> PlatformError:
     """Return the platform's error for an error response."""
     status = err.response["ResponseMetadata"]["HTTPStatusCode"]
     code = err.response["Error"].get("Code", "")
-    kind, advice = choose_error(status, code, tried.bucket, tried.operation)
-    said = describe_answer(kind, status, code, err.response["Error"].get("Message", ""))
-    return kind(f"{tried}: {said}. {advice}{suspect_tls(status, code, tried.endpoint)}")
-
-
-def suspect_tls(status: int, code: str, endpoint: str) -> str:
-    """Return a sentence where the answer may be that of a server which expected TLS: S3's own have a code."""
-    is_told = code not in {"", str(status), "Bad Request"}
-    return "" if status != _BAD_REQUEST or is_told or not endpoint.startswith("http:") else f". {_MAYBE_TLS}"
+    refusal = choose_error(status, code, tried)
+    said = describe_answer(refusal.error, status, code, err.response["Error"].get("Message", ""))
+    return refusal.make_error(f"{tried}: {said}")
 
 
 def describe_answer(kind: type[PlatformError], status: int, code: str, message: str) -> str:
@@ -218,35 +242,42 @@ def describe_answer(kind: type[PlatformError], status: int, code: str, message: 
     return f"answered {' '.join(word for word in dict.fromkeys((str(status), code, shown)) if word)}"
 
 
-def choose_error(status: int, code: str, bucket: str, operation: str) -> tuple[type[PlatformError], str]:
-    """Return the kind of error that an answer is, and what to do about it."""
+def choose_error(status: int, code: str, tried: Attempted) -> RefusedAnswer:
+    """Return what an answer means. `code` is S3's word for it, if the answer has one."""
     if status == _MOVED:
-        return ConfigError, _ELSEWHERE
-    return _BY_CODE.get(code) or _choose_by_status(status, code, bucket, operation)
+        return RefusedAnswer(ConfigError, ErrorCode.STORE_REGION, _ELSEWHERE)
+    return _BY_CODE.get(code) or _choose_by_status(status, code, tried)
 
 
-def advise_on_refusal(code: str, operation: str) -> str:
-    """Return what to do about credentials that a store refuses, by the code that it answers, if there is one."""
+def choose_forbidden(code: str, operation: str) -> RefusedAnswer:
+    """Return what it means that a store refuses credentials, by the code that it answers, if there is one."""
     if code in _REFUSALS:
-        return _REFUSALS[code]
+        return RefusedAnswer(AuthorizationError, ErrorCode.STORE_LOGIN, _REFUSALS[code])
     right = f"the right {_RIGHTS[operation]} here" if operation in _RIGHTS else "a right here"
     if code == "AccessDenied":
-        return f"The access key is known and lacks {right}: docs/iam.md lists the rights that each run needs"
-    return f"Check aws.access.key.id, its secret or session token, and whether it has {right}: docs/iam.md lists them"
+        advice = f"The access key lacks {right}, or a policy refuses it: docs/iam.md lists the rights of each run"
+    else:
+        advice = f"Check aws.access.key.id, its secret or session token, and whether it has {right}: docs/iam.md"
+    return RefusedAnswer(AuthorizationError, ErrorCode.STORE_RIGHTS, advice)
 
 
-def _choose_by_status(status: int, code: str, bucket: str, operation: str) -> tuple[type[PlatformError], str]:
+def _choose_by_status(status: int, code: str, tried: Attempted) -> RefusedAnswer:
     if code == "NoSuchBucket":
-        return MissingBucketError, f"Create bucket {bucket}, or correct s3.bucket.name"
+        advice = f"Create bucket {tried.bucket}, or correct s3.bucket.name"
+        return RefusedAnswer(MissingBucketError, ErrorCode.STORE_BUCKET, advice)
     if status == _FORBIDDEN or code in _REFUSALS or code == "AccessDenied":
-        return AuthorizationError, advise_on_refusal(code, operation)
-    if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and operation == "PutObject"):
-        return PreconditionError, "Somebody else created, replaced or deleted the object"
-    if status == _NOT_FOUND:
-        return NotFoundError, "It does not exist, or was deleted"
-    if status >= _SERVER_ERROR or status in (_CONFLICT, _TOO_MANY) or code in ("RequestTimeout", "SlowDown"):
-        return (
-            StoreUnavailableError,
-            "The store is overloaded, failing, or its disk is full: make sure it is not, run again",
+        return choose_forbidden(code, tried.operation)
+    if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and tried.operation == "PutObject"):
+        return RefusedAnswer(
+            PreconditionError, ErrorCode.STORE_OBJECT, "Somebody else created, replaced or deleted the object"
         )
-    return RefusedRequestError, "The store refused the request itself: its key, or a setting of the store's"
+    if status == _NOT_FOUND:
+        return RefusedAnswer(NotFoundError, ErrorCode.STORE_OBJECT, "It does not exist, or was deleted")
+    if status >= _SERVER_ERROR or status in (_CONFLICT, _TOO_MANY) or code in ("RequestTimeout", "SlowDown"):
+        advice = "The store is overloaded, failing, or its disk is full: make sure it is not, run again"
+        return RefusedAnswer(StoreUnavailableError, ErrorCode.STORE_FAILS, advice)
+    advice = "The store refused the request itself: its key, or a setting of the store's"
+    # S3's own answers have a code, but to a HEAD
+    if status == _BAD_REQUEST and code in {"", str(status), "Bad Request"} and tried.endpoint.startswith("http:"):
+        advice = f"{advice}. {_MAYBE_TLS}"
+    return RefusedAnswer(RefusedRequestError, ErrorCode.STORE_REFUSED, advice)

@@ -241,7 +241,7 @@ class ObjectStore:
             self.write_in_vain(key)
         except RefusedRequestError as err:
             self.write_in_vain(control)
-            return str(err)
+            return err.text
         return None
 
     def write_in_vain(self, key: str) -> None:

@@ -305,7 +305,7 @@ def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[D
             if find_format(segment.format).is_envelope:
                 runs.append((segment, _read_runs(store, segment)))
         except IntegrityError as err:
-            yield _build_damage(segment, str(err))
+            yield _build_damage(segment, err.text)
     yield from _find_repeated(runs)
 
 

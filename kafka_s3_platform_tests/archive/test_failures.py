@@ -40,7 +40,7 @@ def test_a_run_that_archived_everything_has_no_failure() -> None:
 def test_one_failed_kafka_partition_is_told_by_its_own_error() -> None:
     found = failure([], ForeignObjectError("in the way"))
     assert isinstance(found, ForeignObjectError)
-    assert str(found) == "in the way\nEverything else that this run read is committed"
+    assert str(found) == "[KS-STORE-FOREIGN] in the way\nEverything else that this run read is committed"
 
 
 def test_a_failure_that_passes_makes_the_run_one_that_is_tried_again_and_all_are_named() -> None:

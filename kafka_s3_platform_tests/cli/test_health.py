@@ -89,7 +89,7 @@ def test_the_run_that_failed_last_is_told_with_its_error(
     error = connector["last_error"]
     assert (error["run_id"], error["kind"], error["error"]) == (failed.run_id, "archive", "MissingTopicError")
     assert absent.topics[0] in error["message"]
-    assert not error["is_over"]
+    assert (error["code"], error["is_over"]) == ("KS-KAFKA-TOPIC", False)
 
 
 def test_without_an_instance_of_dagster_the_last_error_is_not_known(

@@ -135,7 +135,7 @@ def test_what_could_not_be_loaded_is_named(module: str, name: str, said: str, mo
     monkeypatch.setenv("KAFKA_S3_PLUGINS", "users_package")
     with pytest.raises(ConfigError, match=said) as raised:
         load_class(name.format(module), plugins.MAPPER)
-    assert str(raised.value).startswith(f"'{name.format(module)}', named by transforms.<alias>.type")
+    assert raised.value.text.startswith(f"'{name.format(module)}', named by transforms.<alias>.type")
 
 
 def test_a_module_that_fails_while_it_is_imported_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

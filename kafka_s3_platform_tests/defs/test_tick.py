@@ -62,7 +62,7 @@ def test_one_topic_without_an_answer_leaves_the_others_alone(error: PlatformErro
     tick = Tick({}, LOG)
     assert tick.each("lag", TOPICS, failing("b", error, seen))
     assert seen == NAMES
-    assert "c/b: down" in str(tick.result().skip_reason)
+    assert f"c/b: {error}" in str(tick.result().skip_reason)
 
 
 def test_what_the_topics_share_is_not_asked_again_when_two_in_a_row_got_no_answer() -> None:
@@ -100,7 +100,7 @@ def test_a_topic_that_was_left_out_is_told_in_the_log_where_others_are_asked_for
     tick.requests.append(dg.RunRequest(run_key="c"))
     assert tick.result().skip_reason is None
     assert tick.asked("nothing") == [dg.RunRequest(run_key="c")]
-    assert "c/a: no answer" in caplog.text
+    assert "c/a: [KS-STORE-DOWN] no answer" in caplog.text
     assert "a file is missing" in caplog.text
 
 
@@ -108,7 +108,7 @@ def test_a_schedule_that_asks_for_nothing_says_why_or_fails() -> None:
     tick = Tick({}, LOG)
     assert tick.asked("nothing is due") == dg.SkipReason("nothing is due")
     tick.each("days", TOPICS, failing("a", StoreUnavailableError("no answer"), []))
-    assert tick.asked("nothing is due") == dg.SkipReason("c/a: no answer")
+    assert tick.asked("nothing is due") == dg.SkipReason("c/a: [KS-STORE-DOWN] no answer")
     tick.each("days", TOPICS, failing("b", IndexDamagedError("a file is missing"), []))
     with pytest.raises(IndexDamagedError):
         tick.asked("nothing is due")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_s3_platform.monitoring.docs_page import make_anchor
+from kafka_s3_platform.text import make_anchor
 from kafka_s3_platform_tests.cli.conftest import make_environment
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.serving import serving

@@ -42,7 +42,7 @@ from kafka_s3_platform.kafka.failures import (
 def test_errors_of_the_broker_are_told_apart(code: int, kind: type[PlatformError]) -> None:
     failure = classify_error(KafkaException(KafkaError(code)), "doing this to topic t", "and it said that")
     assert type(failure) is kind
-    assert str(failure).startswith("doing this to topic t: ")
+    assert failure.text.startswith("doing this to topic t: ")
     assert "; and it said that" in str(failure)
 
 

@@ -50,7 +50,7 @@ def test_a_look_that_fails_is_no_end_of_looking() -> None:
 
     lookout = Lookout(look, (), interval=0.2, patience=5.0)
     lookout.start()
-    assert wait(lookout, lambda seen: seen.looked_at is not None).error == "connectors is no folder"
+    assert wait(lookout, lambda seen: seen.looked_at is not None).error == "[KS-CONFIG] connectors is no folder"
     wait(lookout, lambda seen: seen.error == "the look failed: ZeroDivisionError")
     assert wait(lookout, lambda seen: not seen.error).is_well
     lookout.stop()

@@ -11,14 +11,15 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.model.health import ConnectorHealth, RunningRestore, TopicHealth
-from kafka_s3_platform.monitoring.docs_page import make_anchor
+from kafka_s3_platform.errors import ErrorCode
+from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, RunHistory, RunningRestore, TopicHealth
 from kafka_s3_platform.monitoring.lookout import Seen
 from kafka_s3_platform.monitoring.overview import Overviews
-from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, OTHER_PLACE, PLACES, PageLinks, render_status_page
+from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, PageLinks, render_status_page
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.text import make_anchor
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import REPOSITORY
@@ -121,7 +122,20 @@ def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour()
     assert page.count(">not known</span>") == 3, "of the risk, and of both hours"
 
 
-def test_the_places_in_the_docs_are_there() -> None:
+def test_what_is_not_known_and_what_failed_link_the_runbook_by_their_codes() -> None:
+    failed = FailedRun("r", "archive", NOON, "MissingBucketError", "[KS-STORE-BUCKET] no bucket b", is_over=False)
+    defect = FailedRun("s", "archive", NOON, "", "ZeroDivisionError: division by zero", is_over=False)
+    silent = TopicHealth("t", kafka_error="topic t: [KS-KAFKA-DOWN] no answer")
+    found = (
+        ConnectorHealth("c", NOON, (silent,), history=RunHistory(failed)),
+        ConnectorHealth("d", NOON, history=RunHistory(defect)),
+    )
+    page = render_status_page(Seen(found), PageLinks("http://dagster", "/docs"), NOON, 30.0)
+    linked = re.findall(r'href="/docs/runbook\.md#([^"]+)"', page)
+    codes = (ErrorCode.KAFKA_DOWN, ErrorCode.STORE_BUCKET, ErrorCode.OTHER)
+    assert linked == [code.anchor for code in codes]
+
+
+def test_the_place_in_the_docs_is_there() -> None:
     headings = re.findall(r"^#+ (.*)", (REPOSITORY / "docs" / "errors.md").read_text(), re.MULTILINE)
-    anchors = {*map(make_anchor, headings)}
-    assert {AT_RISK_PLACE, OTHER_PLACE, *PLACES.values()} <= anchors
+    assert AT_RISK_PLACE in {f"errors.md#{make_anchor(heading)}" for heading in headings}

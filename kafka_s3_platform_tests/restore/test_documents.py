@@ -41,6 +41,6 @@ def test_a_report_of_another_format_is_refused_and_says_what_to_do(said: int | N
     assert document.pop("format") == 1
     content = json.dumps(document if said is None else {**document, "format": said}).encode()
     advice = f"restore report k has {found}, and this version reads format 1: use the version that wrote it, or restore"
-    with pytest.raises(IntegrityError, match=f"^{advice} under another restore id$"):
+    with pytest.raises(IntegrityError, match=rf"\] {advice} under another restore id$"):
         RestoreReport.from_json(content, "k")
     assert RestoreReport.from_json(report().to_json(), "k").plan_digest == report().plan_digest

@@ -96,7 +96,7 @@ def test_many_small_tasks_share_a_task_of_spark_and_a_large_one_has_its_own(
 
 
 def test_a_permanent_error_comes_back_as_it_was_and_is_not_tried_again(runner: TaskRunner, tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match=r"^topic t-7: refused$"):
+    with pytest.raises(PermanentError, match=r"^\[KS-OTHER\] topic t-7: refused$"):
         list(runner.run(partial(refuse, tmp_path), [7], 1))
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -109,7 +109,7 @@ def test_a_transient_error_is_tried_again_with_a_higher_attempt_id(runner: TaskR
 
 
 def test_the_last_try_gives_the_error_itself(runner: TaskRunner, tmp_path: Path) -> None:
-    with pytest.raises(TransientError, match=rf"^try {MAX_TASK_ATTEMPTS - 1} of topic t-7$"):
+    with pytest.raises(TransientError, match=rf"^\[KS-OTHER\] try {MAX_TASK_ATTEMPTS - 1} of topic t-7$"):
         list(runner.run(partial(fail_always, tmp_path), [7], 1))
     assert len(list(tmp_path.iterdir())) == MAX_TASK_ATTEMPTS
 

@@ -9,6 +9,7 @@ import click
 from kafka_s3_platform.cli.connector_files.names import connectors_argument
 from kafka_s3_platform.cli.output import Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.defs.archive.risk import describe_time
+from kafka_s3_platform.errors import find_code
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, group_errors
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.monitoring.overview import Overviews, load_all, load_named
@@ -74,6 +75,7 @@ def _make_error(failed: FailedRun) -> dict[str, Any]:
         "kind": failed.kind,
         "ended_at": failed.ended_at.isoformat(),
         "error": failed.error or None,
+        "code": find_code(failed.message),
         "message": failed.message,
         "is_over": failed.is_over,
     }

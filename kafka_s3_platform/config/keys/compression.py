@@ -88,7 +88,7 @@ def _read_codec(sheet: Sheet, row: Format, default: str | None = None) -> str:
     try:
         row.check_codec(codec, None)
     except ConfigError as err:
-        sheet.refuse(key if key in sheet else "compression.codec", str(err))
+        sheet.refuse(key if key in sheet else "compression.codec", err.text)
         return row.default_codec
     return codec
 
@@ -137,6 +137,6 @@ def _read_level(sheet: Sheet, row: Format, codec: str) -> int | None:
     try:
         row.check_codec(codec, level)
     except ConfigError as err:
-        sheet.refuse(LEVEL.name, str(err))
+        sheet.refuse(LEVEL.name, err.text)
         return None
     return level

@@ -208,7 +208,9 @@ def read_provider(sheet: Sheet) -> ProviderSettings | None:
         return None
     try:
         load_class(_check_python_class(name), CREDENTIALS_PROVIDER)
-    except (ConfigError, ValueError) as err:
+    except ConfigError as err:
+        sheet.refuse("s3.credentials.provider.class", err.text)
+    except ValueError as err:
         sheet.refuse("s3.credentials.provider.class", str(err))
         return None
     return ProviderSettings(

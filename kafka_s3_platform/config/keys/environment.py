@@ -49,6 +49,13 @@ RUN_RETENTION_DAYS = EnvironmentVariable(
     "Days after which the sensor `retention` deletes a run from Dagster's storage; `0`: never"
     " ([storage](dagster-storage.md#how-long-it-is-kept)).",
 )
+DOCS_URL = EnvironmentVariable(
+    "KAFKA_S3_DOCS_URL",
+    "`http://127.0.0.1:9000/docs`",
+    CODE,
+    "Where the page of a failed run links the [runbook](runbook.md): `/docs` of `kafka-s3 serve`, as your browser sees"
+    " it.",
+)
 LOCAL_PREFIX = "KAFKA_S3_LOCAL_"
 SERVE_PREFIX = "KAFKA_S3_SERVE"
 
@@ -59,6 +66,7 @@ VARIABLES = (
     SPARK_CONF,
     WARM_SPARK,
     RUN_RETENTION_DAYS,
+    DOCS_URL,
     EnvironmentVariable(
         f"{LOCAL_PREFIX}*",
         "",

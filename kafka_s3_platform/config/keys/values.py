@@ -153,7 +153,7 @@ def _load_plugin(dotted: str, kind: Kind) -> str:
     try:
         load_class(dotted, kind)
     except ConfigError as err:
-        raise ValueError(f"{err} (Java classes cannot run here)") from err
+        raise ValueError(f"{err.text} (Java classes cannot run here)") from err
     return dotted
 
 

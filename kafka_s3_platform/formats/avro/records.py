@@ -52,7 +52,7 @@ class AvroRecords:
         try:
             self._datum = Datum(avro, limits.depth, limits.items)
         except PermanentError as err:
-            raise ValueError(str(err)) from err
+            raise ValueError(err.text) from err
         self._parsed = parse_schema(strip_logical_types(avro), _ignore_default_error=True)
         self._empty = 0
         self._items: Int64s = np.zeros(0, np.int64)

@@ -231,7 +231,7 @@ class RecordSender:
         to = f"for kafka partition {track.kafka_partition} was refused"
         failure = self._reasons.failure(error, f"{self._where}: {which} {to} ({self._positions()})")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and self._is_plain:
-            failure.args = (f"{failure}. {COMPRESS}",)
+            failure.args = (f"{failure.text}. {COMPRESS}",)
         return failure
 
     def _unanswered(self) -> PlatformError:

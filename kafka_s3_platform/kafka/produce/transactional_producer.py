@@ -98,7 +98,7 @@ class TransactionalReplayProducer(RecordSender):
                     f"producer.transaction.timeout.ms of the target's worker file to the brokers' "
                     f"transaction.max.timeout.ms or less"
                 )
-                err.args = (f"{err}. {advice}",)
+                err.args = (f"{err.text}. {advice}",)
             raise
 
     @property

@@ -26,7 +26,7 @@ def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, ad
     alone = (
         (name, _try_creation(request, plan, admin, {**needed, name: given[name]})) for name in given.keys() - DECIDED
     )
-    found = replace(target, not_taken={name: str(err) for name, err in alone if isinstance(err, ConfigError)})
+    found = replace(target, not_taken={name: err.text for name, err in alone if isinstance(err, ConfigError)})
     left = _try_creation(request, plan, admin, _make_configs(request, plan, found))
     if left is None:
         return found

@@ -50,7 +50,7 @@ def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkp
         raise _explain_superseded(task, checkpoint, producer, err) from err
     except TransientError as err:
         if producer.timed_out:
-            raise type(err)(_describe_timeout(task, producer, err)) from err
+            raise err.retell(_describe_timeout(task, producer, err)) from err
         raise
 
 
@@ -135,15 +135,15 @@ def _explain_superseded(
         return TransientError(_describe_timeout(task, producer, err))
     return SupersededError(
         f"restore {task.restore_id}, {task.where}: another run of this restore id has taken over and goes on from "
-        f"what was committed ({err}). Let that one finish, or end it and run again"
+        f"what was committed ({err.text}). Let that one finish, or end it and run again"
     )
 
 
 def _describe_timeout(task: ReplayTask, producer: TransactionalReplayProducer, err: PlatformError) -> str:
     return (
         f"restore {task.restore_id}, {task.where}: a transaction was open for longer than its timeout of "
-        f"{producer.timeout_seconds:g} s, and the cluster aborts such: {err}. What was committed before stays, and the "
-        f"next run goes on behind it, under the same id. Where none comes any further, the target is too slow: set "
+        f"{producer.timeout_seconds:g} s, and the cluster aborts such: {err.text}. What was committed before stays, "
+        f"and the next run goes on behind it, under the same id. Where none comes further, the target is too slow: set "
         f"producer.transaction.timeout.ms of the worker's file higher (brokers take up to their "
         f"transaction.max.timeout.ms, 15 minutes by default), raise the target's quota, or run fewer tasks at once"
     )

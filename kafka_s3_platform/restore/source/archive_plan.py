@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.errors import IntegrityError, MissingTopicError, PreflightError
+from kafka_s3_platform.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
@@ -202,7 +202,8 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
     if snapshot is None or source is None:
         raise MissingTopicError(
             f"connector {config.name} has archived nothing of topic {request.topic}: there is no index at {index.uri}. "
-            f"Archive it first, or correct the topic, the connector or archive.index.dir"
+            f"Archive it first, or correct the topic, the connector or archive.index.dir",
+            code=ErrorCode.ARCHIVE_TOPIC,
         )
     if source.topic != request.topic:
         raise IntegrityError(

@@ -187,7 +187,7 @@ class ArchivedStream:
         except IntegrityError as err:
             if self._task.behavior_on_error == "log":
                 logger.warning("object left out: %s", err)
-            yield BadObject(item.key, self._task.selection.bounds(item)[0], str(err))
+            yield BadObject(item.key, self._task.selection.bounds(item)[0], err.text)
 
     def _records(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
         with self._opened(item) as source:

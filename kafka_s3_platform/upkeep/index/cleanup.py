@@ -161,9 +161,9 @@ def _remove(table: IndexTable, plan: _Plan) -> list[int]:
         for info in (*plan.entries, *plan.checkpoints):
             _delete(table, info)
     except AuthorizationError as err:
-        raise AuthorizationError(
-            f"{err} Only the removal of dead files needs the right s3:DeleteObject on {table.folder}/*; all other "
-            f"steps of the upkeep are done. The policy is in docs/iam.md, under Upkeep"
+        raise err.retell(
+            f"{err.text}. Only the removal of dead files needs the right s3:DeleteObject on {table.folder}/*; all "
+            f"other steps of the upkeep are done. The policy is in docs/iam.md, under Upkeep"
         ) from err
     return [size for size in sizes if size is not None]
 

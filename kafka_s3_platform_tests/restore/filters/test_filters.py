@@ -168,7 +168,7 @@ def test_what_goes_wrong_when_the_stream_is_read_is_told_as_what_it_is() -> None
         yield batch_of([{"key": b"a"}])
         raise IntegrityError("object o is damaged")
 
-    with pytest.raises(IntegrityError, match=r"^object o is damaged$"):
+    with pytest.raises(IntegrityError, match=r"^\[KS-ARCHIVE-DATA\] object o is damaged$"):
         list(filter_batches([], RecordFilter(latest_per_key=True), damaged()))
 
 

@@ -30,7 +30,7 @@ def test_a_plan_of_another_format_is_refused_and_says_what_to_do(name: str, said
     assert document.pop("format") == 1
     content = json.dumps(document if said is None else {**document, "format": said}).encode()
     advice = f"restore plan k has {found}, and this version reads format 1: use the version that wrote it, or restore"
-    with pytest.raises(IntegrityError, match=f"^{advice} under another restore id$"):
+    with pytest.raises(IntegrityError, match=rf"\] {advice} under another restore id$"):
         KINDS[name].from_json(content, "k")
 
 

@@ -63,7 +63,7 @@ def check_transform(settings: TransformSettings) -> None:
         try:
             load_class(settings.type, MAPPER)
         except ConfigError as error:
-            raise ValueError(f"{key}.type: {error}{_suggest_name(settings.type, TRANSFORM_TYPES)}") from error
+            raise ValueError(f"{key}.type: {error.text}{_suggest_name(settings.type, TRANSFORM_TYPES)}") from error
     else:
         parse_options(settings)
     if settings.type == "Filter" and settings.predicate is None:
