@@ -63,12 +63,12 @@ def expand_lenses(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> E
     return Expansion({**entries, **{name: SecretStr(value) for name, value in found.items()}})
 
 
-EXPANDED = (KCQL, f"{_PREFIX}compression.codec", f"{_PREFIX}disable.flush.count", f"{_PREFIX}vhost.bucket")
+_EXPANDED = (KCQL, f"{_PREFIX}compression.codec", f"{_PREFIX}disable.flush.count", f"{_PREFIX}vhost.bucket")
 """Keys of Lenses' that others stand for once they are translated."""
 
 
 def _list_read_keys(entries: Mapping[str, SecretStr]) -> Iterator[str]:
-    names = (*EXPANDED, "connector.class", "topics", "topics.regex", "transforms")
+    names = (*_EXPANDED, "connector.class", "topics", "topics.regex", "transforms")
     return (name for name in names if name in entries)
 
 

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from zoneinfo import ZoneInfo
 
-from pydantic import SecretStr
-
-from kafka_s3_platform.config.dialects import CONNECT_SOURCE, read_as
+from kafka_s3_platform.config.dialects import Dialect, read_as
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.all import CONNECTOR_KEYS
@@ -14,12 +12,11 @@ from kafka_s3_platform.config.keys.archive import read_archive
 from kafka_s3_platform.config.keys.general import CLASS, TASKS_MAX, read_topics
 from kafka_s3_platform.config.keys.kafka import read_kafka
 from kafka_s3_platform.config.keys.layout import read_layout
-from kafka_s3_platform.config.keys.names import EXTENSION
 from kafka_s3_platform.config.keys.records import read_records
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding, Sheet, substitute_variables
-from kafka_s3_platform.config.keys.source import needs_topic_key, read_source
+from kafka_s3_platform.config.keys.source import SOURCE_KEYS, needs_topic_key, read_source
 from kafka_s3_platform.config.keys.store import read_store
-from kafka_s3_platform.config.lenses import EXPANDED, KCQL, expand_lenses
+from kafka_s3_platform.config.lenses import KCQL, expand_lenses
 from kafka_s3_platform.config.parse import ConnectorFile
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.config.worker import Worker
@@ -40,10 +37,50 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
     sheet = Sheet(CONNECTOR_KEYS, words.entries, env)
     for reason in words.refusals:
         sheet.refuse(KCQL, reason)
-    name = _read_name(sheet, file, env)
-    dialect = read_as(sheet.value(CLASS), file.entries)
     if not words.refusals:
         sheet.require("s3.bucket.name", "name the bucket")
+    dialect = read_as(sheet.value(CLASS), file.entries)
+    found = _resolve(sheet, dialect, file, worker, env)
+    config = found.config
+    if config is None or config.source is not None or config.layout.format == NATIVE_FORMAT:
+        return found
+    read = _read_back(config, dialect, replace(file, entries=words.entries), worker, env)
+    refused = tuple(f"{f.key}: {f.effect}" for f in read.findings if f.key_class is KeyClass.REFUSED)
+    return replace(found, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
+
+
+def _read_back(
+    config: ConnectorConfig, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]
+) -> Resolution:
+    """Resolve the file of a sink as that of a source: it reads what this sink writes, and nothing else.
+
+    The sink's transforms are left out: objects hold what became of the records. So are keys of sources, which have no
+    meaning in the file of a sink.
+    """
+    done = ("transforms", "predicates")
+    left = {key.name for key in SOURCE_KEYS}
+    kept = {name: value for name, value in file.entries.items() if not name.startswith(done) and name not in left}
+    source = replace(dialect, is_source=True, has_dead_letters=False)
+    found = _resolve(Sheet(CONNECTOR_KEYS, kept, env), source, replace(file, entries=kept), worker, env)
+    if found.config is None or found.config.source is None:
+        return found
+    own = {
+        "layout": _name_whole(config.layout),
+        "source": found.config.source.model_copy(update={"cluster": config.kafka.bootstrap_servers}),
+    }
+    return replace(found, config=found.config.model_copy(update=own))
+
+
+def _name_whole(layout: LayoutSettings) -> LayoutSettings:
+    """Return the layout by which objects of this one are read: a template that is read is the whole name."""
+    if layout.key_layout != "template" or layout.extension is not None:
+        return layout
+    extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)
+    return layout.model_copy(update={"extension": extension})
+
+
+def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Resolution:
+    name = _read_name(sheet, file, env)
     topics, regex = read_topics(sheet, dialect)
     tasks_max = sheet.value(TASKS_MAX)
     kafka = read_kafka(sheet, worker)
@@ -71,25 +108,7 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
         archive=archive,
         source=source,
     )
-    if source is None and layout.format != NATIVE_FORMAT:
-        found = resolve_connector(_make_source_file(file, words.entries, layout), worker, env)
-        refused = tuple(f"{f.key}: {f.effect}" for f in found.findings if f.key_class is KeyClass.REFUSED)
-        config = config.model_copy(update={"reader": found.config, "unreadable": refused})
     return Resolution(name, findings, config)
-
-
-def _make_source_file(file: ConnectorFile, entries: Mapping[str, SecretStr], layout: LayoutSettings) -> ConnectorFile:
-    """Make a source's file of a sink's, of which KCQL is replaced in `entries`.
-
-    The sink's transforms are left out: objects hold what became of the records.
-    """
-    done = ("transforms", "predicates", *EXPANDED)
-    kept = {name: value for name, value in entries.items() if not name.startswith(done)}
-    if layout.key_layout == "template" and layout.extension is None:
-        # the sink takes the format's; a source's template is the whole name
-        extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)
-        kept[EXTENSION.name] = SecretStr(extension)
-    return replace(file, entries={**kept, CLASS.name: SecretStr(CONNECT_SOURCE.class_name)})
 
 
 def _require_one_topic(sheet: Sheet, layout: LayoutSettings, topics: tuple[str, ...], regex: str | None) -> None:

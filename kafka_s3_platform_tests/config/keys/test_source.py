@@ -118,9 +118,49 @@ def test_a_sinks_file_with_only_its_class_changed_reads_what_that_sink_wrote(
     same += ["codec"] if sink.layout.format in {"json", "bytes", "block_gzip"} else []  # others' objects tell it
     assert source.layout.model_dump(include=set(same)) == sink.layout.model_dump(include=set(same))
     assert (source.topics, source.records.value, source.store) == (sink.topics, sink.records.value, sink.store)
-    if new == FULL and sink.layout.format != NATIVE_FORMAT:
-        assert sink.reader == source, "its own restore reads so too"
-    assert sink.unreadable == ()
+    assert (sink.reader is None, sink.unreadable) == (sink.layout.format == NATIVE_FORMAT, ())
+
+
+OTHER_WORDS = {"archive.source.template": "{{topic}}/{{any}}", "input.format": "avro", "topic": "other"}
+MIXED: dict[str, dict[str, object]] = {
+    "Aiven's class, Connect's format": {**AIVEN, "format.output.type": "", "format.class": "AvroFormat"},
+    "Aiven's class, Connect's bucket": {**AIVEN, "s3.bucket.name": "archive", "aws.s3.bucket.name": ""},
+    "DeviantArt's class, Connect's format": {
+        "connector.class": "com.deviantart.kafka_connect_s3.S3SinkConnector",
+        "s3.bucket.name": "",
+        "s3.bucket": "archive",
+        "s3.prefix": "p",
+        "format.class": "JsonFormat",
+        "value.converter": "StringConverter",
+    },
+    "Cloud's class, Connect's format": {
+        "connector.class": "S3_SINK",
+        "format.class": "JsonFormat",
+        "input.data.format": "JSON",
+        "timestamp.field": "at",
+    },
+    "words of sources": {"format.class": "JsonFormat", "value.converter": "StringConverter", **OTHER_WORDS},
+}
+
+
+@pytest.mark.parametrize("mix", MIXED)
+def test_a_sinks_restore_reads_where_and_as_what_it_writes_whosever_keys_its_file_has(load: Load, mix: str) -> None:
+    """Beside its own objects may be those of another sink, which these keys would describe."""
+    avro = {
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schemas.enable": "",
+        "value.converter.schema.registry.url": "http://r",
+    }
+    sink = load({**MIXED[mix], **(avro if "Aiven" in mix and "format" in mix else {})}).config
+    assert sink.reader is not None
+    extension = {"extension"} if sink.layout.key_layout == "template" else set()
+    layout = sink.reader.layout.model_dump(exclude=extension)
+    assert layout == sink.layout.model_dump(exclude=extension)
+    sample = Sample("events", datetime(2020, 3, 1, 12, tzinfo=timezone.utc), '{"at": 1583064000000}')
+    (key,) = make_sample_keys(sink, sample)
+    read = new_key_reader(sink.reader).read(key)
+    assert isinstance(read, ReadKey)
+    assert (read.segment.topic, read.segment.kafka_partition, read.segment.first_offset) == ("events", 0, 0)
 
 
 DROP = {"transforms": "d", "transforms.d.type": "DropHeaders", "transforms.d.headers": "x"}
