@@ -92,10 +92,13 @@ class Contents:
         source = self._config.source or SourceSettings()
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
         row = find_format(format_name or "")
-        bare = source.bare if item.part == "value" else None
+        opened = self._opened(item)
+        is_own = is_written_here(opened.info)
+        # Aiven's sink puts values alone into objects in its own ways. Ours does not, also where it has Aiven's file.
+        bare = source.bare if item.part == "value" and not is_own else None
         if row.envelope is None and bare not in {None, "jsonl"}:
             row = find_format(AIVEN_ENVELOPES[bare])
-        reader = self._format_reader(item, row)
+        reader = self._format_reader(item, row, opened, is_own=is_own)
         if row.envelope is not None:
             return reader
         if item.part == "value" and (source.offset_field or source.timestamp_field):
@@ -104,17 +107,15 @@ class Contents:
             return NullLines(reader) if bare else reader
         if item.part == "headers":
             # Our own sink, whose objects have metadata, writes headers as text where it can.
-            if is_written_here(self._opened(item).info):
+            if is_own:
                 return reader
             return Base64Headers(reader)
         return Base64Lines(reader) if row.has_base64 else reader
 
-    def _format_reader(self, item: ForeignObject, row: Format) -> BatchReader:
+    def _format_reader(self, item: ForeignObject, row: Format, opened: Any, *, is_own: bool) -> BatchReader:
         new_reader = load_format_io(row).new_reader
         if new_reader is None:
             raise ConfigError(f"object {item.key}: the format {row.name} holds whole records, not {item.part}s alone")
-        opened = self._opened(item)
-        is_own = is_written_here(opened.info)
         return new_reader(
             ReadRequest(
                 source=opened,

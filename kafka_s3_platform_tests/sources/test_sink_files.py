@@ -295,6 +295,16 @@ def test_an_empty_field_of_csv_is_what_the_file_says(tmp_path: Path, name: str, 
         assert found == rows([b"k0", empty, empty], [b"v,0", empty, empty], [HEADERS, [], HEADERS])
 
 
+def test_the_lines_of_our_own_sink_by_a_file_of_aivens_are_values_as_they_were(tmp_path: Path) -> None:
+    """Ours ends each value with a line break, and an empty line is an empty value. Its objects have metadata."""
+    keys = CSV["value-plain.csv.zst"] | {"file.compression.type": "none", "archive.source.csv.empty": "null"}
+    key = "topics/t-0-10"
+    store, config = MemoryStore({key: b"a,b\n\nc\n"}, {key: {"record-count": "3"}}), config_of(tmp_path, keys)
+    (group,) = group_objects(scan_objects(config, store=store))
+    found = [value for records in ForeignStream(config, group, store) for value in records["value"].to_pylist()]
+    assert found == [b"a,b", b"", b"c"]
+
+
 def test_a_line_of_csv_with_another_number_of_fields_is_bad(tmp_path: Path) -> None:
     for line in (b"azA=", b"azA=,diww,10,1577836801250"):
         with pytest.raises(IntegrityError, match=r"\d fields instead of 5"):
