@@ -268,13 +268,12 @@ def _name_the_cluster(request: RestoreRequest) -> str:
 
 def _find_loops(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
     """Find a feedback loop: a connector that archives the target."""
-    # The request's own file comes last: it wins over another one of its name.
-    known = {config.name: config for config in (*request.connectors, request.config)}
+    # The request's own file comes last: it wins over another one of its name. A source connector archives nothing: of a
+    # sink that is restored by its own file as that of a source, the sink counts.
+    known = {config.name: config for config in (*request.connectors, request.config) if config.source is None}
     for config in known.values():
-        if config.source is not None:
-            continue  # a source connector archives nothing
         # `_check_source` looks for the source topic itself.
-        if config.name == request.config.name and request.to_topic == request.topic:
+        if config is request.config and request.to_topic == request.topic:
             continue
         if request.to_topic in (*config.topics, *match_topics(config, [request.to_topic])):
             yield from _describe_loop(request, config, target)

@@ -13,6 +13,7 @@ from kafka_s3_platform.config.settings import (
     KafkaSettings,
     RecordSettings,
     RegistrySettings,
+    SourceSettings,
 )
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterDescription, TopicDescription
@@ -74,6 +75,13 @@ def named(name: str, servers: str = "127.0.0.1:1", **changes: Any) -> ConnectorC
 def test_a_connector_that_archives_the_target_is_named(other: ConnectorConfig, said: str | None) -> None:
     found = told(request(connectors=(other,)), without_objects())
     assert [text.split(":")[0] for _, text in found] == ([said] if said else [])
+
+
+def test_a_sink_that_is_restored_by_its_own_file_as_a_sources_still_archives() -> None:
+    sink = CONFIG.model_copy(update={"topics": ("t", "u")})
+    reader = sink.model_copy(update={"source": SourceSettings()})
+    asked = replace(request(connectors=(sink,)), config=reader)
+    assert any("u is archived by connector" in text for _, text in told(asked, without_objects()))
 
 
 def test_a_connector_of_a_cluster_that_does_not_answer_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
