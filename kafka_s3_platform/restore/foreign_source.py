@@ -15,6 +15,7 @@ from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, check_deco
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
 from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_known, save_known
 from kafka_s3_platform.restore.preflight.checks import measure_room
+from kafka_s3_platform.restore.preflight.foreign_times import check_times
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.preflight.space import describe_space
 from kafka_s3_platform.restore.preflight.target import (
@@ -202,6 +203,7 @@ def _check_objects(request: RestoreRequest, plan: ForeignPlan, goals: Sequence[G
         yield describe_space(plan.object_bytes, measure_room(goals[0].request, goals[0].target))
     yield from describe_cold(plan.objects)
     yield from map(make_remark, plan.notes)
+    yield from check_times(request.config, plan.objects, plan.times)
     if plan.objects:
         yield from map(make_remark, explain_missing(request.config))
 

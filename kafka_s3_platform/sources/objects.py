@@ -148,14 +148,6 @@ _PARTS: Mapping[ObjectPart, str] = {"value": "values", "key": "keys", "headers":
 _BAD: frozenset[Problem] = frozenset({"unparsable", "misplaced", "duplicate", "incomplete"})
 
 
-@dataclass(frozen=True)
-class SelectedObjects:
-    """The objects whose folders may hold records of a window, and notes about the choice."""
-
-    objects: tuple[ForeignObject, ...]
-    notes: tuple[str, ...]
-
-
 def order_by_name(key: str, place: int | None) -> tuple[str | int, ...]:
     """Return the sort key for objects with the same offset. Without an offset, numbers count: `part-2`, `part-10`."""
     if place is not None:
@@ -183,25 +175,21 @@ def _build_sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
     return tuple(ObjectSet(**parts) for parts in of_records.values())
 
 
-def select_window(objects: Iterable[ForeignObject], from_ms: int | None, to_ms: int | None) -> SelectedObjects:
-    """Select the objects whose folders may hold records of the half-open window (epoch ms, None: open).
+def select_objects(objects: Iterable[ForeignObject], times: Sequence[Window]) -> list[ForeignObject]:
+    """Select the objects whose names may tell a time of one of the windows, or tell none. Every object, without any."""
+    if not times:
+        return list(objects)
+    return [o for o in objects if o.window is None or any(_overlap(o.window, time) for time in times)]
 
-    Records without a timestamp cannot be chosen one by one. So a folder is taken whole, even if the window cuts it. An
-    object is always taken if its folder tells no time. The notes report both cases.
-    """
-    found = tuple(objects)
-    if from_ms is None and to_ms is None:
-        return SelectedObjects(found, ())
-    start = -(2**63) if from_ms is None else from_ms
-    end = 2**63 if to_ms is None else to_ms
-    kept = tuple(o for o in found if o.window is None or (o.window[0] < end and o.window[1] > start))
-    cut = {o.encoded_partition for o in kept if o.window and (o.window[0] < start or o.window[1] > end)}
-    timeless = {o.encoded_partition for o in kept if o.window is None}
-    notes = [
-        f"folder {folder} is only partly in the window: objects of values alone are taken whole"
-        for folder in sorted(cut)
-    ]
-    notes += [
-        f"folder {folder} tells no time: its objects are taken, whatever the window" for folder in sorted(timeless)
-    ]
-    return SelectedObjects(kept, tuple(notes[:MAX_LINES]))
+
+def is_covered(window: Window, times: Iterable[Window]) -> bool:
+    """Whether all of a window is in the windows `times` together."""
+    reached = window[0]
+    for start, end in sorted(times):
+        if start <= reached:
+            reached = max(reached, end)
+    return reached >= window[1]
+
+
+def _overlap(one: Window, other: Window) -> bool:
+    return one[0] < other[1] and one[1] > other[0]

@@ -52,6 +52,15 @@ def tells_times(config: ConnectorConfig) -> bool:
     return config.layout.is_envelope or is_told or source.timestamp_field is not None
 
 
+def names_bound_times(config: ConnectorConfig) -> bool:
+    """Whether the timestamps of records are in the span of time that the folder, or the name, of their object tells.
+
+    Other folders are those of a wall clock, or of a field.
+    """
+    layout = config.layout
+    return layout.key_layout == "lenses" or (layout.is_envelope and layout.timestamp_extractor == "Record")
+
+
 def read_told_offsets(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> ToldOffsets:
     """Read what is known about the offsets of an object, with one request for its metadata.
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.sources.objects import ForeignObject, group_objects, select_window
+from kafka_s3_platform.sources.objects import ForeignObject, group_objects, is_covered, select_objects
 from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
@@ -215,23 +215,21 @@ def hour(number: int, offset: int) -> str:
     return f"topics/t/year=2026/month=01/day=01/hour={number:02d}/t+0+{offset}.json"
 
 
-def test_a_window_takes_the_folders_that_may_hold_it() -> None:
+def test_windows_take_the_folders_that_may_hold_them_and_those_without_a_time() -> None:
     objects, _ = found([hour(h, h) for h in range(24)], HOURLY)
-    one = select_window(objects, NOON, NOON + HOUR)
-    assert ([o.first_offset for o in one.objects], one.notes) == ([12], ())
-    cut = select_window(objects, NOON + 1, NOON + HOUR + 1)
-    assert [o.first_offset for o in cut.objects] == [12, 13]
-    assert [n.split(" is only")[0].rpartition("=")[2] for n in cut.notes] == ["12", "13"]
-    assert len(select_window(objects, None, None).objects) == 24
+    assert [o.first_offset for o in select_objects(objects, [(NOON, NOON + HOUR)])] == [12]
+    assert [o.first_offset for o in select_objects(objects, [(NOON + 1, NOON + HOUR + 1)])] == [12, 13]
+    assert len(select_objects(objects, [])) == 24
+    timeless, _ = found([FIRST])
+    assert select_objects(timeless, [(NOON, NOON + HOUR)]) == timeless
 
 
-def test_a_window_takes_folders_without_a_time_whole_and_says_so() -> None:
-    objects, _ = found([FIRST])
-    chosen = select_window(objects, NOON, None)
-    assert (len(chosen.objects), chosen.notes) == (
-        1,
-        ("folder partition=0 tells no time: its objects are taken, whatever the window",),
-    )
+@pytest.mark.parametrize(
+    ("times", "covers"),
+    [([(0, 9)], True), ([(5, 9), (0, 5)], True), ([(0, 4), (5, 9)], False), ([(2, 9)], False), ([], False)],
+)
+def test_a_folder_is_taken_by_windows_that_cover_it_together(times: list[tuple[int, int]], covers: bool) -> None:
+    assert is_covered((1, 9), times) == covers
 
 
 def test_iterated_again_a_scan_finds_folders_that_came_later() -> None:

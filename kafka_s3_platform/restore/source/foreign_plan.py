@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
@@ -26,9 +26,9 @@ from kafka_s3_platform.restore.source.terms import (
     hash_place,
 )
 from kafka_s3_platform.restore.target_topic import Rename, Template, apply_routers, name_target_topic, routes_by_topic
-from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, group_objects, select_window
+from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, group_objects, select_objects
 from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
-from kafka_s3_platform.sources.told import tells_times
+from kafka_s3_platform.sources.told import names_bound_times, tells_times
 from kafka_s3_platform.store.objects import ObjectStore
 
 KIND = "foreign"
@@ -134,7 +134,7 @@ def make_foreign_plan(
     if known is None and not listed:
         raise PreflightError(f"there is no object to restore: {found.searched()}. {_CORRECT}")
     unsent = Unsent(tuple(listed), ()) if known is None else known.unsent(listed)
-    chosen, notes = _choose_objects(unsent.objects, times)
+    chosen, notes = _choose_objects(request.config, unsent.objects, times)
     wanted = None if request.kafka_partitions is None else set(request.kafka_partitions)
     objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
     objects = tuple(o for o in objects if not _is_past(o, find_offset_bound(request.to_offset, o.kafka_partition)))
@@ -233,10 +233,7 @@ def _make_target(
 
 def _collect_facts(config: ConnectorConfig, plan: ForeignPlan, item: ForeignObject) -> ObjectFacts:
     """Collect what is known of an object's wanted records: those that tell their times are in the plan's windows."""
-    layout = config.layout
-    # Folders may be those of a wall clock or of a field. Names of Lenses' objects have their records' own times.
-    is_of_records = layout.key_layout == "lenses" or (layout.is_envelope and layout.timestamp_extractor == "Record")
-    oldest, newest = item.window if item.window and is_of_records else (-FOREVER, FOREVER)
+    oldest, newest = item.window if item.window and names_bound_times(config) else (-FOREVER, FOREVER)
     if plan.times:
         oldest = max(oldest, plan.times[0][0])
         newest = min(newest, max(end for _, end in plan.times))
@@ -274,16 +271,20 @@ def _join_times(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
 
 
 def _choose_objects(
-    objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
+    config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
 ) -> tuple[list[ForeignObject], tuple[str, ...]]:
-    """Return the objects that may hold records of any of the windows."""
-    if not times:
+    """Return the objects that may hold records of any of the windows.
+
+    Where records tell their own times, names choose among their objects only if they tell these times.
+    """
+    if not times or (tells_times(config) and not names_bound_times(config)):
         return list(objects), ()
-    selected = [select_window(objects, start, end) for start, end in times]
-    # By key: several windows may choose the same object.
-    keys = {o.key for o in chain.from_iterable(one.objects for one in selected)}
-    notes = dict.fromkeys(chain.from_iterable(one.notes for one in selected))
-    return [o for o in objects if o.key in keys], tuple(notes)
+    if tells_times(config):
+        return select_objects(objects, times), ()
+    inside = [o for o in objects if o.encoded_partition != OUT_OF_RANGE]
+    left_out = len(objects) - len(inside)
+    notes = (f"{left_out:,} objects in {OUT_OF_RANGE} are left out: their records are of no hour",) * bool(left_out)
+    return select_objects(inside, times), notes
 
 
 def _describe_listing(report: ScanReport) -> Iterable[str]:

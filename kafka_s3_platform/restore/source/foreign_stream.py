@@ -17,6 +17,7 @@ from kafka_s3_platform.restore.source.base import Encoder
 from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
 from kafka_s3_platform.sources.objects import BadObject, ObjectGroup
 from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.told import tells_times
 from kafka_s3_platform.store.objects import ObjectStore
 
 NOW = 0
@@ -27,7 +28,8 @@ NOW = 0
 class ForeignStreamTask:
     """The objects of one source kafka partition, and which of their records are wanted.
 
-    A record with a timestamp must be in one of `times`, half-open windows (epoch ms); empty: every time is wanted.
+    A record must be in one of `times`, half-open windows (epoch ms), unless no object tells times; empty: every time is
+    wanted.
     Offsets are half-open; None: no bound. `left_out` are the objects that this restore leaves out (key -> why), None
     before that is decided.
     """
@@ -184,12 +186,17 @@ class WantedRecords:
         return tuple(report.notes(self._task.config))
 
     def _is_wanted(self, batch: ConnectBatch) -> npt.NDArray[np.bool_]:
-        """Find the wanted records. Records without a timestamp are always wanted: the plan has chosen their folders."""
+        """Find the wanted records.
+
+        Where objects do not tell times, a record without one is wanted: the plan has chosen its object. Where they do,
+        it is one that had none, and is in no window.
+        """
         if not self._task.times:
             return np.ones(batch.num_rows, bool)
         times = batch.timestamps
         inside = [(times >= start) & (times < end) for start, end in self._task.times]
-        wanted: npt.NDArray[np.bool_] = (times == NO_TIMESTAMP) | np.any(inside, axis=0)
+        untold = (times == NO_TIMESTAMP) & (not tells_times(self._task.config))
+        wanted: npt.NDArray[np.bool_] = untold | np.any(inside, axis=0)
         return wanted
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafka_s3_platform.restore.preflight.foreign_times import check_times
 from kafka_s3_platform.restore.preflight.target import (
     FOREVER_MS,
     PreflightFinding,
@@ -16,6 +17,7 @@ from kafka_s3_platform.restore.preflight.target import (
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import TargetPlan
 from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan, make_foreign_targets
+from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords
 from kafka_s3_platform_tests.sources.memory import MemoryStore
 from kafka_s3_platform_tests.sources.test_sink_files import JSON, Keys, aiven, config_of, confluent
 
@@ -112,3 +114,52 @@ def test_a_new_topic_keeps_records_of_any_time(tmp_path: Path, how: str) -> None
         "retention.ms": "-1",
         **dict.fromkeys(limits, str(FOREVER_MS)),
     }
+
+
+SEVEN, EIGHT = (datetime(2026, 5, 31, hour, tzinfo=timezone.utc) for hour in (7, 8))
+BY_FIELD = {"timestamp.extractor": "RecordField", "timestamp.field": "at"}
+ALONE = confluent("json", JSON, JSON)
+LINE = (
+    b'{"key":null,"value":null,"headers":null,"topic":"t","partition":0,"offset":%d,"timestamp":%d,"timestampType":0}\n'
+)
+
+
+def sent_of_seven(folder: Path, keys: Keys, objects: dict[str, bytes]) -> tuple[list[int], list[str]]:
+    """The offsets that a restore of one hour sends, and what it refuses or doubts."""
+    config = config_of(folder, {name: text for name, text in keys.items() if text})
+    request = RestoreRequest(config, topic="", to_topic="u", restore_id="r", run_id="x", windows=((SEVEN, EIGHT),))
+    store = MemoryStore(objects)
+    plan = make_foreign_plan(request, (), None, store)
+    tasks = [ForeignStreamTask(config, group, plan.times) for group in plan.groups]
+    offsets = [o for task in tasks for batch in WantedRecords(task, store) for o in batch.offsets.tolist()]
+    return offsets, [f.text for f in check_times(config, plan.objects, plan.times)]
+
+
+@pytest.mark.parametrize("extractor", [{}, BY_FIELD, {"timestamp.extractor": "Wallclock"}])
+def test_an_hour_of_records_that_tell_their_times_is_theirs_whatever_folders_tell(
+    tmp_path: Path, extractor: dict[str, str]
+) -> None:
+    """Of a folder whose time is another, and of a record that never had one."""
+    folder = IN_AN_HOUR if extractor else IN_AN_HOUR.replace("=22", "=07")
+    lines = LINE % (0, int(SEVEN.timestamp()) * 1000) + LINE % (1, int(EIGHT.timestamp()) * 1000) + LINE % (2, -1)
+    assert sent_of_seven(tmp_path, ENVELOPE | HOURLY | extractor, {folder: lines}) == ([0], [])
+
+
+def test_an_hour_of_values_alone_is_that_of_their_folder_and_of_no_record_out_of_range(tmp_path: Path) -> None:
+    objects = {
+        IN_AN_HOUR.replace("=22", "=07"): b"{}\n",
+        IN_AN_HOUR.replace("0.json", "1.json"): b"{}\n",
+        "topics/t/__out_of_range__/t+0+0000000002.json": b"{}\n",
+    }
+    assert sent_of_seven(tmp_path, ALONE | HOURLY, objects) == ([0], [])
+
+
+def test_an_hour_of_objects_of_which_nothing_tells_the_time_is_refused_and_part_of_a_folder_is_in_doubt(
+    tmp_path: Path,
+) -> None:
+    _, [refusal] = sent_of_seven(tmp_path, ALONE, {"topics/t/partition=0/t+0+0000000000.json": b"{}\n"})
+    assert "would restore all of them. Choose by offsets" in refusal
+    daily = {"partitioner.class": "DailyPartitioner", "locale": "en", "timezone": "UTC"}
+    a_day = "topics/t/year=2026/month=05/day=31/t+0+0000000000.json"
+    _, [doubt] = sent_of_seven(tmp_path, ALONE | daily, {a_day: b"{}\n"})
+    assert "only partly in the window of time, and are taken whole" in doubt
