@@ -9,10 +9,10 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
-from dagster._core.definitions.metadata.metadata_value import CodeLocationReconstructionMetadataValue
 
 from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
 from kafka_s3_platform.config.keys import environment
@@ -80,12 +80,15 @@ def defs() -> dg.Definitions:
     checks = make_file_checks(sorted({*files.loaded, *files.broken}), problems)
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     cleaning = dg.Definitions(sensors=[make_retention_sensor(sensing)])
-    found = dg.Definitions.merge(_merge_parts(sinks, parts), checks, cleaning)
-    topics = {c.name: c.topics for c in sinks if c.topics_regex is not None}
-    if not topics:
-        return found
-    told = {TOPICS_METADATA: CodeLocationReconstructionMetadataValue(json.dumps(topics))}
-    return dg.Definitions.merge(found, dg.Definitions(metadata=told))
+    _pass_to_runs(TOPICS_METADATA, {c.name: c.topics for c in sinks if c.topics_regex is not None})
+    return dg.Definitions.merge(_merge_parts(sinks, parts), checks, cleaning)
+
+
+def _pass_to_runs(name: str, found: Mapping[str, Any]) -> None:
+    """Have the processes of runs that are planned with these definitions find this by `name` in their load context."""
+    context = DefinitionsLoadContext.get()
+    if found and context.load_type is DefinitionsLoadType.INITIALIZATION:
+        context.add_to_pending_reconstruction_metadata(name, json.dumps(found))
 
 
 def _describe_gone(path: Path) -> str:

@@ -7,10 +7,15 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from confluent_kafka.admin import AdminClient
-from dagster._utils.test.definitions import scoped_reconstruction_metadata
+from dagster._core.code_pointer import ModuleCodePointer
+from dagster._core.definitions.reconstruct import (
+    initialize_repository_def_from_pointer,
+    reconstruct_repository_def_from_pointer,
+)
+from dagster._utils.test.definitions import scoped_definitions_load_context
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.definitions import TOPICS_METADATA, build_definitions, defs
+from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topics import discovery
 from kafka_s3_platform.defs.topics.discovery import (
@@ -164,10 +169,15 @@ def test_a_runs_process_takes_the_topics_that_its_run_was_planned_with(
     (tmp_path / "c.json").write_text(json.dumps({"name": "c", "config": KEYS}))
     (tmp_path / "worker.properties").write_text("bootstrap.servers=127.0.0.1:31699\n")
     monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(tmp_path))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    remember(unreachable, find_topics_folder(), "t1")
+    pointer = ModuleCodePointer("kafka_s3_platform.definitions", "defs", None)
+    with scoped_definitions_load_context():
+        planned = initialize_repository_def_from_pointer(pointer)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "lost"))
-    with scoped_reconstruction_metadata({TOPICS_METADATA: json.dumps({"c": ["t1"]})}):
-        found = {key.to_user_string() for key in defs().resolve_all_asset_keys()}
-    assert "c/hourly/t1" in found
+    with scoped_definitions_load_context():
+        run = reconstruct_repository_def_from_pointer(pointer, planned.repository_load_data)
+    assert dg.AssetKey(["c", "hourly", "t1"]) in run.asset_graph.get_all_asset_keys()
 
 
 KEYS = {
