@@ -8,6 +8,8 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
 from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
 from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
 from kafka_s3_platform.defs.archive.object_checks import make_object_checks
@@ -25,6 +28,7 @@ from kafka_s3_platform.defs.compact.daily import make_daily_assets
 from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
 from kafka_s3_platform.defs.file_checks import make_file_checks
 from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job
+from kafka_s3_platform.defs.remembered import find_memory
 from kafka_s3_platform.defs.resources import NoValues, SparkResource
 from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
 from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
@@ -47,6 +51,9 @@ AUTOSTART_VARIABLE = environment.AUTOSTART.name
 TOPICS_METADATA = "kafka_s3/topics"
 """Passes the topics of connectors with `topics.regex` from the code server to the processes of its runs."""
 
+FIRST_HOURS_METADATA = "kafka_s3/first_hours"
+"""Passes the earliest hours of connectors likewise: a run is to know each hour that it was planned with."""
+
 
 @dg.definitions
 def defs() -> dg.Definitions:
@@ -64,7 +71,8 @@ def defs() -> dg.Definitions:
     sinks = _resolve_topics([c for c in files.connectors if c.source is None])
     sources = [c for c in files.connectors if c.source is not None]
     autostart = os.environ.get(AUTOSTART_VARIABLE) == "1"
-    parts, undefined = _make_parts([*sinks, *sources], autostart=autostart)
+    first_hours = _recall_first_hours(sinks)
+    parts, undefined = _make_parts([*sinks, *sources], first_hours, autostart=autostart)
     names = {path: config.name for path, config in files.loaded.items()}
     unbuilt = {
         path: escape_unprintable(f"{path}: {undefined[name]}") for path, name in names.items() if name in undefined
@@ -81,6 +89,7 @@ def defs() -> dg.Definitions:
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     cleaning = dg.Definitions(sensors=[make_retention_sensor(sensing)])
     _pass_to_runs(TOPICS_METADATA, {c.name: c.topics for c in sinks if c.topics_regex is not None})
+    _pass_to_runs(FIRST_HOURS_METADATA, {name: hour.isoformat() for name, hour in first_hours.items()})
     return dg.Definitions.merge(_merge_parts(sinks, parts), checks, cleaning)
 
 
@@ -98,20 +107,30 @@ def _describe_gone(path: Path) -> str:
     )
 
 
-def build_definitions(connectors: Sequence[ConnectorConfig], *, autostart: bool) -> dg.Definitions:
-    """Build assets, checks, jobs, sensors and schedules of `connectors`, whose topics are known."""
-    return _merge_parts(connectors, {config.name: _define_connector(config, autostart) for config in connectors})
+def build_definitions(
+    connectors: Sequence[ConnectorConfig], *, autostart: bool, hours_folder: Path | None = None
+) -> dg.Definitions:
+    """Build assets, checks, jobs, sensors and schedules of `connectors`, whose topics are known.
+
+    In `hours_folder` their earliest hours are remembered. Without it, all hours from archive.start.hour on are offered.
+    """
+    parts: dict[str, dg.Definitions] = {}
+    for config in connectors:
+        first_hour = recall_first_hour(config, hours_folder) if hours_folder else None
+        parts[config.name] = _define_connector(config, autostart, first_hour, hours_folder)
+    return _merge_parts(connectors, parts)
 
 
 def _make_parts(
-    connectors: Sequence[ConnectorConfig], *, autostart: bool
+    connectors: Sequence[ConnectorConfig], first_hours: Mapping[str, datetime], *, autostart: bool
 ) -> tuple[dict[str, dg.Definitions], dict[str, str]]:
     """Return the definitions of each connector by its name, or why there are none."""
     parts: dict[str, dg.Definitions] = {}
     undefined: dict[str, str] = {}
     for config in connectors:
         try:
-            parts[config.name] = _define_connector(config, autostart)
+            first_hour = first_hours.get(config.name)
+            parts[config.name] = _define_connector(config, autostart, first_hour, find_memory(FIRST_HOURS))
         except Exception as err:
             logger.exception("connector %s", config.name)
             undefined[config.name] = f"connector {config.name} cannot be defined: {type(err).__name__}: {err}"
@@ -138,12 +157,24 @@ def _resolve_topics(connectors: Sequence[ConnectorConfig]) -> Sequence[Connector
     return resolve_from_memory(connectors, find_topics_folder())
 
 
-def _define_connector(config: ConnectorConfig, autostart: bool) -> dg.Definitions:
+def _recall_first_hours(connectors: Sequence[ConnectorConfig]) -> Mapping[str, datetime]:
+    """Return the earliest hour of each connector that has one. A run's process takes those that it was planned with."""
+    context = DefinitionsLoadContext.get()
+    if context.load_type is DefinitionsLoadType.RECONSTRUCTION:
+        told = json.loads(context.reconstruction_metadata.get(FIRST_HOURS_METADATA, "{}"))
+        return {name: datetime.fromisoformat(hour) for name, hour in told.items()}
+    found = {config.name: recall_first_hour(config, find_memory(FIRST_HOURS)) for config in connectors}
+    return {name: hour for name, hour in found.items() if hour is not None}
+
+
+def _define_connector(
+    config: ConnectorConfig, autostart: bool, first_hour: datetime | None, hours_folder: Path | None
+) -> dg.Definitions:
     if config.source is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
         asset = make_foreign_asset(config, name_poll_sensor(config.name))
         return dg.Definitions(assets=[asset], jobs=[job], sensors=[make_poll_sensor(config, job)])
-    topics = list_archived_topics([config])
+    topics = [replace(topic, first_hour=first_hour) for topic in list_archived_topics([config])]
     looking = dg.Definitions(sensors=[make_topics_sensor(config)] if config.topics_regex is not None else [])
     if config.reader is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
@@ -160,7 +191,7 @@ def _define_connector(config: ConnectorConfig, autostart: bool) -> dg.Definition
         assets=[make_hourly_assets(topics)],
         asset_checks=[object_level, make_risk_checks(topics)],
         jobs=[*jobs.all, upkeep],
-        sensors=[make_lag_sensor(topics, jobs.archive, sensing)],
+        sensors=[make_lag_sensor(topics, jobs.archive, sensing, hours_folder)],
         schedules=[
             make_hourly_schedule(topics, jobs.archive, scheduling),
             make_verify_schedule(topics, jobs.verify, scheduling),

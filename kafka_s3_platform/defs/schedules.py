@@ -105,7 +105,7 @@ def make_verify_schedule(
 
 def _request_hour(topic: ArchivedTopic, requests: Requests, shown: ShownHours, now: datetime) -> None:
     key = topic.key("hourly")
-    hour = find_newest_closed_hour(now, topic.lateness, topic.hours.first)
+    hour = find_newest_closed_hour(now, topic.lateness, topic.first_offered)
     if hour is None or hour in shown.of(topic):
         return
     busy = list_windows(requests.list_unfinished(key), topic.hours)

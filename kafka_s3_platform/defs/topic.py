@@ -39,6 +39,8 @@ class ArchivedTopic:
 
     config: ConnectorConfig
     topic: str
+    first_hour: datetime | None = None
+    """The earliest hour that was seen of the connector, if it is known. It only says what Dagster offers."""
 
     @property
     def name(self) -> str:
@@ -102,6 +104,26 @@ class ArchivedTopic:
     @cached_property
     def days(self) -> "Days":
         return Days(self.config)
+
+    @property
+    def offered_hours(self) -> dg.TimeWindowPartitionsDefinition:
+        """The hours that Dagster offers: those of `hours` from the day of `first_hour` on."""
+        return _define_hours(self._offered_from, self.config.layout.timezone)
+
+    @property
+    def offered_days(self) -> dg.TimeWindowPartitionsDefinition:
+        """The days that Dagster offers, from that of `first_hour` on."""
+        return _define_days(self._offered_from, self.config.layout.timezone)
+
+    @property
+    def first_offered(self) -> datetime:
+        """The start of the first hour that Dagster offers, UTC. It refuses runs of earlier ones."""
+        return self.offered_hours.start.astimezone(timezone.utc)
+
+    @property
+    def _offered_from(self) -> datetime:
+        start = _find_start_day(self.config)
+        return start if self.first_hour is None else max(start, find_local_day(self.first_hour, self.config))
 
 
 def list_archived_topics(connectors: Iterable[ConnectorConfig]) -> list[ArchivedTopic]:
@@ -202,7 +224,12 @@ def _unmask(value: Any) -> str:
 
 
 def _find_start_day(config: ConnectorConfig) -> datetime:
-    local = config.archive.start_hour.astimezone(ZoneInfo(config.layout.timezone))
+    return find_local_day(config.archive.start_hour, config)
+
+
+def find_local_day(hour: datetime, config: ConnectorConfig) -> datetime:
+    """Return the start of the day, in the connector's timezone, that holds the hour."""
+    local = hour.astimezone(ZoneInfo(config.layout.timezone))
     return local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 

@@ -87,6 +87,12 @@ class IndexState:
         """Every hour that was ever requested."""
         return self.folded_hours.union(row.hour for row in self.hours)
 
+    @cached_property
+    def first_asked_hour(self) -> datetime | None:
+        """The earliest hour that was ever requested."""
+        young = min((row.hour for row in self.hours), default=None)
+        return min((hour for hour in (young, *(run.hour for run in self.fold.hours)) if hour is not None), default=None)
+
     def is_folded(self, hour: datetime) -> bool:
         """Whether the hour was complete when its rows were moved out of the state."""
         return any(hour in run for run in self.fold.hours)

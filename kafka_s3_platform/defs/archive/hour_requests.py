@@ -32,7 +32,13 @@ def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick:
     due, lost = backlog.within_reach(_find_due_hours(backlog, runs, shown))
     if lost:
         tick.tell(_describe_lost(topic, len(lost)))
-    for hours in split_contiguous([hour for hour in due if hour not in lost][:MAX_HOURS]):
+    offered = [hour for hour in due if hour >= topic.first_offered]
+    if len(offered) < len(due):
+        # Dagster refuses a run of an hour that it does not offer yet
+        tick.reasons.append(
+            f"{topic.name}: hours before {topic.first_offered} wait: this code location is to be reloaded"
+        )
+    for hours in split_contiguous([hour for hour in offered if hour not in lost][:MAX_HOURS]):
         partition_keys = [topic.hours.key(hour) for hour in hours]
         _request_or_wait(topic, partition_keys, backlog.fingerprint(hours), requests, tick)
     is_idle = not runs and not requests.has_asked(key)

@@ -76,7 +76,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
         deps=[topic.key("kafka")],
         **topic.shown_in("hourly"),
         kinds=topic.kinds,
-        partitions_def=topic.hours.definition,
+        partitions_def=topic.offered_hours,
         # The events of hours are the op's own: Dagster adds none for an output that is not there.
         skippable=True,
         description=f"Records of topic `{topic.topic}` by the hour of their timestamp. Each offset is archived exactly "

@@ -8,11 +8,13 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
 
 from kafka_s3_platform.defs.archive.backlog import Backlog
 from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
+from kafka_s3_platform.defs.archive.first_hour import FirstHourSearch
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
 from kafka_s3_platform.defs.archive.lag_news import find_news, read_told
 from kafka_s3_platform.defs.archive.risk import find_risk
@@ -40,9 +42,15 @@ SILENT = "/silent"
 """Counts these ticks in the cursor. No topic has such a name."""
 
 
-def make_lag_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
-    """Make the lag sensor of one connector for its `topics`. It requests runs of the connector's archive job."""
+def make_lag_sensor(
+    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus, hours_folder: Path | None = None
+) -> dg.SensorDefinition:
+    """Make the lag sensor of one connector for its `topics`. It requests runs of the connector's archive job.
+
+    In `hours_folder` it remembers the connector's earliest hour.
+    """
     connector = topics[0].config
+    search = FirstHourSearch(topics, hours_folder) if hours_folder is not None else None
 
     @dg.sensor(
         name=make_op_name("lag", connector.name),
@@ -64,7 +72,17 @@ def make_lag_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.Defaul
             backlogs = Backlogs(
                 topics, admin, lambda topic: read_archived(topic, look, is_known=topic.topic in tick.cursor), tick
             )
-            tick.each("lag", topics, lambda topic: evaluate_topic(topic, backlogs, requests, shown, tick))
+
+            def evaluate(topic: ArchivedTopic) -> None:
+                if search is not None:
+                    search.reach(topic)
+                backlog = evaluate_topic(topic, backlogs, requests, shown, tick)
+                if search is not None and backlog is not None:
+                    search.see(backlog)
+
+            tick.each("lag", topics, evaluate)
+        if search is not None:
+            search.remember(context, shown, tick)
         tick.requests += requests.make(job.name)
         tell_silence(topics, tick)
         return tick.result()
@@ -72,15 +90,17 @@ def make_lag_sensor(topics: Sequence[ArchivedTopic], job: Job, status: dg.Defaul
     return lag
 
 
-def evaluate_topic(topic: ArchivedTopic, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick) -> None:
-    """Report the lag of one topic and ask for its due hours."""
+def evaluate_topic(
+    topic: ArchivedTopic, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick
+) -> Backlog | None:
+    """Report the lag of one topic and ask for its due hours. Return what is known of it, None if it is gone."""
     try:
         backlog = backlogs.read(topic)
     except MissingTopicError:
         if topic.config.topics_regex is None:
             raise
         tick.reasons.append(f"{topic.name}: the topic is not at Kafka any more; what is archived of it stays")
-        return
+        return None
     for failure in backlog.failures.values():
         tick.tell(f"{topic.name}: {failure}")
     level = observe_lag(backlog, tick)
@@ -89,6 +109,7 @@ def evaluate_topic(topic: ArchivedTopic, backlogs: Backlogs, requests: Requests,
     else:
         # what is due is not known, and its run could not write
         tick.miss(topic, backlog.silent_store)
+    return backlog
 
 
 def tell_silence(topics: Sequence[ArchivedTopic], tick: Tick) -> None:

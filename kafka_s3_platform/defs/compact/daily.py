@@ -69,7 +69,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
         deps=[topic.key("hourly")],
         **topic.shown_in("daily"),
         kinds=topic.kinds,
-        partitions_def=topic.days.definition,
+        partitions_def=topic.offered_days,
         # The events of days are the op's own: Dagster adds none for an output that is not there.
         skippable=True,
         description=f"The hourly segments of topic `{topic.topic}`, merged by day into larger ones, in offset order.",

@@ -224,7 +224,7 @@ def _find_due_days(
     now = datetime.now(timezone.utc)
     due = list_due_days(snapshot, zone, topic.lateness, now)
     found = {*due, *_find_days_not_shown(topic, snapshot, since, shown, now)}
-    return sorted(d for d in found if find_day_start(d, zone) >= topic.days.first)
+    return sorted(d for d in found if find_day_start(d, zone) >= topic.first_offered)
 
 
 def _find_days_not_shown(

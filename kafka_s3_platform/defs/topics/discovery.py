@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.topics import list_letter_topics, match_topics
+from kafka_s3_platform.defs.remembered import find_memory, write_remembered
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.store.index import ConnectorIndex
@@ -48,8 +48,8 @@ class FoundTopics:
 
 
 def find_topics_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of remembered topics. It is in Dagster's home, or without one in `.dagster` in this folder."""
-    return Path(env.get("DAGSTER_HOME") or ".dagster") / "kafka_s3_topics"
+    """Return the folder of remembered topics."""
+    return find_memory("kafka_s3_topics", env)
 
 
 def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
@@ -64,7 +64,7 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
     gone = tuple(t for t in topics if t not in present)
     found = FoundTopics(topics, gone, list_letter_topics(config, listed))
     if found != recall_topics(config, folder):
-        _write_found(folder, config, found)
+        write_remembered(_name_file(folder, config), asdict(found))
     return found
 
 
@@ -155,11 +155,3 @@ def _find_archived(config: ConnectorConfig) -> list[str]:
 
 def _name_file(folder: Path, config: ConnectorConfig) -> Path:
     return folder / f"{config.name}.json"
-
-
-def _write_found(folder: Path, config: ConnectorConfig, found: FoundTopics) -> None:
-    """Write the file as a whole or not at all: other processes may read it at any time."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False) as file:
-        json.dump(asdict(found), file, indent=2)
-    Path(file.name).replace(_name_file(folder, config))
