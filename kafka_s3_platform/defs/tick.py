@@ -37,7 +37,9 @@ class Tick:
     seconds: float | None = None
     """Time for the tick. None means TICK_SECONDS."""
     requests: list[dg.RunRequest] = field(default_factory=list)
-    observations: list[dg.AssetObservation | dg.AssetCheckEvaluation] = field(default_factory=list)
+    observations: list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation] = field(
+        default_factory=list
+    )
     reasons: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     unavailable: list[BrokerUnavailableError | StoreUnavailableError] = field(default_factory=list)

@@ -270,23 +270,30 @@ class IndexState:
         its offset 0 if the hour was not planned for it, or if the hour's start there is unknown.
         """
         at = bisect_left(self._observed, hour + HOUR + allowed_lateness)
-        if hour in self._hours or not self.is_folded(hour):
+        if hour in self._hours:
             return self._is_covered(hour, at)
-        # the same look tells the same of all folded hours: an old archive has tens of thousands
-        if at not in self._folded_covered:
-            self._folded_covered[at] = self._is_covered(hour, at)
-        return self._folded_covered[at]
+        # the same look tells the same of all other hours, or of all that are folded: there are tens of thousands
+        kind = (at, self.is_folded(hour))
+        if kind not in self._others_covered:
+            self._others_covered[kind] = self._is_covered(hour, at)
+        return self._others_covered[kind]
+
+    def find_covered(self, hour: datetime, allowed_lateness: timedelta) -> Mapping[int, bool]:
+        """Return of each kafka partition what `is_complete` asks of all. Empty if no look was late enough."""
+        return self._find_covered(hour, bisect_left(self._observed, hour + HOUR + allowed_lateness))
 
     def _is_covered(self, hour: datetime, at: int) -> bool:
         """Whether coverage runs from the hour's start to the high watermarks of the look `at`."""
-        watermarks = self._watermarks_at(at)
-        if not watermarks:
-            return False
-        return all(self.coverage(p).covers(min(self._lowest_start(p, hour), hw), hw) for p, hw in watermarks.items())
+        found = self._find_covered(hour, at)
+        return bool(found) and all(found.values())
+
+    def _find_covered(self, hour: datetime, at: int) -> dict[int, bool]:
+        watermarks = self._watermarks_at(at).items()
+        return {p: self.coverage(p).covers(min(self._lowest_start(p, hour), hw), hw) for p, hw in watermarks}
 
     @cached_property
-    def _folded_covered(self) -> dict[int, bool]:
-        """What `_is_covered` says of a folded hour, by look."""
+    def _others_covered(self) -> dict[tuple[int, bool], bool]:
+        """What `_is_covered` says of an hour without rows, by look, and whether it is folded."""
         return {}
 
     def complete_hours(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:

@@ -5,7 +5,7 @@ It reads no records.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from kafka_s3_platform.defs.archive.hour_requests import request_hours
 from kafka_s3_platform.defs.archive.lag_news import find_news, read_told
 from kafka_s3_platform.defs.archive.risk import find_risk
 from kafka_s3_platform.defs.archive.risk_check import make_evaluation
+from kafka_s3_platform.defs.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
@@ -30,6 +31,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import Level, Risk
+from kafka_s3_platform.model.times import HOUR
 
 INTERVAL_SECONDS = 60
 BROKER_SECONDS = 5.0
@@ -51,6 +53,7 @@ def make_lag_sensor(
     """
     connector = topics[0].config
     search = FirstHourSearch(topics, hours_folder) if hours_folder is not None else None
+    empty = EmptyWindows("hourly")
 
     @dg.sensor(
         name=make_op_name("lag", connector.name),
@@ -77,8 +80,11 @@ def make_lag_sensor(
                 if search is not None:
                     search.reach(topic)
                 backlog = evaluate_topic(topic, backlogs, requests, shown, tick)
-                if search is not None and backlog is not None:
+                if backlog is None or backlog.silent_store is not None:
+                    return
+                if search is not None:
                     search.see(backlog)
+                empty.report(topic, backlog.newest_closed, lambda: list_idle_hours(backlog, shown), look, tick)
 
             tick.each("lag", topics, evaluate)
         if search is not None:
@@ -110,6 +116,18 @@ def evaluate_topic(
         # what is due is not known, and its run could not write
         tick.miss(topic, backlog.silent_store)
     return backlog
+
+
+def list_idle_hours(backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
+    """List the closed hours that Dagster offers and does not show, and for which no run is due."""
+    topic = backlog.topic
+    known = shown.of(topic)
+    due = {*backlog.hours_due(known)}
+    hour, newest = topic.first_offered, backlog.newest_closed
+    while newest is not None and hour <= newest:
+        if hour not in known and hour not in due:
+            yield hour, (hour,)
+        hour += HOUR
 
 
 def tell_silence(topics: Sequence[ArchivedTopic], tick: Tick) -> None:

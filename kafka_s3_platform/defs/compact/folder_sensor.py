@@ -14,6 +14,7 @@ import dagster as dg
 
 from kafka_s3_platform.defs.archive.backlog import split_contiguous
 from kafka_s3_platform.defs.compact.days import fingerprint_days
+from kafka_s3_platform.defs.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.names import make_op_name
@@ -28,6 +29,7 @@ from kafka_s3_platform.upkeep.compact.days import (
     find_day,
     find_day_end,
     find_day_start,
+    list_day_hours,
     list_due_days,
 )
 
@@ -70,6 +72,7 @@ def make_folder_sensor(
 ) -> dg.SensorDefinition:
     """Make one connector's sensor over its `topics`, which requests runs of its compact job."""
     connector = topics[0].config
+    empty = EmptyWindows("daily")
 
     @dg.sensor(
         name=make_op_name("folders", connector.name),
@@ -86,7 +89,11 @@ def make_folder_sensor(
         reached: list[ArchivedTopic] = []
 
         def days(topic: ArchivedTopic) -> None:
-            ask_days(context.instance, topic, look, requests, tick)
+            shown = context.instance.get_materialized_partitions(topic.key("daily"))
+            ask_days(shown, topic, look, requests, tick)
+            newest = _find_newest_day(topic, datetime.now(timezone.utc))
+            start = find_day_start(newest, ZoneInfo(topic.config.layout.timezone))
+            empty.report(topic, start, lambda: list_idle_days(topic, newest, shown), look, tick)
             reached.append(topic)
 
         with closing(look):
@@ -100,16 +107,13 @@ def make_folder_sensor(
     return folders
 
 
-def ask_days(
-    instance: dg.DagsterInstance, topic: ArchivedTopic, look: IndexLook, requests: Requests, tick: Tick
-) -> None:
+def ask_days(shown: Container[str], topic: ArchivedTopic, look: IndexLook, requests: Requests, tick: Tick) -> None:
     """Ask for the days that are due, oldest first, once for each contiguous range.
 
     A day is due if it holds live hourly segments, or if it holds daily ones but no materialization, because a run
     crashed between its commit and its event.
     """
     key = topic.key("daily")
-    shown = instance.get_materialized_partitions(key)
     since = look.since if topic.topic in tick.cursor else None
     due = _read_days(topic, look, tick, lambda snapshot: _find_due_days(topic, snapshot, since, shown)) or []
     if due and requests.is_requested(key):
@@ -119,6 +123,22 @@ def ask_days(
         fingerprint = _read_days(topic, look, tick, partial(fingerprint_days, topic, days)) or ""
         if reason := requests.ask(key, [d.isoformat() for d in days], fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
+
+
+def list_idle_days(topic: ArchivedTopic, newest: date, shown: Container[str]) -> Iterator[Window]:
+    """List the days up to `newest` that Dagster offers and does not show."""
+    zone = ZoneInfo(topic.config.layout.timezone)
+    day = topic.first_offered.astimezone(zone).date()
+    while day <= newest:
+        if day.isoformat() not in shown:
+            hours = list_day_hours(day, zone)
+            yield hours[0], hours
+        day += timedelta(days=1)
+
+
+def _find_newest_day(topic: ArchivedTopic, now: datetime) -> date:
+    """Return the newest day that is over, with the allowed lateness."""
+    return (now - topic.lateness).astimezone(ZoneInfo(topic.config.layout.timezone)).date() - timedelta(days=1)
 
 
 def _read_days(topic: ArchivedTopic, look: IndexLook, tick: Tick, use: Callable[[IndexSnapshot], R]) -> R | None:

@@ -1,0 +1,68 @@
+"""Reports hours and days that are complete and hold no record: nothing is left to do for them, so no run shows them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Literal, TypeAlias
+
+import dagster as dg
+
+from kafka_s3_platform.archive.hour_states import find_empty_hours
+from kafka_s3_platform.defs.look import IndexLook
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+
+MAX_EMPTY = 200
+"""A tick reports so many at most, of all topics together: Dagster stores them one by one, and other sensors wait."""
+
+DESCRIPTION = "Complete, and no record of it is in this archive. No run was needed."
+
+Window: TypeAlias = tuple[datetime, Sequence[datetime]]
+"""The start of an hour or a day, and the starts of its hours."""
+
+
+@dataclass
+class EmptyWindows:
+    """Reports the empty hours (`hourly`) or days (`daily`) of a connector's topics, in the process of its sensor."""
+
+    group: Literal["hourly", "daily"]
+    _done: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    """Index version and newest window of which a topic's are all reported. Only others are looked at again."""
+
+    def report(
+        self,
+        topic: ArchivedTopic,
+        newest: datetime | None,
+        list_windows: Callable[[], Iterable[Window]],
+        look: IndexLook,
+        tick: Tick,
+    ) -> None:
+        """Report the empty ones of the topic's windows up to `newest`, the oldest first.
+
+        `list_windows` lists, in order, those that Dagster does not show. Nothing is reported before it is known where
+        Dagster's partitions begin.
+        """
+        room = MAX_EMPTY - sum(isinstance(event, dg.AssetMaterialization) for event in tick.observations)
+        if newest is None or topic.first_hour is None or room <= 0:
+            return
+
+        what = f"the index of topic {topic.topic}"
+        version = tick.read(what, lambda: look.read(topic, lambda snapshot: snapshot.state.version))
+        if version is None or self._done.get(topic.topic) == (version, newest):
+            return
+        windows = [*list_windows()]
+        hours = [hour for _, each in windows for hour in each]
+        read = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
+        empty = {*(tick.read(what, lambda: look.read(topic, read)) or ())}
+        starts = [start for start, each in windows if empty.issuperset(each)]
+        self._tell(topic, starts[:room], version, tick)
+        if len(starts) <= room:
+            self._done[topic.topic] = version, newest
+
+    def _tell(self, topic: ArchivedTopic, starts: Sequence[datetime], version: int, tick: Tick) -> None:
+        offered = topic.hours if self.group == "hourly" else topic.days
+        metadata = {"dagster/partition_row_count": 0, "complete": True, "index_version": version}
+        keys = map(offered.key, starts)
+        asset = topic.key(self.group)
+        tick.observations += [dg.AssetMaterialization(asset, DESCRIPTION, metadata, key) for key in keys]
