@@ -26,17 +26,21 @@ def read(
 
     It holds each record once, also where hours and their merged day stand side by side, as the archive is now. What is
     not archived (yet) is not in it: `kafka-s3 show` and `kafka-s3 verify` tell that. Its columns are those of Spark's
-    Kafka source: key, value, headers, topic, partition, offset, timestamp, timestampType.
+    Kafka source: key, value, headers, topic, partition, offset, timestamp, timestampType. What objects do not hold of
+    their records is null. The file of a source connector names the objects of another tool, as the bucket holds them.
 
     Args:
         connector: the name of a connector file in the folder KAFKA_S3_CONNECTORS, or else in `connectors`.
         topic: may be left out if the connector has one alone.
-        start: only records with this timestamp or a later one.
-        end: only records with an earlier timestamp.
+        start: only records with this timestamp or a later one. Where objects hold no timestamps, those are taken whose
+            hour or folder may hold such a record.
+        end: only records with an earlier timestamp, else as `start`.
         kafka_partitions: only records of these.
 
     Raises:
-        ConfigError: there is no such connector or topic, a time has no timezone, or objects hold no whole records.
+        ConfigError: there is no such connector or topic, a time has no timezone, or the connector's file does not say
+            how objects are read.
+        IntegrityError: the name of an object that another tool wrote does not show what it is.
         StoreUnavailableError: the store does not answer.
         IndexDamagedError: the index cannot be read.
     """

@@ -4,57 +4,91 @@ Each fragment knows the kafka partition, the offsets and the timestamps of its r
 conditions down opens no object that cannot meet them.
 """
 
+import logging
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate, groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from kafka_s3_platform.config.files import find_connector, suggest_name
-from kafka_s3_platform.config.formats import NATIVE_FORMAT
+from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
-from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.reading.parts import (
+    TIMES,
+    VALUES_SCHEMA,
+    EnvelopePart,
+    ReadPart,
+    ValuesPart,
+    describe_segment,
+    make_values_parts,
+)
+from kafka_s3_platform.reading.pulled import PulledDataset
+from kafka_s3_platform.sources.objects import group_objects, select_window
+from kafka_s3_platform.sources.scan import scan_objects
+from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore, SizedFile
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
-TIMES = RECORD_SCHEMA.field("timestamp").type
+logger = logging.getLogger(__name__)
 
 FIRST_NUMBER, LAST_NUMBER = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
 class ArchivedObjects:
-    """Objects of a topic. Together they hold each record of the selection once, and perhaps others."""
+    """Objects of a topic. Together they hold each record of the selection once, and perhaps others.
+
+    `segments` are Parquet objects of whole records, which Arrow reads. `parts` are all others.
+    """
 
     store: StoreSettings
     wanted: SegmentFilter
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...] = ()
+    parts: tuple[ReadPart, ...] = ()
 
     def open(self) -> ds.Dataset:
         """Return the records of the selection. Objects are opened when they are read.
 
         Then it raises IntegrityError for one that is not as it was written, and NotFoundError for one that is gone.
         """
+        whole = self._open_segments()
+        schema = VALUES_SCHEMA if any(isinstance(part, ValuesPart) for part in self.parts) else RECORD_SCHEMA
+        conditions = tuple(_list_conditions(self.wanted, may_be_timeless=schema is VALUES_SCHEMA))
+        if self.parts:
+            return PulledDataset(schema, whole, self.parts, conditions)
+        for condition in conditions:
+            whole = whole.filter(condition)
+        return whole
+
+    def _open_segments(self) -> ds.Dataset:
         store = ObjectStore(self.store)
         # Arrow hands out records of pages whose checksum is wrong, unless it is asked to look.
         options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         file_format = ds.ParquetFileFormat(default_fragment_scan_options=options)
         fragments = [
-            file_format.make_fragment(_ArchivedObject(store, segment), partition_expression=_describe(segment))
+            file_format.make_fragment(_ArchivedObject(store, segment), partition_expression=describe_segment(segment))
             for segment in self.segments
         ]
-        found: ds.Dataset = ds.FileSystemDataset(fragments, RECORD_SCHEMA, file_format)
-        for condition in _list_conditions(self.wanted):
-            found = found.filter(condition)
-        return found
+        return ds.FileSystemDataset(fragments, RECORD_SCHEMA, file_format)
+
+    def split(self, task_bytes: int) -> Iterator["ArchivedObjects"]:
+        """Split the objects, in their order, into tasks of about so many bytes."""
+        items: tuple[Segment | ReadPart, ...] = (*self.segments, *self.parts)
+        places = zip((size // task_bytes for size in accumulate(item.size for item in items)), items, strict=True)
+        for _, task in groupby(places, key=lambda place: place[0]):
+            found = [item for _, item in task]
+            segments = tuple(item for item in found if isinstance(item, Segment))
+            parts = tuple(item for item in found if not isinstance(item, Segment))
+            yield replace(self, segments=segments, parts=parts)
 
 
 def find_objects(
@@ -63,23 +97,51 @@ def find_objects(
     """Find the objects of a topic that hold its records now. `topic` may be None if the connector has one alone.
 
     Raises:
-        ConfigError: there is no such connector or topic, or some of the objects hold no whole records.
+        ConfigError: there is no such connector or topic, or its file does not say how some of the objects are read.
+        IntegrityError: the name of an object that another tool wrote does not show what it is.
         StoreUnavailableError: the store does not answer.
         IndexDamagedError: the index cannot be read.
     """
     config = find_connector(connector, env)
     if config.source is not None:
-        raise ConfigError(f"connector {connector} is a source: only what a sink has archived can be read as a table")
+        return _list_objects(config, topic, wanted)
     whole = ConnectorIndex.of(config).peek()
-    named = _choose_topic(config, whole, topic)
+    topics = sorted({*config.topics, *(whole.topics if whole else ())})
+    named = _choose_topic(config.name, topics, topic)
     found = () if whole is None else whole.topic(named).select_segments(wanted)
-    if others := Counter(segment.format for segment in found if segment.format != NATIVE_FORMAT):
-        told = ", ".join(f"{count:,} of {name}" for name, count in sorted(others.items()))
-        raise ConfigError(
-            f"connector {connector}, topic {named}: {told} of {len(found):,} objects hold no whole records in Parquet. "
-            f"Only EnvelopeParquetFormat is read as a table; `kafka-s3 files {connector}` prints the objects"
-        )
-    return ArchivedObjects(config.store, wanted, found)
+    return ArchivedObjects(
+        config.store,
+        wanted,
+        tuple(segment for segment in found if segment.format == NATIVE_FORMAT),
+        (
+            *(EnvelopePart(config.store, segment) for segment in found if _is_other_envelope(segment)),
+            *make_values_parts(config, (s for s in found if not find_format(s.format).is_envelope)),
+        ),
+    )
+
+
+def _is_other_envelope(segment: Segment) -> bool:
+    return segment.format != NATIVE_FORMAT and find_format(segment.format).is_envelope
+
+
+def _list_objects(config: ConnectorConfig, topic: str | None, wanted: SegmentFilter) -> ArchivedObjects:
+    """Find the objects that the file of a source describes, as its bucket holds them now."""
+    listing = scan_objects(config, () if topic is None else (topic,))
+    listed = list(listing)
+    if not listed:
+        raise ConfigError(f"connector {config.name}: there is no object to read: {listing.searched()}")
+    named = _choose_topic(config.name, sorted({o.topic for o in listed}), topic)
+    start, end = wanted.timestamps or (None, None)
+    chosen = select_window((o for o in listed if o.topic == named), start, end)
+    for line in (*listing.report.list_bad(), *chosen.notes):
+        logger.warning("connector %s: %s", config.name, line)
+    groups = group_objects(chosen.objects)
+    parts = (ValuesPart(config, group) for group in groups if _is_wanted(wanted, group.kafka_partition))
+    return ArchivedObjects(config.store, wanted, parts=tuple(parts))
+
+
+def _is_wanted(wanted: SegmentFilter, kafka_partition: int) -> bool:
+    return wanted.kafka_partitions is None or kafka_partition in wanted.kafka_partitions
 
 
 def make_filter(start: datetime | None, end: datetime | None, kafka_partitions: Iterable[int] | None) -> SegmentFilter:
@@ -99,31 +161,17 @@ def ceil_ms(moment: datetime) -> int:
     return -((EPOCH - moment) // ONE_MS)
 
 
-def _choose_topic(config: ConnectorConfig, whole: ConnectorSnapshot | None, topic: str | None) -> str:
-    if topic in config.topics:
-        return topic
-    known = sorted({*config.topics, *(whole.topics if whole else ())})
+def _choose_topic(connector: str, known: Sequence[str], topic: str | None) -> str:
     if topic is None and len(known) == 1:
         return known[0]
     if topic is None:
-        raise ConfigError(f"connector {config.name} has {len(known)} topics: name one of {', '.join(known) or 'none'}")
-    if topic not in known:
-        raise ConfigError(suggest_name(f"connector {config.name} does not archive topic {topic}", topic, known))
-    return topic
+        raise ConfigError(f"connector {connector} has {len(known)} topics: name one of {', '.join(known) or 'none'}")
+    if topic in known:
+        return topic
+    raise ConfigError(suggest_name(f"connector {connector} does not archive topic {topic}", topic, known))
 
 
-def _describe(segment: Segment) -> pc.Expression:
-    """Return what the index says of all records of the object."""
-    return (
-        (pc.field("partition") == pa.scalar(segment.kafka_partition, pa.int32()))
-        & (pc.field("offset") >= segment.start_offset)
-        & (pc.field("offset") < segment.end_offset)
-        & (pc.field("timestamp") >= pa.scalar(segment.min_timestamp, TIMES))
-        & (pc.field("timestamp") <= pa.scalar(segment.max_timestamp, TIMES))
-    )
-
-
-def _list_conditions(wanted: SegmentFilter) -> Iterator[pc.Expression]:
+def _list_conditions(wanted: SegmentFilter, *, may_be_timeless: bool) -> Iterator[pc.Expression]:
     if wanted.kafka_partitions is not None:
         yield pc.field("partition").isin(pa.array(sorted(wanted.kafka_partitions), pa.int32()))
     if wanted.offsets is not None:
@@ -131,7 +179,9 @@ def _list_conditions(wanted: SegmentFilter) -> Iterator[pc.Expression]:
         yield (pc.field("offset") >= start) & (pc.field("offset") < end)
     if wanted.timestamps is not None:
         begin, finish = (pa.scalar(moment, TIMES) for moment in wanted.timestamps)
-        yield (pc.field("timestamp") >= begin) & (pc.field("timestamp") < finish)
+        is_within = (pc.field("timestamp") >= begin) & (pc.field("timestamp") < finish)
+        # Records whose time no object tells were chosen with their object.
+        yield is_within | pc.field("timestamp").is_null() if may_be_timeless else is_within
 
 
 class _ArchivedObject(SizedFile):

@@ -6,9 +6,8 @@ them.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate, groupby
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +38,9 @@ TASK_BYTES = 134_217_728
 BATCH_RECORDS = 10_000
 """Records of a batch that goes to the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
 
-OPTIONS = ("connector", "topic", "connectors")
+OPTIONS = ("connector", "topic", "connectors", "startingTimestamp", "endingTimestamp")
+
+_OPEN = (FIRST_NUMBER, LAST_NUMBER)
 
 COLUMNS = {
     "key": "binary",
@@ -58,7 +59,8 @@ class KafkaArchive(DataSource):
     """`spark.dataSource.register(KafkaArchive)`, then `spark.read.format("kafka_archive").option("connector", "c")`.
 
     The option `topic` may be left out if the connector has one topic alone. `connectors` names the folder of connector
-    files. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
+    files. `startingTimestamp` and `endingTimestamp` are bounds [from, to) in epoch ms; they keep records whose time no
+    object tells. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
     """
 
     @classmethod
@@ -69,7 +71,7 @@ class KafkaArchive(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: StructType) -> "KafkaArchiveReader":
-        if unknown := sorted(set(self.options) - set(OPTIONS)):
+        if unknown := sorted(set(self.options) - set(map(str.lower, OPTIONS))):
             raise ConfigError(f"kafka_archive: option {unknown[0]} is unknown; there are {', '.join(OPTIONS)}")
         for column in schema:
             kind = column.dataType.simpleString()
@@ -103,18 +105,26 @@ class KafkaArchiveReader(DataSourceReader):
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
+        bounds = [each for each in (self._bounds.get("timestamp"), self._read_times()) if each is not None]
         wanted = SegmentFilter(
-            timestamps=self._bounds.get("timestamp"),
+            timestamps=(max(low for low, _ in bounds), min(high for _, high in bounds)) if bounds else None,
             offsets=self._bounds.get("offset"),
             kafka_partitions=self._kafka_partitions,
         )
         folder = self._options.get("connectors")
         env = {**os.environ, FOLDER_VARIABLE: folder} if folder else os.environ
         found = find_objects(self._options["connector"], self._options.get("topic"), wanted, env)
-        sizes = accumulate(segment.size for segment in found.segments)
-        places = zip((size // TASK_BYTES for size in sizes), found.segments, strict=True)
-        tasks = groupby(places, key=lambda place: place[0])
-        return [ObjectsOfTask(replace(found, segments=tuple(segment for _, segment in task))) for _, task in tasks]
+        return [ObjectsOfTask(objects) for objects in found.split(TASK_BYTES)]
+
+    def _read_times(self) -> tuple[int, int] | None:
+        given = self._options.get("startingTimestamp"), self._options.get("endingTimestamp")
+        if given == (None, None):
+            return None
+        try:
+            low, high = (default if text is None else int(text) for text, default in zip(given, _OPEN, strict=True))
+        except ValueError as err:
+            raise ConfigError(f"kafka_archive: startingTimestamp and endingTimestamp are in epoch ms: {err}") from err
+        return low, high
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ObjectsOfTask):
@@ -133,7 +143,7 @@ class KafkaArchiveReader(DataSourceReader):
             known = frozenset(value for value in values if value is not None)
             self._kafka_partitions = known if self._kafka_partitions is None else known & self._kafka_partitions
         if name in ("offset", "timestamp"):
-            low, high = self._bounds.get(name, (FIRST_NUMBER, LAST_NUMBER))
+            low, high = self._bounds.get(name, _OPEN)
             if isinstance(condition, EqualTo | GreaterThanOrEqual):
                 low = max(low, _ceil(found.value))
             if isinstance(condition, GreaterThan):

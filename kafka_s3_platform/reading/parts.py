@@ -1,0 +1,208 @@
+"""Reads what Arrow does not read by itself: whole records in JSON or Avro, values alone, and what other sinks wrote.
+
+The readers are those of restores and verification. Each part can be read alone, on whatever machine.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, LayoutSettings, StoreSettings
+from kafka_s3_platform.converters.encoding import new_encoder
+from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
+from kafka_s3_platform.layouts.key_reader import KeyReader
+from kafka_s3_platform.layouts.new_layout import new_key_reader
+from kafka_s3_platform.layouts.segment_key import Refusal
+from kafka_s3_platform.model.connect import ConnectBatch, Payload, Side
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.model.segment import Segment, StoredObject
+from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, group_objects
+from kafka_s3_platform.sources.own import is_own_document
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.store.objects import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+TIMES = RECORD_SCHEMA.field("timestamp").type
+
+_TIMELESS = ("timestamp", "timestampType")
+VALUES_SCHEMA = pa.schema([each.with_nullable(each.nullable or each.name in _TIMELESS) for each in RECORD_SCHEMA])
+"""`RECORD_SCHEMA` where objects may not tell the timestamps of their records: these are null then."""
+
+
+class ReadPart(Protocol):
+    """What one task reads at least: an object, or the objects of a kafka partition that have to be read together."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the objects."""
+        ...
+
+    def describe(self) -> pc.Expression:
+        """Return what is known of all records before they are read."""
+        ...
+
+    def batches(self) -> Iterator[ConnectBatch]:
+        """Read the records. Raise IntegrityError for an object that is damaged, NotFoundError for one that is gone."""
+        ...
+
+
+@dataclass(frozen=True)
+class EnvelopePart:
+    """One object of whole records, which is read as a whole and compared with the index."""
+
+    store: StoreSettings = field(repr=False)
+    segment: Segment
+
+    @property
+    def size(self) -> int:
+        return self.segment.size
+
+    def describe(self) -> pc.Expression:
+        return describe_segment(self.segment)
+
+    def batches(self) -> Iterator[ConnectBatch]:
+        segment = self.segment
+        digest = RecordDigest()
+        with ObjectStore(self.store).open_stored(segment.objects[0]) as source:
+            for batch in new_envelope_reader(segment.format, source, segment.key, self.store.limits).batches():
+                check_place(batch, segment.kafka_partition, segment.offsets, segment.key)
+                digest.update(batch)
+                yield ConnectBatch.of(batch)
+        if digest.hexdigest() != segment.digest:
+            raise IntegrityError(
+                f"object {segment.key} holds records of digest {digest.hexdigest()}, the index says {segment.digest}: "
+                f"it is another object than was written"
+            )
+
+
+@dataclass(frozen=True)
+class ValuesPart:
+    """Objects that hold values, or whole records of another sink's, of one kafka partition.
+
+    Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `stored` are the objects as the
+    index has them, empty where a listing found them.
+    """
+
+    config: ConnectorConfig = field(repr=False)
+    group: ObjectGroup
+    stored: tuple[StoredObject, ...] = ()
+    start_offset: int = 0
+    end_offset: int | None = None
+
+    @property
+    def size(self) -> int:
+        return self.group.size
+
+    def describe(self) -> pc.Expression:
+        found = pc.field("partition") == pa.scalar(self.group.kafka_partition, pa.int32())
+        if self.start_offset:
+            found &= pc.field("offset") >= self.start_offset
+        return found if self.end_offset is None else found & (pc.field("offset") < self.end_offset)
+
+    def batches(self) -> Iterator[ConnectBatch]:
+        store = ObjectStore(self.config.store)
+        # A copy of an object has another ETag than the index says.
+        etags = {item.key: store.open_stored(item).info.etag for item in self.stored}
+        sets = [
+            replace(each, **{o.part: replace(o, etag=etags.get(o.key, o.etag)) for o in each.objects})
+            for each in self.group.sets
+        ]
+        group = replace(self.group, sets=tuple(sets))
+        stream = ForeignStream(self.config, group, store, self.start_offset, self.end_offset)
+        for batch in stream.batches():
+            yield replace(batch, records=self._complete(batch))
+        for line in (*stream.report.skipped_objects, *stream.report.skipped_records, *stream.report.gaps):
+            logger.warning("%s-%d: %s", group.topic, group.kafka_partition, line)
+
+    def _complete(self, batch: ConnectBatch) -> pa.RecordBatch:
+        records = batch.records
+        times = records.column("timestamp")
+        is_told = pc.not_equal(times.cast(pa.int64()), NO_TIMESTAMP)
+        told = {
+            "key": self._to_bytes("key", batch.key, batch),
+            "value": self._to_bytes("value", batch.value, batch),
+            **{name: pc.if_else(is_told, records.column(name), None) for name in _TIMELESS},
+        }
+        columns = [told.get(name, records.column(name)) for name in VALUES_SCHEMA.names]
+        return pa.RecordBatch.from_arrays(columns, schema=VALUES_SCHEMA)
+
+    def _to_bytes(self, side: Side, payload: Payload, batch: ConnectBatch) -> pa.BinaryArray:
+        """Return the bytes that an object holds. What it holds by a schema becomes JSON, as JsonFormat writes it."""
+        if payload.raw is not None and payload.raw_is_value:
+            return payload.raw
+        written = new_encoder(_AS_JSON, self.group.topic, side == "key").encode(payload)
+        for row, why in written.bad.items():
+            raise IntegrityError(
+                f"{self.group.topic}-{self.group.kafka_partition}, offset {batch.offsets[row]}: the {side} {why}"
+            )
+        return written.column
+
+
+_AS_JSON = ConverterSettings(format="JSON")
+
+
+def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> Iterator[ValuesPart]:
+    """Make a part of each of our objects of values. Raise ConfigError if the connector's file does not fit them."""
+    for settings, written in groupby(segments, key=lambda segment: segment.settings):
+        found = list(written)
+        own = _make_reader_config(config, found[0].key, settings)
+        keys = new_key_reader(own)
+        yield from (_make_values_part(own, keys, segment) for segment in found)
+
+
+def _make_reader_config(config: ConnectorConfig, key: str, settings: str) -> ConnectorConfig:
+    """Return the file by which objects with these settings are read back."""
+    layout = LayoutSettings.model_validate_json(settings)
+    reader = config.reader
+    if reader is None or reader.layout.format != layout.format:
+        why = f": {'; '.join(config.unreadable)}" if config.unreadable else ""
+        raise ConfigError(
+            f"connector {config.name}: object {key} holds values alone, of format {layout.format}, and the connector's "
+            f"file does not say how they are read back{why}. Leave it out by start and end, or read it by the file of "
+            f"a source connector that has the format, the converters and the folder of that time"
+        )
+    # The ending of a template's names is the sink's own, which the file of a source says.
+    own = layout.model_copy(update={"extension": reader.layout.extension})
+    return reader.model_copy(update={"layout": own})
+
+
+def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment) -> ValuesPart:
+    held: dict[StoredObject, ForeignObject] = {}
+    for stored in segment.objects:
+        found = keys.read(stored.key)
+        if is_own_document(stored.key, config) or (isinstance(found, Refusal) and found.problem == "index"):
+            continue
+        if isinstance(found, Refusal):
+            raise ConfigError(f"connector {config.name}: object {stored.key}: {found.reason}")
+        held[stored] = ForeignObject(
+            topic=found.segment.topic,
+            kafka_partition=segment.kafka_partition,
+            first_offset=segment.start_offset,
+            encoded_partition=segment.encoded_partition,
+            part=found.part,
+            key=stored.key,
+            size=stored.size,
+            etag=stored.etag,
+            is_tombstone=found.is_tombstone,
+        )
+    [group] = group_objects(held.values())
+    return ValuesPart(config, group, tuple(held))
+
+
+def describe_segment(segment: Segment) -> pc.Expression:
+    """Return what the index says of all records of an object that holds whole records."""
+    return (
+        (pc.field("partition") == pa.scalar(segment.kafka_partition, pa.int32()))
+        & (pc.field("offset") >= segment.start_offset)
+        & (pc.field("offset") < segment.end_offset)
+        & (pc.field("timestamp") >= pa.scalar(segment.min_timestamp, TIMES))
+        & (pc.field("timestamp") <= pa.scalar(segment.max_timestamp, TIMES))
+    )
